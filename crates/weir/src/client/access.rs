@@ -19,7 +19,7 @@ use weir_config::passwd::{Passwords, PoolKey, Secret};
 use weir_policy::throttle::{Throttle, Visitor};
 use weir_wire::scram::{Challenge, SaltedKeys};
 
-/// Users of whom something is remembered: far more than log in anywhere, and an end to what invented names can cost.
+/// Users that are remembered: far more than log in anywhere, and a limit on the cost of invented names.
 const USERS_MAX: usize = 100_000;
 
 /// Keys are derived by one thread, so that a storm of logins takes no more than a core; the last in its queue waits two seconds.
@@ -45,8 +45,8 @@ pub struct AccessFiles {
     pub key: Option<PoolKey>,
     /// Networks this machine has an address in.
     pub networks: Vec<Network>,
-    /// Nobody whom the password file does not name gets in without having proved something, or by a rule that trusts him. Without,
-    /// such users are let in as far as servers trust them, and must not be helped by what another client once proved.
+    /// True if every user without a line in the password file must prove something, or log in by a rule that trusts him. If
+    /// false, such users are let in as far as servers trust them, and must not be helped by another client's proof.
     pub keeps_proofs: bool,
 }
 
@@ -86,8 +86,8 @@ pub struct Proven {
 /// Everything about access that the threads of one proxy share.
 pub struct Access {
     files: ArcSwap<AccessFiles>,
-    /// Moves when the files were read again: server connections opened with older passwords are closed instead of used, since they prove nothing
-    /// about who may log in now.
+    /// Moves when the files were read again. Server connections opened with older passwords are closed instead of used, since
+    /// they prove nothing about present rights to log in.
     generation: AtomicU64,
     /// Wipes the difference between users that exist and those that do not; new at each start.
     pub salt_secret: [u8; 32],
@@ -127,7 +127,7 @@ impl Access {
         }
     }
 
-    /// Takes what the files say now.
+    /// Takes new contents of the files.
     pub fn replace(&self, files: AccessFiles) {
         self.files.store(Arc::new(files));
         self.generation.fetch_add(1, Ordering::Release);
@@ -163,7 +163,7 @@ impl Access {
         }
     }
 
-    /// Remembers what a client of the user proved itself with, until another one proves itself with something else.
+    /// Remembers the proof of a client of the user, until another one brings another proof.
     pub fn prove(&self, user: &str, secret: Secret) {
         let mut proven = self.proven.lock();
         match proven.get_mut(user) {
@@ -197,8 +197,8 @@ impl Access {
         asked.insert(user.into(), Asked { at: Instant::now(), lifetime, secret });
     }
 
-    /// A client of the user could not prove what `auth_query` said: perhaps the password was changed since. Not at once again,
-    /// or wrong passwords would be questions to the servers.
+    /// A client of the user could not prove the secret of `auth_query`: perhaps the password was changed since. Not at once
+    /// again, or wrong passwords would be questions to the servers.
     pub fn doubt_asked(&self, user: &str) {
         const LEAST: Duration = Duration::from_secs(1);
         let mut asked = self.asked.lock();

@@ -32,7 +32,7 @@ pub enum Full {
 pub struct Seat {
     seats: Seats,
     address: Option<IpAddr>,
-    /// User, database, and what the servers call it, once they have been proven.
+    /// User, database, and the servers' name of the database, once they have been proven.
     whose: Option<(Arc<str>, Arc<str>, Arc<str>)>,
 }
 
@@ -45,7 +45,7 @@ impl Seats {
         Ok(Seat { seats: self.clone(), address, whose: None })
     }
 
-    /// True if anyone is connected to a database of the servers, by whatever name.
+    /// True if anyone is connected to a database of the servers, by any name.
     pub fn has_clients_of(&self, database: &str) -> bool {
         self.0.lock().served.contains_key(database)
     }

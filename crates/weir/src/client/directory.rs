@@ -1,4 +1,4 @@
-//! Asks an LDAP directory whether a password is a user's. Blocks: runs on the threads of `errand`.
+//! Asks an LDAP directory if a password is a user's. Blocks: runs on the threads of `blocking_jobs`.
 //!
 //! Source: `CheckLDAPAuth` in PostgreSQL's auth.c.
 

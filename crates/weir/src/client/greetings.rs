@@ -23,7 +23,7 @@ pub struct Welcome {
     /// The server's other messages, before its own process id and after it.
     pub early: Box<[u8]>,
     pub late: Box<[u8]>,
-    /// The application's name is reported, too: of the one who was welcomed first.
+    /// The application's name is reported, too: the one of the client that was welcomed first.
     pub application: Option<Box<str>>,
     /// Servers read their texts otherwise than Weir's parser.
     pub reads_otherwise: bool,

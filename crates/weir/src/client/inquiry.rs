@@ -1,4 +1,4 @@
-//! Asks a server about a user: his verifier (`auth_query`), whether he may log in at all, the roles he is a member of.
+//! Asks a server about a user: his verifier (`auth_query`), his right to log in at all, the roles he is a member of.
 //!
 //! Each worker keeps one connection for this and asks one question at a time, so that a storm of logins costs a server little.
 //! The answers are believed for `auth_cache_time`. Nothing a client sends shapes the connection: it has its own login and
@@ -38,11 +38,11 @@ const ROLE_QUERY: &str = "SELECT rolcanlogin AND (rolvaliduntil IS NULL OR rolva
 /// Time for which it is believed that there is no such user: he may be created any moment.
 const ABSENT_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Longest name asked for. Servers have shorter ones (63 bytes, unless they were built otherwise), and what is remembered of users who
-/// do not exist shall be small.
+/// Longest name asked for. Servers have shorter ones (63 bytes, unless they were built otherwise), and unknown users must not
+/// cost much memory.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Time between two looks at whether a server is known.
+/// Time between two looks for a known server.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
 /// Why nothing is known.
@@ -222,7 +222,7 @@ pub async fn servers(w: &Worker, deadline: Instant) -> Vec<Address> {
     }
 }
 
-/// A connection for questions of our own, as whoever asks about users.
+/// A connection for questions of our own, as the user who asks about users.
 pub async fn talk_to(w: &Worker, address: &Address, deadline: Instant) -> Result<Talk, OpenError> {
     let (user, database) = asker(w);
     enter(w, address, &user, &database, deadline).await

@@ -1,5 +1,5 @@
-//! Waits, without holding up the event loop, for what takes a thread's time: keys of passwords, names of hosts, what directories
-//! and PAM say.
+//! Waits for slow answers without holding up the event loop: keys of passwords, names of hosts, verdicts of directories and
+//! PAM.
 
 use crate::client::access::Salted;
 use crate::client::blocking_jobs::{Errands, Promise, State, Waiter};
@@ -63,7 +63,7 @@ pub async fn fits(
 
 /// The name of a host, if the name's own addresses include the one we see. Cancel safe.
 ///
-/// Source: `check_hostname` in PostgreSQL's hba.c: who owns an address may give it any name, so the name must know it, too.
+/// Source: `check_hostname` in PostgreSQL's hba.c: the owner of an address may give it any name, so the name must know it, too.
 pub async fn host_name(w: &Worker, address: IpAddr, deadline: Option<Instant>) -> Result<Option<Arc<str>>, Unanswered> {
     let work = move || {
         let name = dns_lookup::lookup_addr(&address).ok()?;

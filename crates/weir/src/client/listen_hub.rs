@@ -1,4 +1,5 @@
-//! Sessions of one worker, user and database that listen, and what they listen to. `listener` feeds it from one server connection.
+//! Sessions of one worker, user and database that listen, and their channels. `listen_task` feeds it from one server
+//! connection.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -22,7 +23,7 @@ pub enum Event {
         frame: Rc<[u8]>,
     },
     Mark(Mark),
-    /// The connection broke; what was notified until it stands again is lost.
+    /// The connection broke; notifications until it stands again are lost.
     Lost,
 }
 
@@ -99,7 +100,7 @@ pub struct Hub {
     pub marks: String,
     /// The task that feeds it.
     pub task: Cell<TaskId>,
-    /// In which encoding the server sends channels and payloads; empty while nothing is known.
+    /// Encoding in which the server sends channels and payloads; empty while nothing is known.
     pub encoding: RefCell<String>,
     inboxes: RefCell<HashMap<u64, Rc<Inbox>>>,
     joined: Cell<u64>,

@@ -69,11 +69,11 @@ fn is_plain(application: &str) -> bool {
     application.len() <= NAME_BYTES_MAX && application.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// Of a server connection that was just brought to the clients' settings.
+/// The greeting, from a server connection that was just brought to the clients' settings.
 fn welcome_from(conn: &ServerConn) -> Welcome {
     let reported = &conn.reported;
     let mut statuses = Vec::new();
-    // A server says the first of them before it looks at what a client asks for. Source: `InitPostgres` in postinit.c.
+    // A server sends the first of them before it looks at the client's wishes. Source: `InitPostgres` in postinit.c.
     let early = [&*conn.notices.early, &conn.notices.last].concat();
     let late = notices::shown(&conn.notices.late, conn.settings.get("client_min_messages"));
     for (name, value) in reported.iter().filter(|(name, _)| name != APPLICATION_NAME) {
@@ -110,7 +110,7 @@ pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
     }
 }
 
-/// Uncounts a client whose login ended without a session, however it ended.
+/// Uncounts a client whose login ended without a session, in any way.
 struct Counted {
     w: Rc<Worker>,
     is_session: bool,
@@ -189,7 +189,7 @@ struct Admitted {
 impl Door<'_> {
     fn into_session(self, admitted: Admitted) -> Box<Session> {
         let w = self.w;
-        // Where a server's processes are shared, what triggers leave must be known, also with one node.
+        // Where a server's processes are shared, the effects of triggers must be known, also with one node.
         let is_shared = w.peek_config().pool.mode != PoolMode::Session;
         if is_shared || w.has_readers() || w.shared.answers.is_some() {
             w.shared.watch_catalog(&admitted.pools.known);
@@ -307,7 +307,7 @@ impl Door<'_> {
         }
         let caller = Caller { user, database, replication };
         if replication != Replication::Physical && console::is_console(self.w, database) {
-            // Also while a stop waits for clients: it is there that one can see for whom.
+            // Also while a stop waits for clients: the console shows those clients.
             self.check_stop(Stop::Smart)?;
             return Box::pin(self.administer(caller, startup)).await.map(|()| None);
         }
@@ -353,13 +353,13 @@ impl Door<'_> {
     /// Refuses a client that was let in here and not by the servers.
     async fn turn_away<T>(&mut self, user: &str, admission: &Admission, fault: Fault) -> Result<T, Fault> {
         if admission.is_unproved && fault.sqlstate == sqlstate::INVALID_PASSWORD {
-            // No server trusts him: he fails as one does who has an entry and a wrong password.
+            // No server trusts him: he fails like a user who has an entry and gives a wrong password.
             Box::pin(self.by_nothing(&self.w.shared.access.files(), user)).await?;
         }
         Err(fault)
     }
 
-    /// Serves an administrator. There is no server here that would refuse one who proves nothing, so that he is refused.
+    /// Serves an administrator. No server here would refuse a user without a proof, so Weir refuses him.
     async fn administer(&mut self, caller: Caller<'_>, startup: &Startup) -> Result<(), Fault> {
         let right = console::admit(self.w, &self.socket, caller.user)?;
         if !console::is_proven(&self.socket) {
@@ -435,7 +435,7 @@ impl Door<'_> {
         only.or_else(|| self.socket.local_ip())
     }
 
-    /// Counts the client by its user and database, now that the user is known to be who he says.
+    /// Counts the client by its user and database, now that the user has proved his name.
     fn take_seat(&mut self, pools: &PoolSet) -> Result<(), Fault> {
         let limits = pools.limits.get();
         let (users, databases) = (limits.clients_per_user, limits.clients_per_database);
@@ -600,10 +600,10 @@ async fn ask_role(w: &Rc<Worker>, conn: Box<ServerConn>) -> Result<(Box<ServerCo
     }
 }
 
-/// A server connection to the primary, or to whatever server is up when there is none.
+/// A server connection to the primary, or to any server that is up when there is none.
 ///
-/// Waits for a full server as long as a statement would, and for one that is up as long as for a connection (`connect_timeout`): somebody who
-/// logs in wants to hear soon that there is none.
+/// Waits for a full server as long as a statement would, and for a server that is up as long as for a connection
+/// (`connect_timeout`): a user who logs in wants to hear soon that there is none.
 async fn any_conn(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<Box<ServerConn>, Fault> {
     let started = w.reactor.now();
     let mut refused: Option<OpenError> = None;
@@ -649,7 +649,7 @@ fn shorter(one_ms: u64, other_ms: u64) -> u64 {
     if one_ms == 0 || other_ms == 0 { one_ms.max(other_ms) } else { one_ms.min(other_ms) }
 }
 
-/// Nodes that may say what a server reports, the primary first, and whether there is a primary.
+/// Nodes that may tell a server's parameters, the primary first, and true if there is a primary.
 fn nodes_to_ask(w: &Worker) -> (Vec<u16>, bool) {
     let view = w.view();
     let others = (0..view.nodes.len()).filter(|&at| view.is_up(at) && view.primary != Some(at));

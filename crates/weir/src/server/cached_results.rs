@@ -1,8 +1,9 @@
-//! Answers kept for all sessions, and what makes them untrue. Decisions are `weir_cache`'s.
+//! Results cached for all sessions, and their invalidation. Decisions are in `weir_cache`.
 //!
-//! An answer is the bytes to send. It is found by a key that holds all that shapes it, and given out only while its tables are as they
-//! were when its question was sent: so a write costs as much as it has tables, whatever is kept, and what became untrue goes when it is
-//! met or when room is needed. Memory is bounded by `memqcache_total_size`, keys, slots and an allowance for the table included.
+//! A result is the bytes to send. Its key holds all that shapes it. It is served only while its tables are as they were when
+//! its question was sent. So the cost of a write depends on the number of its tables, and not on the number of results. A stale
+//! result is dropped when it is met, or when room is needed. `memqcache_total_size` bounds the memory, with keys, slots and an
+//! allowance for the table.
 
 use crate::server::stores::{Common, Stores};
 use foldhash::fast::RandomState;
@@ -33,10 +34,10 @@ const ANSWERS_FEW: usize = 1024;
 /// A worker and a task of it that waits.
 type Waiter = (u8, TaskId);
 
-/// Questions under way, by their keys' hash, and who waits for each.
+/// Questions under way, by their keys' hash, and the waiters of each.
 type Board = Mutex<HashMap<u64, Vec<Waiter>, RandomState>>;
 
-/// A key: 32 bytes for who asks under which settings, then kind and text.
+/// A key: 32 bytes for the asker and his settings, then kind and text.
 pub type Key = Box<[u8]>;
 
 /// Bytes of a key's begin.
@@ -58,7 +59,7 @@ pub struct CachedResult {
     pub database: Arc<str>,
     /// User of the login that asked for it.
     pub user: Arc<str>,
-    /// A round that began after all it shows was visible: who is given it must not see less from then on.
+    /// A round that began after all it shows was visible: a session that gets it must not see less from then on.
     pub round: u64,
     /// When it was stored, in milliseconds since the start of the proxy.
     pub made_ms: u64,
@@ -106,7 +107,7 @@ pub struct CachedResults {
     pub common: Option<Arc<Common>>,
 }
 
-/// Writers whose end nobody heard of: their server process may still commit.
+/// Writers whose end is not known: their server process may still commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
     pub database: Arc<str>,
@@ -167,7 +168,7 @@ impl CachedResults {
         }
         let price = Price { took_us: answer.took_us, bytes: answer.size_bytes(&key) };
         let used = self.used.load(Ordering::Relaxed);
-        // One that was kept before and is not true any more is asked for again by that alone.
+        // A stale result under this key shows that the question is asked again.
         let is_worth_it = self.admission.admits(self.hasher.hash_one(&*key), price, used, self.total_bytes as u64)
             || self.kept.peek(&*key).is_some();
         if is_worth_it {
@@ -184,7 +185,7 @@ impl CachedResults {
         self.kept.clear();
     }
 
-    /// Forgets the answers of one user and database to one text, whatever their settings and parameters. False: there is none.
+    /// Forgets the results of one user and database to one text, with all settings and parameters. False: there is none.
     ///
     /// The keys in a store are not known here, so that all answers are forgotten there.
     pub fn remove(&self, user: &str, database: &str, text: &[u8], round: u64) -> bool {
@@ -199,7 +200,7 @@ impl CachedResults {
         !keys.is_empty()
     }
 
-    /// How many there are, and what they weigh.
+    /// Number and size of the results.
     pub fn size(&self) -> (usize, u64) {
         (self.kept.len(), self.kept.weight())
     }
@@ -209,7 +210,8 @@ impl CachedResults {
         self.kept.iter().collect()
     }
 
-    /// Says that this question is about to be sent, unless somebody else's is under way: then notes who waits for its answer.
+    /// Notes that this question is about to be sent, unless another session's is under way: then notes the waiter for its
+    /// result.
     pub fn coalesce(self: &Arc<CachedResults>, key: &[u8], waiter: Waiter) -> Option<Fill> {
         let hash = self.hasher.hash_one(key);
         let mut flights = self.board_of(hash).lock();
@@ -243,7 +245,7 @@ impl CachedResults {
         self.doubts.lock().iter().filter(|doubt| *doubt.database == *database).cloned().collect()
     }
 
-    /// The server process of one has ended: whatever it did is done.
+    /// A writer's server process has ended: all it did is done.
     pub fn dispel(&self, doubt: &Doubt, round: u64) {
         let mut doubts = self.doubts.lock();
         if let Some(at) = doubts.iter().position(|known| known == doubt) {
@@ -253,7 +255,7 @@ impl CachedResults {
     }
 }
 
-/// A question under way. When it goes, those who wait for its answer look again.
+/// A question under way. When it is dropped, the waiters for its result look again.
 pub struct Fill {
     answers: Arc<CachedResults>,
     hash: u64,
@@ -261,7 +263,7 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// It is over: gives those who waited.
+    /// It is over: wakes the waiters.
     pub fn finish(mut self, mut wake: impl FnMut(Waiter)) {
         self.end().into_iter().for_each(&mut wake);
     }
@@ -362,7 +364,7 @@ impl Caching {
         })
     }
 
-    /// A standby refused it as a write: what it changes is not known.
+    /// A standby refused it as a write: the tables it changes are not known.
     pub fn note_unseen_write(&self, place: u64) {
         self.indifferent.set(0);
         self.unseen_write.set(place);
@@ -411,7 +413,7 @@ impl<T: Clone> Memo<T> {
         self.0.borrow().iter().flatten().find(|(known, _)| *known == place).map(|(_, found)| found.clone())
     }
 
-    /// Of more than a few places the oldest is forgotten.
+    /// With more than a few places the oldest is forgotten.
     pub fn note(&self, place: u64, found: T) {
         let mut known = self.0.borrow_mut();
         known.rotate_right(1);

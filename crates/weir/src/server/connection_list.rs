@@ -20,7 +20,7 @@ pub struct Group {
     pub waits: Duration,
 }
 
-/// Conns by what they do.
+/// Server connections by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conns {
     /// With a session, but not kept.

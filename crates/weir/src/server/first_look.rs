@@ -8,8 +8,8 @@ use weir_io::reactor::parked;
 /// Sessions wait for so long from when their database was first named until it is known.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Waits until a database is known, so that its first statements need not ask what they leave behind; not for long: they can. Ends at once for a
-/// session that is to end. Cancel safe.
+/// Waits until a database is known, so that its first statements need no question for the state they leave. Not for long, since
+/// they can ask. Ends at once for a session that is to end. Cancel safe.
 pub async fn wait(w: &Worker, database: &Database, entry: &Entry) {
     let until = database.named_at + LIMIT;
     let goes_on = || w.reactor.now() < until && entry.farewell.borrow().is_none();

@@ -40,7 +40,7 @@ pub struct Report {
     pub error: Option<String>,
 }
 
-/// The protocol, and what it acts on.
+/// The protocol, and the versions it changes.
 #[derive(Debug)]
 struct Machine {
     follower: Follower,
@@ -180,7 +180,7 @@ impl Follow {
         machine.as_ref().map(|Machine { follower, .. }| (follower.standing().clone(), follower.position(), follower.pending()))
     }
 
-    /// Does something and tells what follows from it. `None`: nobody has wanted it yet.
+    /// Changes the protocol's state and publishes the result. `None`: nobody has wanted it yet.
     fn act<T>(&self, act: impl FnOnce(&mut Machine) -> T) -> Option<T> {
         let mut machine = self.machine.lock();
         let machine = machine.as_mut()?;

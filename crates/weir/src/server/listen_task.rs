@@ -18,7 +18,7 @@ use weir_io::socket::Got;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::write;
 
-/// Time between two looks at whether the connection is still needed and still to the primary; also before it is tried again.
+/// Time between two looks: is the connection still needed, and still to the primary? Also before it is tried again.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// After so much silence the server is asked for a sign of life.
@@ -69,7 +69,7 @@ async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
             );
             w.shared.log.write(Level::Warning, &Who { user, database, ..Who::default() }, text);
             is_again = true;
-            // A server that refuses what we say is not to be stormed.
+            // A server that refuses our statements is not to be stormed.
             if w.reactor.now() >= opened_at + LOOK_PERIOD {
                 continue;
             }
@@ -122,7 +122,7 @@ struct Line<'a> {
     hub: &'a Hub,
     conn: Box<ServerConn>,
     buffer: Vec<u8>,
-    /// Since when an answer is awaited, and what will be listened to then.
+    /// Since when an answer is awaited, and the channels that it will confirm.
     asked: Option<(Instant, Option<HashSet<Vec<u8>>>)>,
     heard_at: Instant,
     used_at: Instant,
@@ -176,7 +176,7 @@ impl<'a> Line<'a> {
         is_another.then(|| End::Broken("another server is the primary now".into()))
     }
 
-    /// Says what is to be listened to from now on, or asks for a sign of life.
+    /// Sends the change of channels, or asks for a sign of life.
     async fn ask(&mut self) -> Result<(), String> {
         let now = self.w.reactor.now();
         if self.asked.is_some() {

@@ -1,4 +1,4 @@
-//! Conns at rest, and who waits for one. Executes `policy::pool`.
+//! Server connections at rest, and the waiters for them. Executes `policy::pool`.
 //!
 //! Pools are shared by all workers: a pool cut into one piece per core would be a worse product. A server connection stays in the event loop
 //! of the worker that used it last and is preferred there; another worker may take it, at the price of two system calls.
@@ -36,7 +36,7 @@ const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
 /// Purpose of a pool's server connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Purpose {
-    /// Statements of clients, who share them.
+    /// Statements of clients, which share them.
     Statements,
     /// Each is one replication client's to its end: never at rest.
     Replication,
@@ -88,7 +88,7 @@ struct Inner {
     idle: Idle,
     open: u32,
     waiters: VecDeque<Waiter>,
-    /// Those who wait for one certain server connection, by its number.
+    /// Waiters for one certain server connection, by its number.
     wanted: Vec<(u64, Waiter)>,
     /// An administrator wants no server connections here: they are closed as they come back, and nobody gets one.
     paused: bool,
@@ -107,7 +107,7 @@ struct Waiter {
     cell: Arc<Cell>,
 }
 
-/// Where a waiter finds what it was given.
+/// Place where a waiter finds its server connection or permit.
 #[derive(Default)]
 struct Cell {
     given: Mutex<Given>,
@@ -195,7 +195,7 @@ pub struct Pools {
     starved: AtomicU32,
 }
 
-/// How many server connections may be open, whatever their pool.
+/// Limits of server connections over all pools.
 #[derive(Clone, Copy)]
 struct Ceilings {
     node: u32,
@@ -254,7 +254,7 @@ impl Pools {
         }
     }
 
-    /// Lets those who wait have what other limits allow now.
+    /// Lets waiters have all that other limits allow now.
     pub fn feed_all(&self, w: &Worker) {
         self.all().iter().for_each(|pool| pool.feed(w));
     }
@@ -283,7 +283,7 @@ impl Pools {
         self.pools.lock().values().filter(|pool| *pool.key.user == *user).cloned().collect()
     }
 
-    /// Those who have pools, each once.
+    /// Users who have pools, each once.
     pub fn users(&self) -> BTreeSet<Arc<str>> {
         self.pools.lock().keys().map(|key| key.user.clone()).collect()
     }
@@ -461,14 +461,14 @@ impl Pool {
         Some(inner.idle.remove(at))
     }
 
-    /// Any server connection at rest, of whatever worker, if nobody waits for it.
+    /// Any server connection at rest, of any worker, if nobody waits for it.
     pub fn take_any(&self, w: &Worker) -> Option<Box<ServerConn>> {
         let mut inner = self.inner.lock();
         if inner.waiters.is_empty() && !inner.paused { take_near(&mut inner.idle, w) } else { None }
     }
 
-    /// One certain server connection, by its number: at rest, or as soon as its session is done with it, before others who have waited less long.
-    /// `None`: it cannot be had, or not by then.
+    /// One certain server connection, by its number: at rest, or as soon as its session is done with it. Others who have waited
+    /// less long come later. `None`: it cannot be had, or not by then.
     ///
     /// Not cancel safe: a dropped wait may hold the server connection. `give_up` is looked at whenever the task is woken.
     pub async fn lease_certain(
@@ -536,7 +536,7 @@ impl Pool {
         Err((cell, lacking.unwrap_or(Limit::Node(ceilings.node))))
     }
 
-    /// Keeps the queue; what was given in the same moment goes to the next.
+    /// Leaves the queue; a grant of the same moment goes to the next waiter.
     fn leave(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) {
         {
             let mut inner = self.inner.lock();
@@ -592,7 +592,7 @@ impl Pool {
         waiter.wake(w);
     }
 
-    /// A server connection is gone, or could not be opened: its place goes to whoever waited longest, here or at the node.
+    /// A server connection is gone, or could not be opened: its place goes to the longest waiter, here or at the node.
     pub fn release_permit(self: &Arc<Pool>, w: &Worker) {
         let pools = &w.shared.pools;
         let yields = self.yields_to_starved(w);
@@ -610,7 +610,7 @@ impl Pool {
             if waiter.is_none() {
                 inner.open -= 1;
                 pools.unpermit(self);
-                // Those who wait here now lack a permission, too.
+                // The waiters here lack a permission now, too.
                 starving = usize::from(!inner.waiters.is_empty() && !inner.paused && inner.backoff.is_none());
                 if inner.backoff.is_some()
                     && let Some(first) = inner.waiters.front()
@@ -650,13 +650,13 @@ impl Pool {
         self.retire(|_, _| true).into_iter().for_each(|conn| w.close_conn(conn));
     }
 
-    /// Opens the pool again, for those who wait too.
+    /// Opens the pool again, also for its waiters.
     pub fn resume(self: &Arc<Pool>, w: &Worker) {
         self.inner.lock().paused = false;
         self.feed(w);
     }
 
-    /// Opens as many server connections for those who wait as the limits allow: one entry for each, as if all had come just now.
+    /// Opens as many server connections for the waiters as the limits allow: one entry for each, as if all had come just now.
     fn feed(self: &Arc<Pool>, w: &Worker) {
         let waiting = self.inner.lock().waiters.len();
         if waiting > 0 {

@@ -1,6 +1,6 @@
 //! A task for each host of a store and each worker: one connection, on which all that the worker's sessions ask is sent behind each other.
 //!
-//! A host that does not answer in time counts as gone: what was asked of it is a miss, and it is tried again. See `stores`.
+//! A host that does not answer in time counts as gone: its requests are misses, and it is tried again. See `stores`.
 
 mod arrival;
 
@@ -14,7 +14,7 @@ use weir_io::reactor::parked;
 use weir_io::socket::{Got, Socket};
 use weir_wire::store::{advice, is_too_large};
 
-/// Time between two looks at what is due.
+/// Time between two looks at timers.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Time before a host is tried again.
@@ -98,13 +98,13 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
     }
 }
 
-/// The task that kept the connection to a host is gone: whoever waits for its answer goes without.
+/// The task that kept the connection to a host is gone: its waiters go without an answer.
 pub fn give_up(w: &Worker, stores: &Stores, at: usize) {
     stores.lose(at);
     wake(w, stores);
 }
 
-/// Wakes whoever something has happened to.
+/// Wakes the tasks for which something has happened.
 pub fn wake(w: &Worker, stores: &Stores) {
     stores.take_woken().into_iter().for_each(|task| w.reactor.wake(task));
 }
@@ -166,7 +166,7 @@ impl Line<'_> {
             return;
         }
         let positions = &self.w.shared.positions;
-        // First the list, then the look: what becomes known in between is seen, and what comes later wakes.
+        // First the list, then the look: news in between is seen, and later news wakes.
         positions.enlist((self.w.id, self.w.reactor.current_task()), 0);
         self.stores.put_proven(self.w.primary_node(), self.w.now_ms(), |flight, is_stored| {
             if is_stored {

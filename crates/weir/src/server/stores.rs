@@ -1,6 +1,6 @@
-//! A worker's side of the stores answers are kept in: memcached or Redis. A store holds bytes under keys, and nothing else: Weirs do not
-//! coordinate through it, and what it gives is believed only as far as it proves itself (`cache::Kept`). The bytes are moved by
-//! `shelf`, a task for each host.
+//! A worker's side of the stores of results: memcached or Redis. A store holds bytes under keys, and nothing else. Weirs do not
+//! coordinate through it, and its bytes are believed only as far as they prove themselves (`cache::Kept`). `store_conn` moves
+//! the bytes, with a task for each host.
 //!
 //! A key is at one host (`Ring`). A host that is gone, slow or full costs misses.
 
@@ -28,19 +28,19 @@ use weir_wire::store::{Ask, Dialect, Expect, Told, is_moved, is_moving};
 /// Longest value that is read. Answers that come near it are not stored.
 pub const VALUE_BYTES_MAX: usize = 8 << 20;
 
-/// The time of what is not written yet.
+/// The time of a request that is not written yet.
 const UNSENT_MS: u64 = u64::MAX;
 
 /// Questions under way at a host. With more of them the store is too slow to be of use: those that come are not asked.
 const UNDER_WAY_MAX: usize = 20_000;
 
-/// Bytes that wait for a connection to a host to take them, beyond which no answer is added: it is slower than what it is given.
+/// Bytes that wait for a connection to a host, beyond which no result is added: the host is slower than its writers.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 
 /// The digest of a key, under which its answer is kept.
 pub type Digest = [u8; 32];
 
-/// A reply for whom.
+/// The receiver of a reply.
 enum Purpose {
     /// Answers that sessions want.
     CachedResults(Vec<Rc<Fetch>>),
@@ -58,7 +58,7 @@ pub enum Heard {
     Missed(String),
     /// Another master has the keys.
     Moved,
-    /// The host will not do what it was asked, in its own words: it is of no use.
+    /// The host refuses the request, in its own words: it is of no use.
     Refused(String),
 }
 
@@ -76,7 +76,7 @@ pub struct Common {
     /// Another number for each start of Weir.
     instance: u64,
     seen: Arc<Seen>,
-    /// By what questions are known there.
+    /// Hashes questions for the lookup policy.
     hasher: RandomState,
     /// Hosts the log knows to be out of reach, a bit for each.
     logged: AtomicU64,
@@ -117,7 +117,7 @@ impl Common {
 pub struct Shelf {
     pub host: Host,
     lanes: RefCell<Rc<[Lane]>>,
-    /// Of Redis Cluster.
+    /// The map of a Redis Cluster.
     shards: RefCell<Option<Shards>>,
     pub task: Cell<TaskId>,
     is_up: Cell<bool>,
@@ -203,7 +203,7 @@ impl Stores {
         self.woken.take()
     }
 
-    /// By what the lookup_policy knows a key.
+    /// Hash of a key for the lookup policy.
     pub fn hash_of(&self, bytes: &[u8]) -> u64 {
         self.common.hasher.hash_one(bytes)
     }
@@ -269,7 +269,7 @@ impl Stores {
         self.shelves[at].is_up.get()
     }
 
-    /// A reply to the first of what was sent.
+    /// A reply to the first request that was sent.
     pub fn hear(&self, at: usize, sent: Sent, told: Told) -> Heard {
         let is_cluster = self.shelves[at].is_cluster();
         match (sent.purpose, told) {

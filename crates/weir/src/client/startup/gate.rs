@@ -1,8 +1,8 @@
 //! Decides how a client must prove who it is, and judges the proof: by `pool_hba.conf`, or without it by what is known of the
 //! user.
 //!
-//! Invariant: a client that fails does not learn if the user exists. The exchange is the same, the words are the same, and a
-//! refusal comes no sooner than `REFUSAL_AFTER` the proof, which hides the time for keys and questions.
+//! Invariant: a client that fails does not learn if the user exists. The exchange is the same, and so are the words. A refusal
+//! comes no sooner than `REFUSAL_AFTER` the proof, which hides the time for keys and questions.
 
 use super::Door;
 use crate::client::access::{Access, AccessFiles};
@@ -65,7 +65,7 @@ enum Exchange {
 }
 
 impl Door<'_> {
-    /// Lets in who may, after as long as failed logins before ask for.
+    /// Lets the client in if it may enter, after the wait that earlier failed logins demand.
     pub(super) async fn authenticate(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
         let burst = self.w.peek_config().auth.failures_max;
         if let Some(peer) = self.peer.filter(|_| burst > 0) {
@@ -76,7 +76,7 @@ impl Door<'_> {
         }
         let admission = self.prove(caller).await?;
         if admission.is_unproved && self.entry_of(caller.database).is_some_and(|entry| entry.user.is_some()) {
-            // The servers would judge another user, the forced one: nobody would have looked at who this is.
+            // The servers would judge another user, the forced one: nobody would have looked at this one.
             let files = self.w.shared.access.files();
             Box::pin(self.by_nothing(&files, caller.user)).await?;
             return Err(self.wrong_password(caller.user));
@@ -143,7 +143,7 @@ impl Door<'_> {
         }
     }
 
-    /// The rule of `pool_hba.conf` for this client, whose name outside, if one is asked for, is the right one.
+    /// The rule of `pool_hba.conf` for this client, after a check of its outside name if the rule asks for one.
     async fn find_rule<'h>(
         &mut self,
         hba: &'h weir_config::hba::Hba,
@@ -253,7 +253,7 @@ impl Door<'_> {
         self.admit_known(rule, files, caller, Admission::default()).await
     }
 
-    /// Lets in who has proved enough, unless the rule wants the user to be known and he is not.
+    /// Lets a user in who has proved enough, unless the rule admits known users only and he is not known.
     async fn admit_known(
         &self,
         rule: &Rule,
@@ -269,7 +269,7 @@ impl Door<'_> {
         Err(self.no_entry(caller))
     }
 
-    /// Without rules: who has a secret must prove it; of others the servers may be asked.
+    /// Without rules: a user with a secret must prove it; for others the servers may be asked.
     async fn by_what_is_known(&mut self, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
         let user = caller.user;
         let (asks_servers, allows_clear_text) = {
@@ -286,7 +286,7 @@ impl Door<'_> {
         }
     }
 
-    /// The exchange that most users would have had, for one who cannot succeed.
+    /// The exchange that most users would have, for a user who cannot succeed.
     pub(super) async fn by_nothing(&mut self, files: &AccessFiles, user: &str) -> Result<Admission, Fault> {
         match files.passwords.usual() {
             Usual::Md5 => self.by_md5(user, None).await,
@@ -562,7 +562,7 @@ impl Door<'_> {
     }
 }
 
-/// The words for every wrong password and every user who does not exist.
+/// The words for every wrong password and every unknown user.
 pub(super) fn wrong_password(user: &str) -> Fault {
     Fault::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
 }

@@ -15,7 +15,7 @@ use zeroize::{Zeroize, Zeroizing};
 /// Longest message of a login. Source: `PG_MAX_AUTH_TOKEN_LENGTH` is 65535; passwords and SCRAM messages are far shorter.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 16 << 10;
 
-/// Time between two looks at whether the proxy stops.
+/// Time between two looks for a stop of the proxy.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 impl Door<'_> {
@@ -131,7 +131,7 @@ impl Door<'_> {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Waits, and looks now and then whether the proxy is stopping: a client that is silent shall not delay that.
+    /// Waits, and looks now and then for a stop of the proxy: a silent client shall not delay that.
     async fn wait_for_bytes(&self) -> Result<(), Fault> {
         loop {
             let look = self.w.reactor.now() + LOOK_PERIOD;

@@ -45,7 +45,8 @@ impl Door<'_> {
         let admission = self.authenticate(caller).await?;
         let pools = self.w.pool_set(caller.user, caller.database);
         self.take_seat(&pools).inspect_err(|_| self.w.forget_pool_set(&pools))?;
-        // As the client said it, but for what was understood above: nothing could be set later, a walsender takes no SET.
+        // The client's own parameters, without those that were understood above: nothing could be set later, a walsender takes
+        // no SET.
         let kind = if caller.replication == Replication::Logical { "database" } else { "true" };
         let own = |name: &str| !matches!(name, "user" | "database" | "replication");
         let given = startup.parameters.iter().filter(|(name, _)| own(name));

@@ -24,7 +24,7 @@ pub struct Greeting {
     pub reported: Vec<(String, String)>,
     pub notices: Notices,
     pub protocol: Version,
-    /// The server asked for a proof and took ours: without, it trusts whoever comes from here.
+    /// The server asked for a proof and accepted ours: otherwise it trusts all clients from here.
     pub was_asked: bool,
 }
 
@@ -173,7 +173,7 @@ pub fn refused(address: &Address, body: &[u8]) -> OpenError {
     OpenError::Refused { address: address.clone(), sqlstate, message }
 }
 
-/// A server that says what it must not.
+/// Error for a server that breaks the protocol.
 pub fn protocol(address: &Address, what: impl Into<String>) -> OpenError {
     OpenError::Protocol { address: address.clone(), what: what.into() }
 }
@@ -254,8 +254,8 @@ impl Proof<'_> {
         Ok(Step::Send(out))
     }
 
-    /// Chooses among what the server offers, and binds it to the server's certificate where that can be had.
-    /// Source: `pg_SASL_init` in PostgreSQL's fe-auth.c.
+    /// Chooses among the server's offers, and binds the proof to the server's certificate where possible. Source:
+    /// `pg_SASL_init` in PostgreSQL's fe-auth.c.
     fn mechanism(&mut self, offered: &[&[u8]]) -> Result<(&'static str, Binding), OpenError> {
         let has = |name: &str| offered.contains(&name.as_bytes());
         let wish = self.wish;

@@ -1,4 +1,4 @@
-//! A pool whose server lets nobody in for now: who waits, who asks again. `policy::pool::Backoff` decides when.
+//! A pool whose server lets nobody in for now: its waiters, and the one that asks again. `policy::pool::Backoff` decides when.
 
 use super::{Ceilings, Cell, Pool};
 use crate::process::worker::Worker;
@@ -14,7 +14,7 @@ impl Pool {
         (is_hopeless && !backoff.may_ask(w.now_ms())).then(|| (backoff.why, words.clone()))
     }
 
-    /// When who waits for the server looks again. None: it lets everybody in.
+    /// Time until a waiter for the server looks again. `None`: it lets everybody in.
     pub(super) fn looks_again_in_ms(self: &Arc<Pool>, w: &Worker) -> Option<u64> {
         let now_ms = w.now_ms();
         {
@@ -43,7 +43,7 @@ impl Pool {
         true
     }
 
-    /// A login under a permit of this pool was refused; call before the permit is given back. All who wait look what to do.
+    /// A login under a permit of this pool was refused; call before the permit is given back. All waiters look again.
     pub fn note_refused(&self, w: &Worker, why: Refused, words: String) {
         if !self.is_shared() {
             return;

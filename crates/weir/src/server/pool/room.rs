@@ -1,8 +1,8 @@
-//! Room under the limits that many pools share: pools that lack only a permission, and whose server connections are closed for them. Decisions are
-//! `policy::pool`'s.
+//! Room under the limits that many pools share: pools that lack only a permission, and pools whose server connections are
+//! closed for them. Decisions are in `policy::pool`.
 //!
-//! A pool waits in the queue of what it lacks: of its node, its database on that node, or its user there. One that lacks something else by its turn moves
-//! to that queue, so that it keeps nobody waiting who lacks only what is free.
+//! A pool waits in the queue of the limit that it lacks: of its node, its database on that node, or its user there. A pool that
+//! lacks something else by its turn moves to that queue. So it keeps no pool waiting that lacks only a limit with room.
 
 use super::{Ceilings, Given, Limit, Pool, PoolKey, Pools, Purpose};
 use crate::monitor::metrics::NODES_MAX;
@@ -32,7 +32,7 @@ impl Budget {
     }
 }
 
-/// Those of a new pool's database and user: what others on the node have, or new ones.
+/// Budgets of a new pool's database and user: those of other pools on the node, or new ones.
 pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<Pool>>) -> [Arc<Budget>; 2] {
     if key.purpose == Purpose::Listening {
         return Default::default();
@@ -45,8 +45,8 @@ pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<Pool>>) -> 
 }
 
 impl Pool {
-    /// Lets those who wait here for a permission have one, if there is one or another pool's server connection at rest may be closed. Gives the limit that stood in
-    /// the way.
+    /// Lets waiters here have a permission, if there is one or another pool's server connection at rest may be closed. Returns
+    /// the limit that stood in the way.
     pub(super) fn make_room(&self, w: &Worker, ceilings: Ceilings) -> Option<Limit> {
         let pools = &w.shared.pools;
         let (limits, is_of_use) = {
@@ -191,8 +191,8 @@ impl Pools {
         (!inner.idle.is_empty()).then(|| inner.idle.remove(0))
     }
 
-    /// The first pool of a queue, and since when its first session waits. Entries of pools where nobody waits any more are dropped on the way, and those
-    /// that a server connection of `giver` does not help go where they wait for what they lack.
+    /// The first pool of a queue, and the time since when its first session waits. Pools where nobody waits any more are
+    /// dropped on the way. Pools that a server connection of `giver` does not help move to the queue of the limit they lack.
     fn front_starved(&self, queue: &Budget, giver: Option<(&Pool, Ceilings)>) -> Option<(Arc<Pool>, Instant)> {
         loop {
             let pool = queue.starved.lock().front().cloned()?;
@@ -263,11 +263,12 @@ impl Pools {
         giver: Option<(&Pool, Ceilings)>,
     ) -> Option<(&'a Arc<Budget>, Arc<Pool>, Instant)> {
         let front = |queue: &&'a Arc<Budget>| self.front_starved(queue, giver).map(|(pool, since)| (*queue, pool, since));
-        // First of all those who have no server connection that could come back.
+        // First of all pools without a server connection that could come back.
         queues.iter().filter_map(front).min_by_key(|(_, pool, since)| (pool.inner.lock().open > 0, *since))
     }
 
-    /// Lets starved pools open server connections, the longest waiting first, as far as the limits allow: those that what this pool gave back may help.
+    /// Lets starved pools open server connections, the longest waiting first, as far as the limits allow: those near `near`,
+    /// which gave something back.
     pub(super) fn feed_starved(&self, w: &Worker, near: &Pool) {
         if self.starved.load(Ordering::Relaxed) == 0 {
             return;

@@ -33,10 +33,10 @@ use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::startup::Version;
 use weir_wire::write;
 
-/// Time for which other sessions take a server connection last after a session has drawn on it: who asks for what he drew mostly does so at once.
+/// Time for which other sessions take a server connection last after a session has drawn on it: `currval` mostly comes at once.
 const FRESH_DRAWS: Duration = Duration::from_secs(1);
 
-/// Time for what a server connection says between sessions (reset), after which it is closed instead.
+/// Time for a server's answer between sessions (reset), after which the connection is closed instead.
 const RESET_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest message read outside of a session's relay: login, reset, probes.
@@ -105,7 +105,7 @@ pub struct ConnStatus {
 }
 
 impl ConnStatus {
-    /// Breaks the connection, whoever has the server connection: its node is not waited for any longer.
+    /// Breaks the connection, also while a session has it: its node is not waited for any longer.
     pub fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
         self.breaker.shut();
@@ -115,12 +115,12 @@ impl ConnStatus {
 /// One server connection.
 pub struct ServerConn {
     pub socket: Socket,
-    /// The worker in whose event loop it is.
+    /// The worker whose event loop has it.
     pub home: WorkerId,
     pub card: Arc<ConnStatus>,
     pub pool: Arc<Pool>,
     pub known: Known,
-    /// The statement under no name, if we know which, and what the server says of it.
+    /// The statement under no name, if it is known, and the server's description of it.
     pub unnamed: Option<(StatementId, Shape)>,
     /// The settings it was brought to.
     pub settings: Arc<Settings>,
@@ -136,9 +136,9 @@ pub struct ServerConn {
     pub begins_with_escapes: bool,
     /// Sessions begin on it in another encoding than UTF-8.
     pub begins_recoded: bool,
-    /// By what was reported last, a backslash in a string is an escape to it.
+    /// By the last report, a backslash in a string is an escape to it.
     pub escapes: bool,
-    /// So are texts in another encoding than UTF-8, or what its database keeps is.
+    /// By the last reports, its texts are in another encoding than UTF-8, or its database is.
     pub is_recoded: bool,
     /// In microseconds since the start of the proxy.
     pub opened_us: u64,
@@ -183,7 +183,7 @@ impl OpenError {
         }
     }
 
-    /// The node said nothing, or there is no way to it: what is under way there may never end.
+    /// The node is silent, or cannot be reached: statements under way there may never end.
     pub fn is_silent(&self) -> bool {
         match self {
             OpenError::Connect { cause, .. } | OpenError::Broke { cause, .. } => matches!(
@@ -295,8 +295,8 @@ impl ServerConn {
 
     /// True if the server connection may still be used after its rest: nothing arrived and the server is there.
     ///
-    /// After a short rest what the event loop saw is enough; after a longer one the kernel is asked, because events may be waiting
-    /// unseen behind the ones being worked on.
+    /// After a short rest the event loop's record is enough. After a longer one the kernel is asked, because events may be
+    /// waiting unseen behind the ones being worked on.
     pub fn is_fresh(&self, now: Instant) -> bool {
         const TRUSTED: Duration = Duration::from_millis(20);
         if self.socket.is_readable() || self.socket.is_closed() {
@@ -315,7 +315,7 @@ impl ServerConn {
         value_of(&self.reported, name)
     }
 
-    /// True if what the server says is in UTF-8, and what it is told by its bytes.
+    /// True if the server's texts are in UTF-8, and it takes texts by their bytes.
     pub fn tells_utf8(&self) -> bool {
         self.reported(ENCODING) == UTF8 && matches!(self.reported("server_encoding"), UTF8 | "SQL_ASCII")
     }
@@ -345,7 +345,7 @@ pub async fn open(
     let deadline = Instant::now()
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
     let renewals = pool.renewals();
-    // Of before it: whatever changes meanwhile is newer than the connection.
+    // Taken before the login: all later changes are newer than the connection.
     let generation = w.view().generation;
     let (mut talk, mut greeting) = Talk::enter(w, address, login, deadline).await?;
     if !first.is_empty() {
@@ -420,7 +420,7 @@ fn is_recoded(reported: &[(String, String)]) -> bool {
     value_of(reported, ENCODING) != UTF8 || value_of(reported, "server_encoding") != UTF8
 }
 
-/// Notes a ParameterStatus among what was reported before.
+/// Notes a ParameterStatus among the earlier reports.
 fn note_report(reported: &mut Vec<(String, String)>, body: &[u8]) {
     let Some((name, value)) = server::read_parameter(body) else { return };
     let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
@@ -506,7 +506,7 @@ impl Talk {
         self.send(w, address, &out).await?;
         let mut answer = [0];
         let read = self.socket.read(&w.reactor, &mut answer, Some(self.deadline)).await;
-        // No more than the answer is taken: what follows it in clear text can only be taken for TLS, and fail.
+        // No more than the answer is taken: clear text behind it can only be taken for TLS, and fail.
         read.map_err(|cause| OpenError::Broke { address: address.clone(), cause })?;
         match (answer[0], attempt) {
             (b'S', _) => {}
@@ -565,7 +565,7 @@ impl Talk {
         }
     }
 
-    /// When what is under way must be over.
+    /// Time at which the exchange must be over.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -715,7 +715,7 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut conn: Box<ServerConn>) {
     pool.give_back(&w, conn);
 }
 
-/// Cancels what a server process does for a server connection.
+/// Cancels the statement that a server process runs for a server connection.
 pub async fn cancel(w: &Worker, card: &ConnStatus) -> bool {
     cancel_process(w, &card.address, card.is_encrypted, (card.pid, &card.key)).await
 }

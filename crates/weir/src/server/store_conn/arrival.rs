@@ -1,6 +1,8 @@
-//! How a worker comes to a host of a store: one connection, or, if it turns out to be a node of Redis Cluster, one to each master.
+//! Connects a worker to a host of a store: one connection, or one to each master if the host turns out to be a node of Redis
+//! Cluster.
 //!
-//! A map of a cluster that is out of date costs misses only: who has other keys by now says so (`MOVED`), and it is asked for anew.
+//! A map of a cluster that is out of date costs misses only: a node without a key says so (`MOVED`), and the map is asked for
+//! anew.
 
 use super::Cause;
 use crate::process::worker::Worker;

@@ -83,7 +83,8 @@ impl Stores {
         if self.shelves.len() == 1 { 0 } else { self.ring.host_of(&self.answer_key(digest)) }
     }
 
-    /// Puts what is wanted of a host into a question, unless one is under way. In a cluster each key is asked for where it lies.
+    /// Puts the wanted keys of a host into a question, unless one is under way. In a cluster each key is asked for at its own
+    /// node.
     pub fn ask_for_wanted(&self, at: usize) {
         let shelf = &self.shelves[at];
         if shelf.is_cluster() {
