@@ -63,7 +63,7 @@ fn measure_with(cluster: &Cluster, cache: &str) -> Vec<(String, usize)> {
     measured.unwrap()
 }
 
-/// Questions to the servers are as rare as may be: what they cost is no statement's.
+/// Questions to the servers are as rare as may be: their cost is no statement's.
 fn configuration(cluster: &Cluster, port: u16) -> String {
     let folder = cluster.dir().display();
     let mut text = format!(

@@ -1,5 +1,5 @@
-//! Other clients of the same pool: they take server connections away from the script's session, use the same statements under other
-//! settings, fail, leave in the middle, and see that every answer they get is their own.
+//! Other clients of the same pool. They take server connections away from the script's session, use the same statements under
+//! other settings, fail, leave in the middle, and check that every answer they get is their own.
 
 use crate::connection::{Connection, Stop};
 use crate::dice::Dice;

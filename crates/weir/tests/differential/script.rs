@@ -1,4 +1,4 @@
-//! Scripts: what one client sends, and where it waits for an answer. Made from a seed, and made smaller when they fail.
+//! Scripts: a client's messages and its waits for answers. Made from a seed, and made smaller when they fail.
 
 use crate::dice::Dice;
 use crate::message::Message;
@@ -27,7 +27,7 @@ pub struct Unit {
 /// Limits of the generated scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Reads may be answered by a standby, so they must not see what the script writes.
+    /// Reads may be answered by a standby, so they must not see the script's writes.
     pub with_standby: bool,
 }
 
@@ -61,7 +61,7 @@ pub fn make(dice: &mut Dice, limits: Limits) -> Vec<Unit> {
     units
 }
 
-/// Ends whatever is open and asks one more thing: a session that answers it is in step.
+/// Ends all that is open and asks one more thing: a session that answers it is in step.
 fn last() -> Unit {
     let mut messages = vec![Message::CopyFail];
     messages.extend(mark("end"));
@@ -159,7 +159,7 @@ impl Maker<'_> {
         Message::Query(texts.join("; "))
     }
 
-    /// One of the names, and what its statement takes.
+    /// One of the names, and the number of its statement's parameters.
     fn statement(&mut self) -> (&'static str, usize) {
         let at = self.dice.below(STATEMENTS.len());
         (STATEMENTS[at], self.parameters[at])

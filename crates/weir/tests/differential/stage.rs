@@ -212,7 +212,7 @@ fn only_reads(units: &[Unit]) -> bool {
     !texts.contains("copy w from") && !writes.iter().any(|text| texts.contains(text.sql))
 }
 
-/// Two errors that PostgreSQL itself gives for the same fault, depending on what it looks at first.
+/// Two errors that PostgreSQL itself gives for one fault, depending on its order of checks.
 ///
 /// In a failed transaction it looks at the number of a Bind's parameters before it looks at the transaction, unless the proxy must
 /// prepare the statement first; of a portal that a failed simple query left it reads the statements from memory it has freed; and a
@@ -224,14 +224,14 @@ fn is_same_refusal(direct: Option<&Reply>, proxied: Option<&Reply>) -> bool {
     SAME.iter().any(|(of_direct, of_proxied)| holds(direct, of_direct) && holds(proxied, of_proxied))
 }
 
-/// In a failed transaction a server describes a statement without columns that it has. Where it does not have it, the proxy cannot
-/// prepare it then, and what follows is skipped up to the next Sync.
+/// In a failed transaction a server describes a statement without columns that it has. If it does not have it, the proxy cannot
+/// prepare it then, and all messages up to the next Sync are skipped.
 fn is_incomparable(direct: Option<&Reply>, proxied: Option<&Reply>) -> bool {
     direct.is_some_and(|reply| reply.tag == b't')
         && proxied.is_some_and(|reply| reply.tag == b'E' && reply.text.contains("C25P02|"))
 }
 
-/// The first difference, with what came before it.
+/// The first difference, with the replies before it.
 fn compare(direct: &Played, proxied: &Played) -> Option<String> {
     let pairs = direct.replies.iter().map(Some).chain(std::iter::repeat(None));
     let mut proxied_replies = proxied.replies.iter();

@@ -15,7 +15,7 @@ const fn with(parameters: usize, sql: &'static str) -> Text {
     Text { sql, parameters }
 }
 
-/// Statements that read what no script writes, or that fail.
+/// Statements that read tables which no script writes, or that fail.
 pub const READS: &[Text] = &[
     text("select 1"),
     text("select 2 as x"),

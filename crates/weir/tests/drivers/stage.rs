@@ -23,12 +23,12 @@ pub struct Through {
     pub ground: Ground,
 }
 
-/// Runs what `make` makes against the primary and then through Weir, reads on standbys, where neighbours take server connections
-/// all the time; what it prints must be the same.
+/// Runs the program of `make` on the primary and then through Weir, reads on standbys, where neighbours take server connections
+/// all the time. Its output must be the same.
 pub fn check(make: impl Fn() -> Result<Command, String>, more: &str) -> Result<Through, String> {
     let ground = Ground::new();
     wait_for_standbys_at_commit(&ground);
-    // Held until another database is there: the servers end with the last one who uses them.
+    // Held until another database is there: the servers end with their last user.
     let _cluster = ground.cluster.clone();
     let direct = run(make()?, &ground, ground.cluster.primary().port());
     drop(ground);
@@ -47,7 +47,7 @@ pub fn check(make: impl Fn() -> Result<Command, String>, more: &str) -> Result<T
     Ok(Through { proxy, ground })
 }
 
-/// Standbys show what was committed before a client hears of it. Else a read after a write might, as on any such cluster, come too
+/// Standbys show a commit before its client hears of it. Else a read after a write might, as on any such cluster, come too
 /// early for its standby.
 fn wait_for_standbys_at_commit(ground: &Ground) {
     let (primary, count) = (ground.cluster.primary(), ground.cluster.standbys().len());

@@ -57,7 +57,7 @@ fn fetch_once(
     }
     fs::create_dir_all(&folder).unwrap();
     fetch(&folder)?;
-    // Last, so that what was interrupted is begun anew.
+    // Last, so that an interrupted fetch is begun anew.
     fs::write(mark, wanted).unwrap();
     Ok(folder)
 }

@@ -12,7 +12,7 @@ pub fn guarded() -> Owned {
     guarded_with(0)
 }
 
-/// Such a cluster with standbys.
+/// The guarded cluster with standbys.
 pub fn guarded_with(standbys: usize) -> Owned {
     let user = |name: &str, password: &str| User { name: name.into(), password: password.into() };
     let users = vec![

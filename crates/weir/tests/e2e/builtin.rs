@@ -1,11 +1,11 @@
-//! The lists of what PostgreSQL itself brings (`catalog/src/builtin.rs`), held against the server under test.
+//! The lists of PostgreSQL's own objects (`catalog/src/builtin.rs`), held against the server under test.
 
 use crate::support::Ground;
 use crate::support::raw::Failure;
 use std::collections::BTreeMap;
 use weir_catalog::builtin::{is_standard_operator, may_run_on_standby};
 
-/// Every volatile function of versions 13 to 18 and what it is about: `reads` may run on a standby, the others may not.
+/// Every volatile function of versions 13 to 18 and its subject: `reads` may run on a standby, the others may not.
 const VOLATILE: &str = include_str!("../../../catalog/tests/builtin_volatile.txt");
 
 /// Functions that a query can call: one row for each overload. `direct` counts the arguments of an ordered-set aggregate that stand
@@ -30,7 +30,7 @@ struct Function {
     name: String,
     is_volatile: bool,
     kind: char,
-    /// Of an aggregate: ordinary, ordered-set or hypothetical.
+    /// Kind of an aggregate: ordinary, ordered-set or hypothetical.
     aggregate: String,
     direct: usize,
     arguments: Vec<String>,

@@ -243,7 +243,7 @@ fn no_setting_is_answered_for_by_another() {
         other.run("reset all; reset role; reset session authorization");
         direct.run("reset all; reset role; reset session authorization");
         assert_eq!(told(&mut other, read), told(&mut direct, read), "{read} after a reset of {change}");
-        // Of the transaction only.
+        // Set for the transaction only.
         other.run(&format!("begin; {}", change.replace("set ", "set local ").replace("local session characteristics as ", "")));
         direct.run(&format!("begin; {}", change.replace("set ", "set local ").replace("local session characteristics as ", "")));
         assert_eq!(told(&mut other, read), told(&mut direct, read), "{read} in a transaction with {change}");

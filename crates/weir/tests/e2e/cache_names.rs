@@ -82,7 +82,7 @@ fn beside_a_temporary_table_others_are_read_as_ever() {
     }
 }
 
-/// Startup parameters, statements before, and what stands before the write in one go.
+/// Startup parameters, statements before, and statements in front of the write in one go.
 type Way = (&'static [(&'static str, &'static str)], &'static [&'static str], &'static [&'static str]);
 
 /// Ways to have a server read backslashes as escapes.

@@ -107,7 +107,7 @@ fn no_write_past_weir_leaves_an_answer_behind_that_is_not_true() {
 fn a_session_that_reads_on_the_primary_has_answers_from_memory_soon_after_its_own_writes() {
     const WRITES: usize = 10;
     const READS: usize = 100;
-    /// Of the reads behind most writes: on a busy machine the stream may come late for some.
+    /// Least hits among the reads behind most writes: on a busy machine the stream may come late for some.
     const HITS_MIN: u64 = 90;
     let cluster = logical(0);
     cluster.primary().query("create table t (a int)").unwrap();
@@ -370,7 +370,7 @@ fn a_session_sees_what_it_has_seen_and_nothing_gets_too_old() {
     for value in 1..=20 {
         warm(&proxy, &mut reader, read);
         writer.run(&format!("update t set v = {value}"));
-        // Not from memory: the session has now seen what was written before.
+        // Not from memory: the session has now seen all earlier writes.
         assert_eq!(reader.value("/*NO QUERY CACHE*/ select v from t"), value.to_string());
         assert_eq!(reader.value(read), value.to_string(), "a session went back in time");
     }

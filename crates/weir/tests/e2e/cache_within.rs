@@ -172,7 +172,7 @@ fn an_answer_from_memory_counts_as_a_transactions_first_query() {
         assert_eq!(refused.sqlstate, direct.try_rows(text).unwrap_err().sqlstate);
         assert_eq!(client.try_rows(READ).unwrap_err().sqlstate, "25P02", "it has failed");
         client.run("rollback");
-        // One whose level is set after its BEGIN has one snapshot, as has one of a session that begins so.
+        // A transaction whose level is set after its BEGIN has one snapshot, as has one of a session with that default.
         client.run("begin");
         client.run("set transaction isolation level repeatable read");
         assert!(!is_hit(&proxy, &mut client, READ));

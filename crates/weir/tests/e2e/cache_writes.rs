@@ -106,7 +106,7 @@ fn say(writer: &mut Raw, by: By, role: &str) {
     }
 }
 
-/// Has a session do each of these and looks whether a reader of `table` sees the last of it.
+/// Has a session play each story and checks that a reader of `table` sees the last write.
 fn check(ground: (&Ground, &Proxy, &str), path: &str, table: &str, role: &str, stories: &[&[By]]) {
     let (ground, proxy, user) = ground;
     let (mut reader, mut direct) = (ground.client(proxy), ground.direct());

@@ -5,7 +5,7 @@ use crate::support::proxy::Backend;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use weir_demo::{Mode, Server};
 
-/// The port of the server that answers, and what it knows.
+/// The port of the server that answers, and its count of rows.
 const LOOK: &str = "select inet_server_port(), (select count(*) from t)";
 
 /// Servers of a test's own, which it may pause.
@@ -264,7 +264,7 @@ fn an_answer_that_comes_after_its_servers_promotion_stops_no_reads_on_the_other_
     let proxy = Proxy::start(&cluster, "causal_wait = 20ms");
     let mut client = console(&proxy);
     let asker = "select pid from pg_stat_activity where query = 'EXECUTE weir_position'";
-    // Its role is asked over the same connection, so that what is seen once may be another question a moment later.
+    // The role is asked over this connection, too, so that a query seen once may be another one a moment later.
     let mut asked = None;
     wait_until("the standby to be asked for its position", || {
         client.run("insert into t values (1)");

@@ -183,7 +183,7 @@ fn a_hint_names_a_standby_that_takes_no_other_reads() {
     client.run("create table t (a int)");
     ground.cluster.wait_caught_up().unwrap();
     wait_for_catalog(&mut client, &ground.database);
-    // It must be known to show what the session has seen of the primary.
+    // The node must be known to show all that the session has seen of the primary.
     let hinted = format!("/* weir: node=1 */ {WHERE}");
     wait_until("the standby to answer", || client.value(&hinted) == ports[1]);
     check_all_go_to(&mut client, &ports[0]);

@@ -114,7 +114,7 @@ fn open_folder() -> Folder {
     folder
 }
 
-/// Runs `weir import`, and `weir check` on what it wrote; what `check` said.
+/// Runs `weir import`, and `weir check` on the result; returns the output of `check`.
 fn import_into(ini: &Path, into: &Path, more: &str) -> String {
     let weir = env!("CARGO_BIN_EXE_weir");
     let import = Command::new(weir).arg("import").arg(ini).arg("--into").arg(into).output().unwrap();
@@ -128,7 +128,7 @@ fn import_into(ini: &Path, into: &Path, more: &str) -> String {
     said
 }
 
-/// How a client comes: by which way, as whom, with which password.
+/// Login of a client: its way, its user, its password.
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     way: &'static str,
@@ -137,8 +137,8 @@ struct Attempt {
     database: &'static str,
 }
 
-/// Users, and what `userlist.txt` has of them: a password, its md5 hash, an empty password; no line at all (the last three). The server has a
-/// password of `import_asked`.
+/// Users, by their line in `userlist.txt`: a password, its md5 hash, an empty password; no line at all (the last three). The
+/// server has a password of `import_asked`.
 const USERS: [&str; 6] = ["import_plain", "import_md5", "import_empty", "import_stranger", "import_asked", "postgres"];
 
 /// User whose server connections clients of the database `forced` use.
@@ -303,7 +303,7 @@ fn who_gets_in_is_decided_as_by_pgbouncer() {
     );
     let (ground, files) = (&ground, &files);
     let mut different = Vec::new();
-    // A few at a time: programs that start are what takes the time.
+    // A few at a time: starts of programs take the time.
     for some in setups.chunks(4) {
         thread::scope(|scope| {
             let compared: Vec<_> = some.iter().map(|setup| scope.spawn(move || differences(ground, files, setup))).collect();

@@ -91,7 +91,7 @@ fn a_notification_sent_right_after_listen_is_never_lost_and_never_comes_twice() 
     wait_until_moved(&proxy);
 }
 
-/// Also where the server is still asked what the session listens to.
+/// Also where the server is still asked for the session's channels.
 #[test]
 fn a_notification_sent_after_the_answer_to_unlisten_is_not_told() {
     let ground = Ground::new();

@@ -1,4 +1,5 @@
-//! Server connections lost under transactions: what may run again does, and nobody is told that something failed which may have happened.
+//! Server connections lost under transactions: harmless statements run again, and no statement that may have taken effect is
+//! told to have failed.
 
 use crate::support::faults::{Fault, Network, Toward};
 use crate::support::proxy::{Backend, show};
@@ -67,7 +68,7 @@ impl Stage {
         wait_until("the server's processes to end", || self.server().query(&kill).unwrap().is_empty());
     }
 
-    /// Waits until a statement is on its way, then lets Weir hear what the server has said.
+    /// Waits until a statement is on its way, then lets the server's answer reach Weir.
     fn go_on(&self) {
         let mut console = self.proxy.console();
         wait_until("the statement to be sent", || {
@@ -189,7 +190,7 @@ fn a_read_sent_over_a_connection_that_has_just_broken_is_answered_elsewhere() {
     }
 }
 
-/// Only the server knows whether a transaction was committed whose COMMIT it may have got.
+/// Only the server knows if a transaction was committed whose COMMIT it may have got.
 #[test]
 fn a_transaction_that_may_be_committed_is_never_told_to_have_failed() {
     let simple = [wire::query("begin"), wire::query("insert into t values (1)"), wire::query("commit")].concat();

@@ -44,7 +44,7 @@ fn sessions_outlive_a_reload_and_a_new_verifier_ends_what_the_old_one_could() {
     driver::block_on(async {
         let (client, _mover) = driver::connect(&Login::new(proxy.port(), "anna", "secret of anna")).await.unwrap();
         proxy.reload();
-        // Conns of before the reload are closed; a new one is opened by what this very client proved.
+        // Older server connections are closed by the reload; a new one is opened with this very client's proof.
         assert!(client.simple_query("select 1").await.is_ok());
         primary.query("alter role anna password 'another'").unwrap();
         proxy.write_file("pool_passwd", &format!("anna:{}\n", verifier(primary, "anna")));
@@ -132,7 +132,7 @@ fn check_judged(proxy: &Proxy, primary: &Server) {
     assert_eq!(current_user(proxy, "anna", "another"), Ok("anna".into()));
 }
 
-/// A reload that asks for less must not open to all what was opened by a proof before.
+/// A reload that asks for less must not open connections to all that another client's proof opened.
 #[test]
 fn what_one_client_proved_lets_nobody_in_who_proved_nothing() {
     let cluster = guarded();

@@ -402,7 +402,7 @@ fn statements_come_back_after_the_server_connection_was_lost() {
     }
 }
 
-/// Constants are read, and names are looked up, when a statement is prepared: by the settings of whoever prepares it.
+/// Constants are read, and names are looked up, when a statement is prepared: by the settings of the session that prepares it.
 #[test]
 fn the_same_text_means_to_each_client_what_its_own_settings_say() {
     let ground = Ground::new();

@@ -97,7 +97,7 @@ fn a_client_without_a_user_is_refused_and_a_database_defaults_to_the_user() {
     assert_eq!(client.value("select current_database()"), "postgres");
 }
 
-/// An application says its name in whatever encoding it has. Up to version 15 a server puts a `?` for what does not print.
+/// An application says its name in any encoding. Up to version 15 a server puts a `?` for bytes that do not print.
 #[test]
 fn an_application_may_say_its_name_in_any_bytes() {
     let ground = Ground::new();
@@ -289,7 +289,7 @@ fn a_client_that_ends_its_sending_still_gets_its_answer() {
     let mut client = ground.client(&proxy);
     client.send(&wire::query("select 5"));
     client.half_close_if_open();
-    // PostgreSQL answers what was asked before it sees the end.
+    // PostgreSQL answers the messages before the end.
     let tags = crate::support::raw::tags(&client.until_end());
     assert_eq!(tags, "TDCZ");
     assert_eq!(ground.client(&proxy).value("select 1"), "1");
@@ -316,7 +316,7 @@ fn a_client_that_ends_its_sending_while_it_waits_still_gets_its_answer() {
     let mut lost = lost;
     lost.send(&wire::query("insert into t values (2)"));
     waits(2);
-    // A connection that was reset can hear nothing: what it asked for and nobody has begun is not done.
+    // A connection that was reset can hear nothing: its waiting statements are not carried out.
     let stream = lost.tcp_stream();
     socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     drop((stream, lost));
@@ -331,7 +331,7 @@ fn a_client_that_is_gone_does_not_hold_a_connection_until_its_statement_is_over(
     let ground = Ground::new();
     ground.prepare("create table t (a int)");
     let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 14");
-    // One that was reset is known to be gone; others get ten seconds.
+    // A client that was reset is known to be gone; others get ten seconds.
     for (how, seconds) in [("reset", 8), ("closed", 15)] {
         let mut client = ground.client(&proxy);
         client.run(&format!("set application_name = '{how}'"));
@@ -495,7 +495,7 @@ fn notices_of_the_login_are_told_to_each_client() {
     {
         let parameters = [&who[..], more].concat();
         let expected = greeting(ground.cluster.primary().port(), &parameters);
-        // The server says it whatever a client asks for.
+        // The server says it to every client.
         assert_eq!(
             expected.iter().any(|heard| heard.starts_with('N')),
             version >= 150_000 || more.len() == 1 && more[0].0 == "application_name"

@@ -1,4 +1,4 @@
-//! Transactions that only read: what a standby refuses and the primary does not is never their clients' trouble.
+//! Transactions that only read: their clients never see a refusal that only a standby gives.
 
 use crate::support::{Ground, Raw, wire};
 

@@ -19,7 +19,8 @@ fn make_user(server: &Server) {
     server.query(&format!("create role {USER} login; grant all on schema public to {USER}")).unwrap();
 }
 
-/// Has sixteen or so clients run statements until something else is done. Returns what failed, each with whether its session ended by it.
+/// Has sixteen or so clients run statements until something else is done. Returns the failures, each with true if its session
+/// ended by it.
 fn run_through(proxy: &Proxy, count: usize, text: &str, meanwhile: impl FnOnce()) -> Vec<(Failure, bool)> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -18,7 +18,7 @@ fn program(server: &Server, proxy: &Proxy, name: &str, arguments: &[&str]) -> Co
     command
 }
 
-/// True if a program is there; a server's programs alone may be. Says what is left out.
+/// True if a program is there; a server's programs alone may be. Prints the name of the missing one.
 fn has(server: &Server, name: &str) -> bool {
     let is_there = server.programs().bin().join(name).exists();
     if !is_there {
@@ -173,7 +173,7 @@ fn a_replication_client_that_vanishes_frees_its_walsender() {
     assert_eq!(walsenders(server, "raw"), "1");
     server.query("create table t as select generate_series(1, 10000)").unwrap();
     wait_until("WAL to be streamed", || client.read().body.first() == Some(&b'w'));
-    // It leaves without reading what still comes.
+    // It leaves without reading the rest.
     server.query("insert into t select generate_series(1, 100000)").unwrap();
     drop(client);
     wait_until("the walsender to end", || walsenders(server, "raw") == "0");

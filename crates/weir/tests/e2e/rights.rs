@@ -3,7 +3,7 @@
 use crate::support::proxy::show;
 use crate::support::{Ground, Proxy, Raw, wait_until};
 
-/// Weir before the primary, with a user who is no superuser and functions of a superuser's that set what he may not set.
+/// Weir before the primary, with a user who is no superuser and a superuser's functions that set parameters beyond his rights.
 struct Scene {
     ground: Ground,
     user: String,

@@ -1,6 +1,7 @@
-//! A checker of sessions: clients write registers and read all of them through Weir, while standbys stop and go on replaying at random and
-//! one of them is promoted. No client may see a register go back, nor miss what it wrote; under `causal_reads = global` nobody may miss what
-//! anybody was told before he asked. With `causal_reads = off` the same checker finds that all of this is broken.
+//! A checker of sessions: clients write registers and read all of them through Weir, while standbys stop and go on replaying at
+//! random and one of them is promoted. No client may see a register go back, nor miss its own writes. Under `causal_reads =
+//! global` no read may miss a value that any client was told before. With `causal_reads = off` the same checker finds all of
+//! this broken.
 //!
 //! `WEIR_CHECK_SECONDS` makes it run for longer.
 
@@ -150,8 +151,8 @@ impl Client<'_> {
         }
     }
 
-    /// Two reads in one transaction on one server. One that may run on a standby cannot move when others are told more: it shows what they
-    /// were told before it began.
+    /// Two reads in one transaction on one server. A transaction that may run on a standby cannot move when others are told
+    /// more: it shows their values at its begin.
     fn read_in_transaction(&mut self) {
         let is_read_only = self.throw(2) == 0;
         let acknowledged = self.world.acknowledged();
@@ -166,7 +167,8 @@ impl Client<'_> {
         }
     }
 
-    /// Reads all registers. `acknowledged` is not younger than the read; `told`: what it must show, if that is not what is told by now.
+    /// Reads all registers. `acknowledged` is not younger than the read; `told`: the values it must show, if those are not the
+    /// present ones.
     fn read(&mut self, acknowledged: &Registers, told: Option<Registers>) {
         let told = told.unwrap_or_else(|| self.world.told(&self.world.acknowledged()));
         let Some(conn) = self.conn() else { return };
@@ -205,7 +207,7 @@ fn disturb(world: &World, standbys: &[&Server], seed: u64) -> u32 {
     while !world.is_over() {
         let standby = standbys[dice.throw(standbys.len() as u64) as usize];
         let text = if dice.throw(2) == 0 { "select pg_wal_replay_pause()" } else { "select pg_wal_replay_resume()" };
-        // One that is being promoted refuses.
+        // A standby that is being promoted refuses.
         paused += u32::from(standby.query(text).is_ok());
         let_pass(Duration::from_millis(dice.throw(60)));
     }

@@ -239,7 +239,7 @@ fn writers_do_not_wait_for_a_store_that_hangs() {
 /// A read of a table that nobody writes to.
 const STILL: &str = "select count(*) from still";
 
-/// Has the store hang until a Weir misses it: whoever has a question under way notices.
+/// Has the store hang until a Weir misses it: a session with a question under way notices.
 fn hang(store: &Store, proxies: [&Proxy; 2]) {
     let mut clients = proxies.map(Proxy::console);
     proxies.iter().zip(&mut clients).for_each(|(proxy, client)| drop(warm(proxy, client, STILL)));

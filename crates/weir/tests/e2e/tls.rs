@@ -28,7 +28,7 @@ fn proxy_of(server: &weir_demo::Server, authority: &Authority, more: &str, files
     Proxy::with_files(&[server], &format!("{TLS}{more}"), &files, &[])
 }
 
-/// Runs psql; its output, or what it complains of. `FOLDER` stands for the proxy's folder.
+/// Runs psql; its output, or its error. `FOLDER` stands for the proxy's folder.
 fn psql(proxy: &Proxy, connection: &str, password: &str, commands: &[&str]) -> Result<String, String> {
     let folder = proxy.folder().display().to_string();
     let connection = format!("host=localhost hostaddr=127.0.0.1 port={} {connection}", proxy.port()).replace("FOLDER", &folder);
@@ -243,7 +243,7 @@ fn logins_are_bound_to_the_channel() {
     }
     check_refused(ask("sslmode=disable channel_binding=require", "secret of anna"), "channel binding");
     check_refused(ask("sslmode=require channel_binding=require", "wrong"), "password authentication failed");
-    // Somebody who takes the better mechanism out of the offer is found out by the client's word that it could.
+    // An attacker who takes the better mechanism out of the offer is found out by the client's word that it could.
     let mut line = negotiated(&proxy, &authority);
     line.write_all(&wire::startup(wire::V3_0, &[("user", "anna"), ("database", "postgres")])).unwrap();
     let (_, offer) = message(&mut line);
@@ -482,7 +482,7 @@ fn an_encrypted_key_is_opened_by_what_a_command_prints() {
 fn rest(mut stream: TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut bytes = Vec::new();
-    // A reset counts as an end: some of what was sent was not read any more.
+    // A reset counts as an end: some bytes were not read any more.
     let _ = stream.read_to_end(&mut bytes);
     bytes
 }

@@ -535,7 +535,7 @@ fn a_call_of_a_function_that_may_write_is_a_write_for_the_reads_after_it() {
     }
 }
 
-/// Any server says what a failed transaction says.
+/// Any server gives the answers of a failed transaction.
 #[test]
 fn a_transaction_that_has_failed_ends_as_it_should_without_a_primary() {
     let cluster = crate::support::ground::cluster(1);

@@ -27,7 +27,7 @@ const LOOK: &str = "select current_setting('work_mem'), current_setting('search_
     (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()), \
     (select count(*) from pg_cursors where is_holdable)";
 
-/// Other clients: two take turns at holding a connection in a transaction, a third holds what else is at rest.
+/// Other clients: two take turns at holding a connection in a transaction, a third holds all connections at rest.
 struct Neighbours {
     clients: [Raw; 2],
     third: Option<Raw>,
@@ -91,7 +91,8 @@ enum Moves {
     Pinned,
 }
 
-/// A server of version 13 reports every change as it is made; later ones, and Weir, what has changed in the end. That is compared at the end.
+/// A server of version 13 reports every change as it is made; later ones, and Weir, report the changes at the end. The final
+/// values are compared.
 fn reports_all(client: &Raw) -> bool {
     client.parameter("server_version").is_some_and(|version| version.starts_with("13."))
 }
@@ -107,14 +108,14 @@ fn say(client: &mut Raw, protocol: Protocol, text: &str) -> Vec<String> {
     if reports_all(client) {
         messages.retain(|message| !message.starts_with("S "));
     }
-    // In which order parameters are reported that changed together is a server's own affair.
+    // The order of reports of parameters that changed together is a server's own affair.
     for reports in messages.chunk_by_mut(|one, next| one.starts_with("S ") && next.starts_with("S ")) {
         reports.sort();
     }
     messages
 }
 
-/// A message without what differs between two servers' processes.
+/// A message without the parts that differ between two servers' processes.
 fn shown(message: &Message) -> String {
     let body = match message.tag {
         b'E' | b'N' => {

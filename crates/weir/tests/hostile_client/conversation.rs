@@ -1,4 +1,4 @@
-//! Conversations a client may have, one message after the other: what mutations begin with.
+//! Conversations a client may have, one message after the other: mutations begin with these.
 
 use crate::dice::Dice;
 use crate::support::wire;

@@ -92,7 +92,7 @@ fn read_in_many_sessions(stage: &Stage<'_>, writes: bool) {
 
 /// Behind a session's own write its reads come from memory again.
 pub fn hits(stage: &Stage<'_>) -> Vec<String> {
-    // Without causal reads a standby may take its time to show the write, and until then nothing is kept of what it says.
+    // Without causal reads a standby may take its time to show the write, and until then its answers are not cached.
     let waits_for_standbys = stage.row.causal() == Causal::Off && stage.row.weights()[1..].iter().any(|weight| *weight > 0);
     if !stage.row.keeps_results() || waits_for_standbys {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Sixteen clients at work, and what each of their answers must be.
+//! Sixteen clients at work, and the check of each of their answers.
 //!
 //! Accounts: transfers between them keep the sum. Counters: each has one writer, so that a value says how many writes it shows. A setting:
 //! half of the clients have made one of their own.
@@ -75,7 +75,7 @@ impl<'s> Load<'s> {
         }
     }
 
-    /// Runs the clients while `story` goes on; what was wrong.
+    /// Runs the clients while `story` goes on; returns the faults.
     pub fn run(self, story: impl FnOnce(&Self)) -> Vec<String> {
         std::thread::scope(|scope| {
             for me in 0..CLIENTS {

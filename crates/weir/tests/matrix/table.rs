@@ -166,7 +166,7 @@ fn chosen(rows: Vec<Row>) -> Vec<Row> {
     }
 }
 
-/// The rows that bring a value which no row above them has: for a second run, on other servers, of what the first has tried in pairs.
+/// The rows that bring a value which no row above them has: for a second run of the pairs, on other servers.
 fn few(rows: Vec<Row>) -> Vec<Row> {
     let mut seen: Vec<(String, String)> = Vec::new();
     let brings_a_value = |row: &Row| {

@@ -36,7 +36,7 @@ impl Trouble {
         }
     }
 
-    /// A primary that goes takes along what it had under way: a statement or transaction of each client, and its next try.
+    /// A primary that goes ends the statements under way: a statement or transaction of each client, and its next try.
     pub fn forgiven(self) -> Forgiven {
         match self {
             Trouble::Restarted | Trouble::Promoted => {

@@ -8,14 +8,14 @@ use crate::dice::Dice;
 /// How deep expressions and queries go into each other.
 const DEPTH_MAX: usize = 3;
 
-/// A statement, and what the script must know of it.
+/// A statement, and the facts that the script needs of it.
 pub struct Statement {
     pub text: String,
     /// It may go through the extended protocol: one statement, no COPY.
     pub is_one: bool,
     /// How things stand after it.
     pub leaves: Standing,
-    /// It changes what the catalog says.
+    /// It changes the catalog.
     pub defines: bool,
 }
 
@@ -72,9 +72,9 @@ const SOURCES: &[&str] = &[
     "rows_written(2)",
     "drawn",
 ];
-/// Sources that only read, whoever does.
+/// Sources that only read, for every reader.
 const CALM_SOURCES: usize = 16;
-/// Sources that every standby has, whatever is defined.
+/// Sources that every standby has, after any definition.
 const EVERYWHERE: &[&str] = &["t0", "t0", "v_plain", "v_deep", "v_deeper", "v_function", "m0", "rows_of(4)"];
 /// Calls of a number; the later ones write.
 const CALLS: &[&str] = &[
@@ -132,7 +132,7 @@ impl<'a> Grammar<'a> {
                 _ => self.transaction(),
             };
         }
-        // Transactions are short, so that most of what a session does may go to a standby.
+        // Transactions are short, so that most statements of a session may go to a standby.
         if leaves == Standing::InTransaction && self.dice.once_in(4) {
             return self.transaction();
         }

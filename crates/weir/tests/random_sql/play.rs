@@ -1,4 +1,4 @@
-//! One step on one connection, and what it brought.
+//! One step on one connection, and its result.
 
 use crate::script::{How, Step};
 use crate::support::proxy::column_names;

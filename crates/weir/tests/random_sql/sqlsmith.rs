@@ -1,7 +1,7 @@
 //! Statements of Debian's `sqlsmith`: it looks at a database and makes up queries of all that is in it.
 //!
-//! It only prints them. Each then runs outside of a transaction on the primary and through Weir, as a role that may touch nothing but its own
-//! schema; what they return depends on the moment, so that only errors are compared.
+//! It only prints them. Each then runs outside of a transaction on the primary and through Weir, as a role that may touch
+//! nothing but its own schema. Their results depend on the moment, so only errors are compared.
 
 use crate::support::{Ground, Raw, leave_out};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Certificates made for one test: authorities, what they sign, what they revoke.
+//! Certificates made for one test: authorities, the certificates they sign, and those they revoke.
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,

@@ -1,4 +1,4 @@
-//! A network that fails: stands between two programs and delays, cuts, swallows or trickles what they say.
+//! A network that fails: stands between two programs and delays, cuts, swallows or trickles their bytes.
 
 use socket2::SockRef;
 use std::io::{self, Read, Write};
@@ -37,7 +37,7 @@ pub enum Fault {
     StopAfter(u64),
 }
 
-/// Longest time a thread sleeps before it looks whether it is still wanted.
+/// Longest time a thread sleeps before it looks if it is still wanted.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 struct Plan {

@@ -71,7 +71,7 @@ impl Ground {
         client
     }
 
-    /// A client of the primary itself, to see what it sees.
+    /// A client of the primary itself, for comparison.
     pub fn direct(&self) -> Raw {
         self.direct_to(self.cluster.primary())
     }
@@ -154,7 +154,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Servers that end at once, without writing down what nobody will read.
+/// Servers that end at once, without writing data down that nobody will read.
 pub struct Owned(Cluster);
 
 impl Deref for Owned {
@@ -169,7 +169,7 @@ impl Drop for Owned {
     fn drop(&mut self) {
         for server in self.0.servers() {
             server.thaw();
-            // One that does not stop is killed when the cluster is dropped.
+            // A server that does not stop is killed when the cluster is dropped.
             let _ = server.stop(Mode::Immediate);
         }
     }
@@ -202,7 +202,7 @@ pub fn cluster_with(mut options: Options) -> Owned {
     Owned(cluster)
 }
 
-/// Waits until the proxy knows what is in a database as it is now, or why it cannot: before, what names anything goes to the primary.
+/// Waits until the proxy knows a database as it is now, or why it cannot: before, statements with names go to the primary.
 pub fn wait_for_catalog(client: &mut Raw, database: &str) {
     wait_until("the catalog to be read", || {
         let rows = client.rows("show pool_catalogs");

@@ -202,7 +202,7 @@ impl Proxy {
 
     pub fn wait_for_nodes(&self, count: usize) {
         let mut console = None;
-        // With a small limit on clients, the one that only asked whether we accept may still take a place.
+        // With a small limit on clients, the connection that only tried the door may still take a place.
         wait_until("the proxy to let us in", || {
             console = Raw::tcp(self.port()).log_in("postgres", "postgres", &[]).ok();
             console.is_some()
@@ -294,7 +294,7 @@ pub fn column_names(body: &[u8]) -> Vec<String> {
     names
 }
 
-/// Starts a program whose words go to the file `log`. `setpriv` ends it with this program, should a test be killed.
+/// Starts a program whose output goes to the file `log`. `setpriv` ends it with this program, should a test be killed.
 fn spawn(folder: &Path, program: &str, arguments: &[&str], log: &str) -> Child {
     let log = File::create(folder.join(log)).unwrap();
     let mut command = Command::new("setpriv");
@@ -307,7 +307,7 @@ fn spawn(folder: &Path, program: &str, arguments: &[&str], log: &str) -> Child {
     command.spawn().unwrap_or_else(|e| panic!("cannot start {program}: {e}"))
 }
 
-/// The line that chooses by what system calls the proxy under test works, if `WEIR_TEST_IO` says so.
+/// The line that chooses the system calls of the proxy under test, if `WEIR_TEST_IO` says so.
 pub fn io_method() -> String {
     std::env::var("WEIR_TEST_IO").map_or_else(|_| String::new(), |method| format!("io_method = {method}\n"))
 }

@@ -1,4 +1,4 @@
-//! A client that sends what it is told and shows every message it gets.
+//! A client that sends given bytes and shows every message it gets.
 
 use super::wire;
 use rustls::pki_types::ServerName;
@@ -244,7 +244,7 @@ impl Raw {
         self.stream.write_all(bytes).expect("the proxy takes what is sent");
     }
 
-    /// Sends, and tells whether the connection took it all.
+    /// Sends, and tells if the connection took it all.
     pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -415,7 +415,7 @@ impl Raw {
         rows.into_iter().map(|row| row.into_iter().map(Option::unwrap_or_default).collect()).collect()
     }
 
-    /// Runs what must succeed.
+    /// Runs a text that must succeed.
     pub fn run(&mut self, text: &str) {
         self.rows(text);
     }

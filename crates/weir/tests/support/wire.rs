@@ -15,7 +15,7 @@ pub fn message(tag: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A packet without a tag: a code, then what belongs to it.
+/// A packet without a tag: a code, then its data.
 pub fn packet(code: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = (body.len() as u32 + 8).to_be_bytes().to_vec();
     bytes.extend(code.to_be_bytes());

@@ -2,7 +2,7 @@
 
 use super::{Moves, check, check_with};
 
-/// Something that sets parameters for the session when it is run, by whatever way.
+/// Something that sets parameters for the session when it is run, in any way.
 const STAGE: &str = "create function other.sets() returns trigger language plpgsql as \
     $$ begin perform set_config('app.user', 'by trigger', false); set work_mem = '31MB'; return new; end $$; \
     create table other.watched (a int); create trigger t before insert on other.watched for each row execute function other.sets()";
