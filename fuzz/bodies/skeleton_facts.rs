@@ -1,4 +1,4 @@
-//! SQL text: what the parser says of it, and that texts with one skeleton say the same.
+//! SQL text: the parser's facts, which must be equal for texts with one skeleton.
 
 use weir_sql::facts;
 use weir_sql::facts::{Effect, Facts, StateKinds};

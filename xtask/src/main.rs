@@ -84,7 +84,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// Where cargo puts what it builds: we are in its folder `debug` or `release` ourselves.
+/// Cargo's folder for its output: this program lies in its folder `debug` or `release`.
 fn target_folder() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.ancestors().nth(2).context("not in a target folder")?.to_owned())

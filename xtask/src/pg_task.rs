@@ -14,7 +14,7 @@ pub struct Arguments {
     clients: bool,
 }
 
-/// Fetches what is missing and prints one folder a line.
+/// Fetches missing versions and prints one folder a line.
 pub fn run(arguments: &Arguments) -> Result<()> {
     for &version in &arguments.versions {
         println!("{}", pg::fetch(version)?.display());

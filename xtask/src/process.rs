@@ -88,7 +88,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // A pipe that breaks gives what came before; the exit status tells the rest.
+            // A pipe that breaks gives the bytes before; the exit status tells the rest.
             let _ = pipe.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -118,7 +118,7 @@ pub enum Ended {
     Killed,
 }
 
-/// Sends a signal, waits, and kills what does not end.
+/// Sends a signal, waits, and kills a process that does not end.
 pub fn stop(child: &mut Child, signal: Signal, limit: Duration) -> Result<Ended> {
     if child.try_wait()?.is_some() {
         return Ok(Ended::Asked);

@@ -17,7 +17,7 @@ use unsteady::{Failure, failed_test};
 
 /// Tells the end-to-end tests which major version of PostgreSQL they run on.
 const VERSION_VARIABLE: &str = "WEIR_TEST_PG";
-/// Tells the tests by what system calls the proxy is to work.
+/// Variable that chooses the system calls of the proxy in tests.
 const IO_VARIABLE: &str = "WEIR_TEST_IO";
 /// Tells the matrix of configurations which rows to run.
 const MATRIX_VARIABLE: &str = "WEIR_MATRIX";
@@ -156,7 +156,8 @@ fn newest_too(rest: &[String], summary: &mut Summary, failed: &mut Vec<String>) 
     }
 }
 
-/// Holds the lists of what PostgreSQL brings against each version between the oldest and the newest: the tests of `e2e/builtin.rs`.
+/// Holds the lists of PostgreSQL's own objects against each version between the oldest and the newest: the tests of
+/// `e2e/builtin.rs`.
 fn lists_on_all(summary: &mut Summary, failed: &mut Vec<String>) {
     for version in OLDEST..NEWEST {
         let name = format!("lists of built-in functions on PostgreSQL {version}");
@@ -251,7 +252,7 @@ fn on_version(mut command: Command, version: Option<u32>) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs the tests, shows what they say, and notes their results. Returns which have failed.
+/// Runs the tests, shows their output, and notes their results. Returns the failed ones.
 fn run_tests(mut command: Command, summary: &mut Summary) -> Result<(ExitStatus, Vec<Failure>)> {
     // Cargo names the programs on stderr and their results come on stdout: one pipe keeps them in order.
     let (reader, writer) = std::io::pipe()?;

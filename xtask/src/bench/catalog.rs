@@ -1,5 +1,5 @@
-//! A database with very many objects gets its first session: how long until its catalog is known, what that takes of memory, and how long
-//! other statements take meanwhile.
+//! A database with very many objects gets its first session: time until its catalog is known, memory for it, and times of other
+//! statements meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::workload::{Door, Stage};
 
-/// PgBouncer's database in session mode, for what its transaction mode cannot do.
+/// PgBouncer's database in session mode, for workloads that its transaction mode cannot do.
 pub const SESSION_DATABASE: &str = "bench_session";
 /// Room for the idle workload and a few clients more.
 const CLIENTS_OF_POOLERS: u32 = 10_200;

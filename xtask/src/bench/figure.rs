@@ -33,7 +33,7 @@ pub struct Panel {
     pub x: Axis,
     /// From bottom to top.
     pub y: Axis,
-    /// Those without points are left out.
+    /// Lines without points are left out.
     pub lines: Vec<Line>,
 }
 

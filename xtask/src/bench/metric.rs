@@ -19,13 +19,13 @@ pub enum Metric {
     P99Micros,
     /// Growth of the proxy's memory per idle client.
     IdleBytes,
-    /// The proxy's whole memory while clients are idle; what its processes share counts once.
+    /// The proxy's whole memory while clients are idle; memory that its processes share counts once.
     MemoryBytes,
     /// Processor seconds of the proxy per 10^9 bytes of result.
     CpuPerGigabyte,
     /// Of a hundred reads, those that a standby answered.
     OnStandbysPercent,
-    /// Time to class a text and judge what it names.
+    /// Time to class a text and judge its names.
     FirstSightMicros,
     /// From the first session of a database until its catalog is known.
     CatalogMillis,

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: the measuring stick.
 //!
-//! Rounds of all workloads on all systems before the same PostgreSQL; within a round the systems take turns in a
-//! shuffled order, so that what else the machine does meets all of them, and ratios are taken within a round.
+//! Rounds of all workloads on all systems before the same PostgreSQL. Within a round the systems take turns in a shuffled
+//! order, so that other work of the machine meets all of them. Ratios are taken within a round.
 //!
 //! Map: `workload`, `system`, `metric`, `goals`, `file` are tables · `plan` chooses · `server` PostgreSQL · `programs` finds and builds ·
 //! `conf` their files · `schedule` the order, `run` one run · `pgbench`, `client`, `rush`, `catalog`, `kept`, `redis` make the load · `proc`,
@@ -200,7 +200,7 @@ fn check_peers(programs: &system::Programs) -> Result<()> {
     Ok(())
 }
 
-/// Raises the limit of open files for us and what we start; returns a note if that was not possible.
+/// Raises the limit of open files for this process and those it starts; returns a note if that was not possible.
 fn raise_open_files(workloads: &[&Workload]) -> Result<Option<String>> {
     if workloads.iter().all(|workload| workload.clients <= CLIENTS_OF_ANY_LIMIT) {
         return Ok(None);

@@ -214,7 +214,7 @@ fn beside_pgpool(archive: &Archive) -> String {
     out + "\n"
 }
 
-/// The figures, and what was counted.
+/// The figures, and the counts.
 fn benchmark(archive: &Archive, shown: &Shown) -> String {
     let mut out: String = ["clients", "memory", "cache"].map(|name| shown.picture(name)).concat();
     let instructions = archive.fact(File::Clients, "instructions");

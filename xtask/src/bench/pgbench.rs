@@ -1,4 +1,4 @@
-//! Runs pgbench and reads what it says: transactions, rate, latencies.
+//! Runs pgbench and reads its output: transactions, rate, latencies.
 
 use std::fs;
 use std::path::Path;
@@ -81,7 +81,7 @@ fn kind_arguments(kind: Kind) -> Result<Vec<&'static str>> {
     }
 }
 
-/// The scripts of what pgbench does not bring itself, and how often each is taken.
+/// Scripts for workloads that pgbench lacks, and the share of each.
 fn scripts_of(kind: Kind) -> Vec<(String, u32)> {
     const READ: &str = READ_OF_ROW;
     let script = match kind {

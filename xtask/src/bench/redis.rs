@@ -1,4 +1,4 @@
-//! Redis, and its own benchmark: what a hit costs where nothing is a database.
+//! Redis, and its own benchmark: the cost of a hit without a database's protocol.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

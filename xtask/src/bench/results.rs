@@ -70,7 +70,7 @@ impl Results {
         spread(&[above.median - below.median])
     }
 
-    /// The median over the rounds of the ratio within a round: what slows a whole round down cancels out.
+    /// The median over the rounds of the ratio within a round: a slow round slows both sides.
     ///
     /// Each side names a workload and a system, so the same function compares two systems or two workloads.
     pub fn ratio(&self, metric: Metric, above: (&'static str, System), below: (&'static str, System)) -> Option<Spread> {

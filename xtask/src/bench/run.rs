@@ -186,7 +186,7 @@ fn measure_idle(workload: &Workload, system: &Running, statements: u32) -> Resul
         }
         Ok(client)
     };
-    // The first client pays for what is shared by all, a server connection above all.
+    // The first client pays for things shared by all, a server connection above all.
     let mut clients = vec![login()?];
     let before = proc::proportional_bytes(pid)?;
     for index in 0..workload.clients {

@@ -1,7 +1,7 @@
 //! Many clients on one thread, each of which asks again as soon as it is answered.
 //!
-//! pgbench takes more time for a hit than a cache does, so that its rate is pgbench's own. This client writes, reads, and looks at nothing but
-//! whether the answer is whole.
+//! pgbench takes more time for a hit than a cache does, so that its rate is pgbench's own. This client writes, reads, and
+//! checks nothing but the length of the answer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};

@@ -113,13 +113,13 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Ends what is up and hands out the results.
+    /// Ends all running systems and hands out the results.
     pub fn finish(self) -> Results {
         self.results
     }
 }
 
-/// Adds what the system printed last to the reason of a failure.
+/// Adds the system's last output to the reason of a failure.
 fn with_last_words(error: Error, running: &Running) -> Error {
     match running.last_words() {
         Some(words) => anyhow!("{error:#}; its log ends with: {words}"),

@@ -7,7 +7,7 @@ use weir_demo::Cluster;
 /// The password of `postgres`. The server itself asks nobody for it.
 pub const PASSWORD: &str = "bench";
 
-/// A certificate, and what a pooler stores of the password.
+/// A certificate, and the password in the form that a pooler stores.
 pub struct Secrets {
     /// PEM.
     pub certificate: String,

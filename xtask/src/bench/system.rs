@@ -38,7 +38,7 @@ pub enum System {
     Direct,
     /// This project.
     Weir,
-    /// PgBouncer: what `scripts/build-pgbouncer.sh` built, else the one that is installed.
+    /// PgBouncer, built by `scripts/build-pgbouncer.sh`, else the one that is installed.
     Bouncer,
     /// Debian's Pgpool-II.
     Pgpool,
@@ -130,7 +130,7 @@ pub struct Programs {
     pub weir: Program,
     /// PgBouncer: built by `scripts/build-pgbouncer.sh`, else Debian's, or one in PATH.
     pub bouncer: Program,
-    /// Its version, to know what it can do.
+    /// Its version, to know its features.
     pub bouncer_version: Option<(u32, u32)>,
     /// Debian's, or one in PATH.
     pub pgpool: Program,

@@ -51,7 +51,7 @@ pub enum Kind {
     Hits,
     /// Such reads by a client that costs less than pgbench, so that the cache limits the rate, not the client.
     Rush,
-    /// Of a hundred such reads so many are of those rows; the others were never read before.
+    /// Such reads, of which this many in a hundred are of those rows; the others were never read before.
     HitRatio { percent: u32 },
     /// An indexed read whose answer nobody may keep.
     Uncacheable,

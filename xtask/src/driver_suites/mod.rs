@@ -129,7 +129,7 @@ fn differing<'a>(direct: &'a Verdicts, through: &'a Verdicts) -> impl Iterator<I
     passed.filter(|test| through.get(*test) != Some(&Verdict::Pass))
 }
 
-/// `is_run`: whether a test is in one of the parts that were run.
+/// `is_run`: true if a test is in one of the parts that were run.
 fn judge(suite: &str, direct: &Verdicts, through: &Verdicts, entries: &[Entry], is_run: impl Fn(&str) -> bool) -> Outcome {
     let mut outcome = Outcome::default();
     for (test, _) in direct.iter().filter(|(_, verdict)| **verdict == Verdict::Pass) {

@@ -69,7 +69,7 @@ pub fn fetch_asyncpg() -> Result<Fetched> {
     Ok(Fetched { folder, language: Language::Python })
 }
 
-/// A copy of pgx's module, which `go test` may write to, with what its tests need.
+/// A copy of pgx's module, which `go test` may write to, with the files that its tests need.
 pub fn fetch_pgx() -> Result<Fetched> {
     let version = run(Command::new("go").arg("version"))?;
     let pins = crate::root().join(PINS).join("go");
@@ -106,7 +106,7 @@ impl Fetched {
         }
     }
 
-    /// Makes what the suite wants to find on a server.
+    /// Makes the objects that the suite wants to find on a server.
     pub fn set_up(&self, server: &Server) -> Result<()> {
         match self.language {
             Language::Python => Ok(()),
@@ -172,12 +172,12 @@ fn fetch_once(name: &str, wanted: &str, fetch: impl FnOnce(&Path) -> Result<()>)
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)?;
     fetch(&folder)?;
-    // Last, so that what was interrupted is begun anew.
+    // Last, so that an interrupted fetch is begun anew.
     fs::write(mark, wanted)?;
     Ok(folder)
 }
 
-/// Runs a command and returns what it wrote. Error: it is missing or failed; with the end of what it said.
+/// Runs a command and returns its output. Error: it is missing or failed; with the end of its output.
 fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("cannot run {name}; is it installed?"))?;

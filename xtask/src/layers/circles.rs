@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// All circles of two modules or more, the largest first; modules in order of their names.
 ///
-/// In: what each module uses. A part is what a module reaches and is reached from: simple, and quick enough for a hundred modules.
+/// In: the uses of each module. A part holds the modules that reach each other: simple, and quick enough for a hundred modules.
 pub fn find(uses: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> = uses.keys().map(|name| (name.as_str(), reached_from(name, uses))).collect();
     let mut circles = Vec::new();

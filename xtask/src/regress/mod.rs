@@ -82,7 +82,7 @@ pub struct Arguments {
 #[derive(Debug)]
 pub struct Outcome {
     pub name: String,
-    /// Tests whose answers were the same, or differed in what is explained.
+    /// Tests whose answers were equal, or differed as explained.
     pub passed: u32,
     pub failed: u32,
 }
@@ -97,7 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Fetches and builds what is needed. Error: this machine cannot.
+/// Fetches and builds the suite. Error: this machine cannot.
 pub fn prepare() -> Result<Suite> {
     sources::fetch(&Programs::find()?)
 }
