@@ -137,8 +137,8 @@ pub fn missing(open: u32, wanted: u32, open_max: u32) -> u32 {
     wanted.min(open_max).saturating_sub(open)
 }
 
-/// Time that a pool waits for room before others' server connections are closed for it in any case. Until then it must have
-/// none, and the others more than one.
+/// Time that a pool waits for room before others' server connections are closed for it in any case. Before, it gets one only if
+/// it has none, and the other pool has several or one at rest.
 pub const ROOM_PATIENCE_MS: u64 = 50;
 
 /// True if another pool's server connection is closed to make room for a pool that lacks a permission.

@@ -476,7 +476,7 @@ impl Replies {
     fn on_error(&mut self, front: Option<Expect>) -> Reply {
         self.copying_in = false;
         match front {
-            // An error nobody asked for is the server's farewell; let the client have it.
+            // An error nobody asked for is the server's last message; let the client have it.
             None => return Reply::Error(Dropped::default()),
             Some(Expect::SettingsOurs) => return Reply::SettingsRefused,
             Some(Expect::StateOurs | Expect::PrepareOurs | Expect::StatementOurs | Expect::UnlistenOurs) => {

@@ -346,7 +346,7 @@ impl<M> Ring<M> {
         Ok(can)
     }
 
-    /// ReadPreferences to hear when all is sent.
+    /// The host wants to hear when all is sent.
     pub fn tell_when_sent(&mut self, token: Token) {
         if let Some(place) = self.place(token) {
             place.wants_write = true;

@@ -546,7 +546,7 @@ impl Worker {
             return self.shared.mailboxes[usize::from(conn.home)].send(Message::Close(conn));
         }
         let (pool, serial) = (conn.pool.clone(), conn.card.serial);
-        // The farewell is a courtesy: it saves the server a log line about an unexpected end of file.
+        // A Terminate saves the server a log line about an unexpected end of file.
         let _ = conn.socket.try_write(&self.reactor, &[b'X', 0, 0, 0, 4], &[]);
         conn.socket.close(&self.reactor);
         pool.forget(self, serial);

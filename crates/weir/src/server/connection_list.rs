@@ -83,7 +83,7 @@ pub fn groups(shared: &Shared) -> BTreeMap<(Arc<str>, Arc<str>), Group> {
     groups
 }
 
-/// Every server connection: its pool and its card.
+/// Every server connection: its pool and its status.
 pub fn conns(shared: &Shared) -> Vec<(Arc<Pool>, Arc<ConnStatus>)> {
     let of_pool = |pool: Arc<Pool>| pool.cards().into_iter().map(move |card| (pool.clone(), card));
     shared.pools.all().into_iter().flat_map(of_pool).collect()

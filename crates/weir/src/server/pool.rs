@@ -306,7 +306,7 @@ impl Pools {
 }
 
 impl Pool {
-    /// Cards of its server connections, oldest first.
+    /// Status of each of its server connections, oldest first.
     pub fn cards(&self) -> Vec<Arc<ConnStatus>> {
         let mut cards: Vec<_> = self.inner.lock().cards.values().cloned().collect();
         cards.sort_by_key(|card| card.serial);

@@ -162,7 +162,7 @@ fn compare(through: &[String], direct: &[String]) -> Result<(), String> {
     let has_copy = direct.iter().any(|told| told.starts_with('G'));
     let (through, direct) = (&without_syncs_of_copies(through, has_copy), &without_syncs_of_copies(direct, has_copy));
     let same = through.iter().zip(direct).take_while(|(a, b)| a == b).count();
-    // Under load the server's own farewell may be lost as well.
+    // Under load the server's last message may be lost as well.
     if direct.get(same).is_some_and(|told| told == CUT) {
         return Ok(());
     }
