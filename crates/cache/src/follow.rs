@@ -76,7 +76,7 @@ impl Snapshot {
 pub struct Round {
     pub number: u64,
     pub history: History,
-    /// All that anybody had seen when it was asked lies before this.
+    /// The primary's position: all that anybody had seen when it was asked lies before.
     pub position: u64,
     pub snapshot: Snapshot,
     /// When it was asked.
@@ -240,7 +240,7 @@ impl Follower {
         Ok(())
     }
 
-    /// All of it was told; it wrote before `end`.
+    /// The whole transaction was told; its changes lie before `end`.
     pub fn commit(&mut self, end: u64, versions: &Versions) -> Result<(), FollowError> {
         let told = self.open.take().ok_or(FollowError::Order)?;
         if !told.slots.is_empty() {
@@ -262,7 +262,7 @@ impl Follower {
         Ok(())
     }
 
-    /// All up to this position was told.
+    /// All commits up to this position were told.
     pub fn reach(&mut self, position: u64) {
         self.position = self.position.max(position);
         self.cover();

@@ -145,7 +145,7 @@ pub const PARTS: &[Part] = &[
         ),
         take: Draft::refresh,
     },
-    // Only where something runs that texts do not show. Of longer sources nothing is believed.
+    // Only where functions run that texts do not show. A longer source may do anything.
     Part {
         sql: "SELECT p.proname, l.lanname, CASE WHEN octet_length(p.prosrc) > 12000 THEN '' ELSE p.prosrc END \
               FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid >= 16384 AND l.lanname NOT IN ('c', 'internal') \
@@ -203,24 +203,27 @@ pub const PARTS: &[Part] = &[
 /// once.
 ///
 /// - `w`: a write of the relation may do anything, as functions of users run that the text does not name: triggers, rules,
-///   defaults, checks. Up to version 14 a partition's copies of its parent's triggers count as internal, like those of foreign
-///   keys, which call functions of PostgreSQL's own.
-/// - `f`: the rows of the relation hang on the asker or on the moment: policies, and views that return the time or the user,
-///   read dates from texts, or read columns of the system's that a row lock changes or a rollback. And columns of `coded`
-///   types.
+///   defaults, checks. Up to version 14 a partition's copies of its parent's triggers count as internal, like those of
+///   foreign keys, which call functions of PostgreSQL's own.
+/// - `f`: the rows of the relation hang on the asker or on the moment. That is so for policies, and for views that return the
+///   time or the user, or read dates from texts. It is also so for views of system columns that a row lock or a rollback
+///   changes, and for columns of `coded` types.
 /// - `t`: it has a column of type `time`.
-/// - `c`: the type, by its number and name, is `coded`: what becomes a value of it, or is sorted by it, runs a function of a user's that is not
-///   immutable. That is a domain by its check, any type by an operator class, and what holds such a one: an array, a row, a range, a domain over it. A text of
-///   `time with time zone` (1266, its array 1270) hangs on today's date. So does what a `regclass` or `regrole` shows (2205, 4096; arrays 2210, 4097): names of indexes
-///   and roles, and of tables that are temporary, are not looked at for changes. Where nothing of that is used, as mostly, arrays and rows are not looked at.
-/// - `p`: the function takes, gives or is made of such a type.
+/// - `c`: the type, by its number and name, is `coded`: making or sorting its values runs a user's function that is not
+///   immutable. A domain is coded by its check, any type by an operator class. So is a type that holds a coded one: an array,
+///   a row, a range, a domain over it. A text of `time with time zone` (1266, its array 1270) hangs on today's date. The text
+///   of a `regclass` or `regrole` (2205, 4096; arrays 2210, 4097) hangs on names of indexes, roles and temporary tables,
+///   whose changes are not looked for. Arrays and rows are only looked at if anything of this is used, which is rare.
+/// - `p`: the function takes or returns a coded type, or is made of one.
 /// - `v`: some type runs a volatile function. Or any statement may run a function that is not immutable, as it is in an
 ///   operator class over a type of PostgreSQL's own, or over one that such a type counts as. No search tells these statements
 ///   apart.
 ///
-/// Of operator classes only functions count that are not immutable, and none that takes an `internal` (2281), since those are written in C for an access method. Stable
-/// ones only of btree (403) and hash (405), by which values are sorted and grouped: those of others look into an index for an operator that the text names, as `%` of pg_trgm.
-/// A type that counts as another one without a function has that one's classes. Source: `GetDefaultOpClass` in indexcmds.c.
+/// Of the functions of operator classes, only those count that are not immutable. One that takes an `internal` (2281) does not,
+/// since it is written in C for an access method. Stable ones count only in btree (403) and hash (405), by which values
+/// are sorted and grouped. Classes of other methods look into an index for an operator that the text names, as `%` of
+/// pg_trgm. A type that counts as another one without a function has that one's classes. Source: `GetDefaultOpClass` in
+/// indexcmds.c.
 const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED (SELECT attrelid, atttypid FROM pg_attribute \
     WHERE attnum > 0 AND attrelid >= 16384 AND (atttypid >= 16384 OR atttypid IN (1083, 1183, 1266, 1270, 2205, 2210, 4096, 4097))), \
     domains (type, base, initial) AS MATERIALIZED (SELECT oid, typbasetype, typdefaultbin::text FROM pg_type WHERE typtype = 'd' AND oid >= 16384), \
@@ -269,11 +272,11 @@ const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED 
     UNION SELECT 'v', 0, NULL WHERE EXISTS (SELECT FROM runs r WHERE r.volatility = 'v' OR r.type < 16384 \
     OR r.type IN (SELECT part FROM alike WHERE type < 16384))";
 
-/// One row that is another one when something changed that `PARTS` ask for.
+/// One row that changes with everything that `PARTS` ask for.
 ///
-/// Of tables the columns themselves and not the row's version, which TRUNCATE changes too. One pass over these catalogs; with 100,000
-/// tables and 50,000 functions that takes a quarter of a second, so it is asked the less often the longer it takes. A partition that is being detached has a new version of its
-/// row before it has none.
+/// Of tables it has the columns, and not the row's version, which TRUNCATE changes too. It is one pass over these catalogs.
+/// With 100,000 tables and 50,000 functions that takes a quarter of a second, so the longer it takes, the less often it is
+/// asked. A partition that is being detached first gets a new version of its row, then loses it.
 pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, xmin)))) FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_proc), \
@@ -296,7 +299,7 @@ pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT string_agg(reset_val, ' ' ORDER BY name) FROM pg_settings \
      WHERE name IN ('search_path', 'default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')))";
 
-/// The part of it that says what sessions begin with.
+/// The part of `FINGERPRINT` about the defaults of sessions.
 pub const DEFAULTS_FINGERPRINT: &str = "SELECT concat(count(*), '/', sum(hashtext(concat(setdatabase, ' ', setrole, ' ', xmin)))) FROM pg_db_role_setting \
      WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))";
 
@@ -308,12 +311,13 @@ macro_rules! versions {
     };
 }
 
-/// One row for who keeps answers: of which types of users columns are, which belongs to `FINGERPRINT`; then another value when something changed that
-/// `PARTS` do not ask for and answers hang on: columns, owners and rights, types, text search, roles, and what the server's configuration sets
-/// for who has set nothing.
+/// One row for the query cache, in two parts. The first has the users' types of columns, and belongs to `FINGERPRINT`. The
+/// second changes with other things that results hang on: columns, owners and rights, types, text search, roles, and the
+/// server's configured defaults.
 ///
-/// Not of temporary tables, which come and go. It reads `pg_attribute`, so it costs some times as much as `FINGERPRINT`: 0.17 s with
-/// 20,000 tables of 10 columns. Of roles what anybody may see, and not those that have no rights of their own: they come and go.
+/// Temporary tables are left out, as they come and go. It reads `pg_attribute`, so it costs some times as much as
+/// `FINGERPRINT`: 0.17 s with 20,000 tables of 10 columns. Of roles it has the public part, without roles that have no rights
+/// of their own, as those come and go.
 pub const ANSWERS_FINGERPRINT: &str = concat!(
     "SELECT a.kinds, concat_ws(' ', a.versions, \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', relowner, ' ', relforcerowsecurity, ' ', relname, ' ', reloptions, ' ', relacl)))) \

@@ -180,8 +180,8 @@ fn read_parameters(version: Version, list: &[u8]) -> Result<Startup, StartupErro
     Ok(Startup { version, parameters, protocol_options })
 }
 
-/// Parameters not all of which are UTF-8. Those of an application's name are taken as a server takes them, which keeps nothing of them but
-/// ASCII. Others cannot be brought to a connection that is open already, where text has an encoding.
+/// Parameters not all of which are UTF-8. An application's name is taken as a server takes it, which keeps only its ASCII. Others
+/// cannot be brought to a connection that is open already, where text has an encoding.
 fn of_bytes(list: &[u8]) -> Result<Parameters, StartupError> {
     let mut parameters = Parameters::default();
     let mut rest = list;

@@ -20,7 +20,7 @@ const EPOCH_US: u64 = 946_684_800 * 1_000_000;
 /// A piece of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// All up to this position was said that there is to say.
+    /// All messages up to this position were sent.
     Reached { position: u64, wants_reply: bool },
     /// A message of the plugin, and its position.
     Said { position: u64, body: &'a [u8], is_cut: bool },

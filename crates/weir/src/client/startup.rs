@@ -217,7 +217,7 @@ impl Door<'_> {
         if self.read_more().await.is_err() || !self.begin_encrypted().await? {
             return Ok(None);
         }
-        // Each kind of encryption is asked for once, as in `ProcessStartupPacket`: more often is no client that wants in.
+        // Each kind of encryption may be asked for once, as in `ProcessStartupPacket`: a client that asks again wants no login.
         let (mut asked_tls, mut asked_gss) = (false, false);
         loop {
             let (first, bytes) = match read_first(&self.buffer) {

@@ -390,7 +390,7 @@ fn first_error(text: &str, problems: &[Problem]) -> String {
     first.map_or_else(|| text.to_string(), |problem| format!("{text}: {problem}"))
 }
 
-/// Each client takes one file descriptor: as many as the system allows are asked for. Gives how many that are.
+/// Raises the limit of file descriptors as far as the system allows, since each client takes one. Returns the new limit.
 pub fn raise_file_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -73,7 +73,7 @@ async fn encrypt(w: &Worker, name: &str, mut socket: Socket, deadline: Instant) 
     if mode == SslMode::Disable {
         return Ok(socket);
     }
-    // Both are read at the start, of which the mode is a setting.
+    // Mode and certificates are both read at the start.
     let Some(side) = w.shared.tls.load().store.clone() else { return Err(ErrorKind::InvalidData.into()) };
     let begun = match side.towards(plan(mode, false, side.has_authorities, false).check, name) {
         Ok(tls) => socket.begin_tls(&w.reactor, tls, &[], Some(deadline)).await,
