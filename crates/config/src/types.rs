@@ -51,9 +51,9 @@ pub struct PoolConfig {
     pub size: u32,
     /// Time a client waits for a server connection; 0 for ever.
     pub wait_timeout_ms: u64,
-    /// First factor of [`PoolConfig::node_connections_max`].
+    /// First factor of the limit on server connections to one node.
     pub num_init_children: u32,
-    /// Second factor of [`PoolConfig::node_connections_max`].
+    /// Second factor of the limit on server connections to one node.
     pub max_pool: u32,
     /// Age at which an idle server connection is closed; 0 for never.
     pub connection_life_time_ms: u64,

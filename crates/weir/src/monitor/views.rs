@@ -91,13 +91,13 @@ pub const VIEWS: &[View] = &[
     },
     View {
         name: "pool_cache_tables",
-        help: "How often the tables of this database changed, which makes their answers untrue.",
+        help: "How often the tables of this database changed. Each change invalidates their cached results.",
         columns: cache::POOL_CACHE_TABLES,
         rows: cache::pool_cache_tables,
     },
     View {
         name: "pool_cache_wal",
-        help: "Databases whose log is followed, so that writes past Weir make answers untrue.",
+        help: "Databases whose log is followed, so that writes past Weir invalidate cached results.",
         columns: cache::POOL_CACHE_WAL,
         rows: cache::pool_cache_wal,
     },
