@@ -8,7 +8,7 @@
 //! A standby shows the past. A slot remembers the round (see `causal`) whose position covers the table's last change. A result
 //! from a standby is stored only if that standby had replayed it.
 //!
-//! Several tables may share a slot: then more answers become untrue than must.
+//! Several tables may share a slot: then more results become stale than must.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -129,7 +129,7 @@ pub struct CacheConfig {
     pub expire_ms: u64,
     /// Largest answer that is kept.
     pub answer_bytes_max: usize,
-    /// Writes make answers untrue.
+    /// Writes invalidate results.
     pub follows_writes: bool,
     /// Relations of which the operator says that their answers may be kept.
     pub safe_tables: Vec<String>,

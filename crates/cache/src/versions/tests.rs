@@ -143,7 +143,7 @@ impl World {
         Some(world)
     }
 
-    /// An answer that would be given out now although the primary would give another one.
+    /// A result that would be served now although the primary would give another one.
     fn wrong(&mut self, without: Without) -> Option<usize> {
         (0..ASKERS.len()).find(|&at| {
             let asker = self.askers[at].clone();

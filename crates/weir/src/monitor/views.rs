@@ -85,7 +85,7 @@ pub const VIEWS: &[View] = &[
     View { name: "pool_cache", help: "Work and fill of the query cache.", columns: cache::POOL_CACHE, rows: cache::pool_cache },
     View {
         name: "pool_cache_entries",
-        help: "Answers kept of this database: what for, how often given out, what that saved.",
+        help: "Cached results of this database: statement, hits, and time saved.",
         columns: cache::POOL_CACHE_ENTRIES,
         rows: cache::pool_cache_entries,
     },

@@ -20,7 +20,7 @@ use weir_cache::{Admission, Deps, Outcome, Price, Reads, Slot, Text, Versions};
 use weir_config::CacheConfig;
 use weir_io::reactor::TaskId;
 
-/// Slots of tables: 256 KB. Tables beyond share them, and make each other's answers untrue.
+/// Slots of tables: 256 KB. Tables beyond share them, and invalidate each other's results.
 const SLOTS: usize = 16 << 10;
 /// Size of a result beside its bytes and key: its place in the table, counts, allocations.
 const OVERHEAD_BYTES: usize = 256;
@@ -98,7 +98,7 @@ pub struct CachedResults {
     hasher: RandomState,
     boards: Box<[Board]>,
     doubts: Mutex<Vec<Doubt>>,
-    /// Writes past us make answers untrue too.
+    /// Writes past us invalidate results, too.
     pub follows_wal: bool,
     pub total_bytes: usize,
     pub answer_bytes_max: usize,
@@ -235,7 +235,7 @@ impl CachedResults {
         &self.boards[hash as usize % BOARDS]
     }
 
-    /// Something unseen happened to all that is known: every answer is untrue from now on. `round` covers it.
+    /// Something unseen may have changed everything: every result is stale from now on. `round` covers it.
     pub fn doubt_all(&self, round: u64) {
         self.versions.change(&[self.versions.of_all()], round);
     }

@@ -1,4 +1,4 @@
-//! Writes past Weir make answers untrue, by the primary's log.
+//! Writes past Weir invalidate results, by the primary's log.
 
 use super::cache::{hits, is_hit, warm};
 use super::history::{REGISTERS, Story, history, register};
