@@ -27,7 +27,7 @@ fn commit() -> Option<String> {
     git(&["rev-parse", "--short=9", "HEAD"])
 }
 
-/// What git answers in one line. `None`: there is no git, or it refuses.
+/// The output of git in one line. `None`: there is no git, or it refuses.
 fn git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -5,7 +5,7 @@
 use std::path::Path;
 use weir_config::{Outcome, Severity, read, reload, show_all, show_one};
 
-/// Reads the files, and turns what was read over in every way that an operator can.
+/// Reads the files, and turns the result over in every way that an operator can.
 pub fn run(bytes: &[u8]) {
     let files = split_files(bytes);
     let outcome = read_files(&files);

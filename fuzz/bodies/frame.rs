@@ -17,7 +17,7 @@ pub fn run(bytes: &[u8]) {
     check_body(bytes);
 }
 
-/// A header is only read when it is all here, and what follows it changes nothing.
+/// A header is only read when it is all here, and the bytes behind it change nothing.
 fn check_short(bytes: &[u8]) {
     for short in 0..HEADER_BYTES {
         assert_eq!(read_header(&bytes[..short]), Ok(None));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weir_config::hba::{Hba, Known, LoadError, Loader, Origin, Replication, Tls, Verdict, Visit};
 
-/// Reads the bytes as rules, as maps and as whatever they include, and lets some clients in.
+/// Reads the bytes as rules, as maps and as included files, and lets some clients in.
 pub fn run(bytes: &[u8]) {
     let mut file = |path: &Path| match path.to_str() {
         Some("nothing") => Err(LoadError::NotFound),

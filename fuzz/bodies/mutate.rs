@@ -1,6 +1,6 @@
 //! Runs a fuzz body from `cargo test`, where no fuzzer is installed: seeds first, then a fixed number of mutated seeds.
 //!
-//! The same numbers give the same inputs. `WEIR_FUZZ_ROUNDS` and `WEIR_FUZZ_DICE` choose others for a longer search.
+//! Equal numbers give equal inputs. `WEIR_FUZZ_ROUNDS` and `WEIR_FUZZ_DICE` choose others for a longer search.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

@@ -79,7 +79,7 @@ fn check_verifier(text: &[u8]) {
 /// An honest exchange succeeds; one with a byte changed on the way does not.
 fn check_tampering(binding: Binding, dice: &[u8]) {
     let (mut client, first) = client(binding.clone());
-    // What a client must not say to a server that offers more: see `Binding::Unused`.
+    // A client must not say this to a server that offers more: see `Binding::Unused`.
     let theirs = if binding == Binding::Unused { Binding::None } else { binding };
     let mut server = Server::new(ServerSecret::Known(verifier()), nonce(SERVER_NONCE), theirs);
     let server_first = server.on_client_first(&first).expect("honest first message");

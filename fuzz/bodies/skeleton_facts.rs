@@ -1,4 +1,4 @@
-//! SQL text: what the parser says of it, and that texts with one skeleton say the same.
+//! SQL text: the parser's facts, which must be equal for texts with one skeleton.
 
 use weir_sql::facts;
 use weir_sql::facts::{Effect, Facts, StateKinds};
@@ -31,7 +31,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// What a refused text may keep is guessed from its words, also from those inside strings, and may differ.
+/// The session state of a refused text is guessed from its words, also from those inside strings, and may differ.
 fn without_guess(mut facts: Facts) -> Facts {
     if facts.effect == Effect::Refused {
         facts.keeps = StateKinds::NONE;

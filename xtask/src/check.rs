@@ -16,7 +16,7 @@ const DOCS_FOLDER: &str = "docs";
 
 type Step = (&'static str, fn(&Path) -> Result<()>);
 
-/// What is read and compiled, and not run.
+/// Checks that read and compile, and run nothing.
 const LOOKS: [Step; 4] = [
     ("format", |_| run_to_end(&mut cargo(&["fmt", "--all", "--check"]))),
     ("layers", layers::run),
@@ -35,7 +35,7 @@ pub fn run(root: &Path) -> Result<()> {
     run_steps(root, LOOKS.iter().chain(&TESTS).chain([&DOCUMENTS]))
 }
 
-/// The same without the tests, for who runs all of them afterwards.
+/// All checks but the tests, for a caller who runs all of them afterwards.
 pub fn run_without_tests(root: &Path) -> Result<()> {
     run_steps(root, LOOKS.iter().chain([&DOCUMENTS]))
 }

@@ -1,4 +1,4 @@
-//! What a check has found.
+//! Findings of a check.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub struct Finding {
     pub path: String,
     /// Its line, from 1.
     pub line: usize,
-    /// What is wrong, and what would be right.
+    /// The fault, and its repair.
     pub text: String,
 }
 

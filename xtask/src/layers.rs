@@ -1,12 +1,12 @@
-//! `cargo xtask layers`: who may use whom.
+//! `cargo xtask layers`: the allowed uses between modules.
 //!
 //! Two tables say it: one of crates (`crates`), one of the modules of `crates/weir`. A module may use modules of lower layers,
 //! itself, and those its row excepts with a reason. Tests may use everything. A row for a module that is gone and an
 //! exception that nothing needs any more are findings too, so the tables stay true.
 //!
-//! Exceptions make circles: modules each of which can only be understood with all others. `LIMITS` says how many exceptions there may be and
-//! how many modules one circle may hold; the table of crates says the latter for all others. A number that could be lower is a finding too, so
-//! that what was won is not lost again.
+//! Exceptions make circles: modules each of which can only be understood with all others. `LIMITS` bounds the number of
+//! exceptions and the modules of one circle; the table of crates bounds the circles of all others. A number that could be lower
+//! is a finding too, so that progress is not lost again.
 
 mod circles;
 mod crates;
@@ -124,7 +124,7 @@ const TABLE: &str = "xtask/src/layers.rs";
 const MODULES_FOLDER: &str = "crates/weir/src";
 const MODULES_CRATE: &str = "crates/weir";
 
-/// Folders in it that only group modules by what they are about. Layers do not care: a name is a module's wherever it lies.
+/// Folders in it that only group modules by their subject. Layers do not care: a name is a module's wherever it lies.
 const GROUPS: &[&str] = &["client", "control", "monitor", "process", "server", "traffic"];
 
 /// Checks both tables and the limits, and names the largest circle.
@@ -162,7 +162,7 @@ fn check_limit(table: &str, what: &str, count: usize, limit: usize) -> Option<Fi
     Some(Finding::new(table, 1, text))
 }
 
-/// Which modules each module uses, itself not among them.
+/// The modules that each module uses, itself not among them.
 fn uses(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for source in sources {
@@ -222,7 +222,7 @@ fn inside(source: &Source) -> &str {
     source.path.strip_prefix(MODULES_FOLDER).unwrap_or(&source.path).trim_start_matches('/')
 }
 
-/// Whether `super` is the crate's root there, or a folder that only groups modules.
+/// True if `super` is the crate's root there, or a folder that only groups modules.
 fn is_top(source: &Source) -> bool {
     match inside(source).split_once('/') {
         None => true,

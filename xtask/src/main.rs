@@ -45,11 +45,11 @@ enum Task {
     Pg(pg_task::Arguments),
     /// PostgreSQL's regression suite, direct and through Weir: the answers must be the same
     Regress(regress::Arguments),
-    /// The own test suites of asyncpg and pgx, direct and through Weir: what passes direct must pass through Weir
+    /// The own test suites of asyncpg and pgx, direct and through Weir: a test that passes direct must pass through Weir
     DriverSuites(driver_suites::Arguments),
-    /// What a session sees through Weir and on a direct connection, on PostgreSQL 13 to 18; writes docs/transparency.md
+    /// Compares a session through Weir with a direct connection, on PostgreSQL 13 to 18; writes docs/transparency.md
     Transparency(transparency::Arguments),
-    /// Who uses whom, against the tables in xtask/src/layers.rs
+    /// The modules' uses of each other, against the tables in xtask/src/layers.rs
     Layers,
     /// Lengths, banned words, changing statics
     Tidy,
@@ -84,7 +84,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// Where cargo puts what it builds: we are in its folder `debug` or `release` ourselves.
+/// Cargo's folder for its output: this program lies in its folder `debug` or `release`.
 fn target_folder() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.ancestors().nth(2).context("not in a target folder")?.to_owned())

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// What programs ask for a place for temporary files, ours and others.
+/// Variable by which programs find a place for temporary files.
 const VARIABLE: &str = "TMPDIR";
 /// Files in memory on every Linux.
 const FOLDER: &str = "/dev/shm";

@@ -49,7 +49,7 @@ pub fn fetch(version: u32) -> Result<PathBuf> {
 
 /// The folder with `psql` and `pgbench` of version 18; fetched if it is not there.
 ///
-/// Only for what needs new client programs: those of the system work with all servers.
+/// Only for tests of new client programs: the system's own work with all servers.
 pub fn fetch_clients() -> Result<PathBuf> {
     let place = place()?.join("clients");
     if !holds(&place, CLIENT_RELEASE) {
@@ -63,8 +63,8 @@ fn holds(place: &Path, release: &str) -> bool {
     fs::read_to_string(place.join("release")).is_ok_and(|text| text == release)
 }
 
-/// Lets `unpack` fill a folder of its own and then puts that in place in one step: another process that fetches the
-/// same version, or an interrupt, leaves nothing broken.
+/// Lets `unpack` fill a folder of its own and then puts that in place in one step. So another process that fetches this
+/// version, or an interrupt, leaves nothing broken.
 fn fetch_into(place: &Path, release: &str, unpack: impl Fn(&Path) -> Result<PathBuf>) -> Result<()> {
     let work = place.with_extension(format!("new-{}", process::id()));
     let _ = fs::remove_dir_all(&work);
@@ -151,7 +151,7 @@ fn place() -> Result<PathBuf> {
     }
     let place = Path::new(OPEN_PLACE).join("weir-pg");
     fs::create_dir_all(&place)?;
-    // Anyone may make a folder there, and we are about to run what lies in it.
+    // Anyone may make a folder there, and its programs are about to run.
     let about = fs::symlink_metadata(&place)?;
     ensure!(about.is_dir() && about.uid() == 0, "{} belongs to another user", place.display());
     Ok(place)
@@ -174,7 +174,7 @@ fn machine() -> Result<&'static str> {
     }
 }
 
-/// Runs a command and returns what it wrote. Error: it is missing or failed; with what it said.
+/// Runs a command and returns its output. Error: it is missing or failed; with its output.
 fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("cannot run {name}; is it installed?"))?;

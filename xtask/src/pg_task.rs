@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::pg;
 
-/// What to fetch.
+/// Choice of versions.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Major versions, 13 to 18
@@ -14,7 +14,7 @@ pub struct Arguments {
     clients: bool,
 }
 
-/// Fetches what is missing and prints one folder a line.
+/// Fetches missing versions and prints one folder a line.
 pub fn run(arguments: &Arguments) -> Result<()> {
     for &version in &arguments.versions {
         println!("{}", pg::fetch(version)?.display());

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, getuid, kill_process};
 /// The interval between two looks at a child that may have ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Who runs the servers: PostgreSQL and PgBouncer refuse root.
+/// Account that runs the servers: PostgreSQL and PgBouncer refuse root.
 #[derive(Debug, Clone, Copy)]
 pub enum Account {
     /// We are an ordinary user already.
@@ -53,7 +53,7 @@ impl Account {
     }
 }
 
-/// What a command that ended has said.
+/// Output of a command that ended.
 pub struct Output {
     /// How it ended.
     pub status: ExitStatus,
@@ -88,7 +88,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut pipe) = pipe {
-            // A pipe that breaks gives what came before; the exit status tells the rest.
+            // A pipe that breaks gives the bytes before; the exit status tells the rest.
             let _ = pipe.read_to_end(&mut bytes);
         }
         String::from_utf8_lossy(&bytes).into_owned()
@@ -118,7 +118,7 @@ pub enum Ended {
     Killed,
 }
 
-/// Sends a signal, waits, and kills what does not end.
+/// Sends a signal, waits, and kills a process that does not end.
 pub fn stop(child: &mut Child, signal: Signal, limit: Duration) -> Result<Ended> {
     if child.try_wait()?.is_some() {
         return Ok(Ended::Asked);

@@ -11,7 +11,7 @@ pub struct Source {
     pub path: String,
     /// Its lines as written.
     pub lines: Vec<String>,
-    /// Its lines with comments gone and the inside of texts blanked: what the compiler acts on.
+    /// Its lines without comments and the inside of texts: the part that the compiler acts on.
     pub code: Vec<String>,
     /// Lines from this index on are the file's tests (`#[cfg(test)]` before a module, which comes last by our style).
     pub tests_from: usize,
@@ -100,7 +100,7 @@ fn strip(text: &str) -> String {
     out
 }
 
-/// One step outside of comments and texts: bytes taken, what is kept of them, where we are then.
+/// One step outside of comments and texts: bytes taken, the part of them that is kept, and the place after them.
 fn step_code(rest: &str, first: char) -> (usize, &str, Place) {
     let kept = &rest[..first.len_utf8()];
     match first {

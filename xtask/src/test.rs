@@ -17,7 +17,7 @@ use unsteady::{Failure, failed_test};
 
 /// Tells the end-to-end tests which major version of PostgreSQL they run on.
 const VERSION_VARIABLE: &str = "WEIR_TEST_PG";
-/// Tells the tests by what system calls the proxy is to work.
+/// Variable that chooses the system calls of the proxy in tests.
 const IO_VARIABLE: &str = "WEIR_TEST_IO";
 /// Tells the matrix of configurations which rows to run.
 const MATRIX_VARIABLE: &str = "WEIR_MATRIX";
@@ -32,7 +32,7 @@ const OLDEST: u32 = 13;
 /// Tells `weir-demo` where that version's programs are.
 const PROGRAMS_VARIABLE: &str = "WEIR_PG_BIN";
 
-/// What to run.
+/// Choice of versions and tests.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Major versions of PostgreSQL (comma separated), fetched when missing; without it all tests run on the newest installed one,
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What is said at the end.
+/// Lines for the end.
 #[derive(Default)]
 struct Summary {
     lines: Vec<String>,
@@ -146,7 +146,7 @@ fn newest_too(rest: &[String], summary: &mut Summary, failed: &mut Vec<String>) 
     let name = format!("tests of the proxy on PostgreSQL {NEWEST}");
     summary.lines.push(format!("{name}:"));
     let mut rest = rest.to_vec();
-    // Who names tests wants all that have this name.
+    // A caller who names tests wants all that have this name.
     if rest.is_empty() {
         rest.extend(SAME_EVERYWHERE.iter().flat_map(|module| ["--skip".to_owned(), module.to_string()]));
     }
@@ -156,7 +156,8 @@ fn newest_too(rest: &[String], summary: &mut Summary, failed: &mut Vec<String>) 
     }
 }
 
-/// Holds the lists of what PostgreSQL brings against each version between the oldest and the newest: the tests of `e2e/builtin.rs`.
+/// Holds the lists of PostgreSQL's own objects against each version between the oldest and the newest: the tests of
+/// `e2e/builtin.rs`.
 fn lists_on_all(summary: &mut Summary, failed: &mut Vec<String>) {
     for version in OLDEST..NEWEST {
         let name = format!("lists of built-in functions on PostgreSQL {version}");
@@ -196,7 +197,8 @@ fn postgres_own(summary: &mut Summary, failed: &mut Vec<String>) {
     }
 }
 
-/// Runs cargo's tests and keeps its own summary lines, each with the program it belongs to. What fails and passes alone is named.
+/// Runs cargo's tests and keeps its own summary lines, each with the program it belongs to. Tests that fail and then pass alone
+/// are named.
 fn all_tests(version: Option<u32>, programs: &[&str], rest: &[String], summary: &mut Summary) -> Result<()> {
     let mut command = on_version(cargo(&["test", "--no-fail-fast"]), version)?;
     command.args(programs);
@@ -250,7 +252,7 @@ fn on_version(mut command: Command, version: Option<u32>) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs the tests, shows what they say, and notes their results. Returns which have failed.
+/// Runs the tests, shows their output, and notes their results. Returns the failed ones.
 fn run_tests(mut command: Command, summary: &mut Summary) -> Result<(ExitStatus, Vec<Failure>)> {
     // Cargo names the programs on stderr and their results come on stdout: one pipe keeps them in order.
     let (reader, writer) = std::io::pipe()?;
@@ -290,7 +292,7 @@ fn program_of(line: &str) -> Option<&str> {
     running.or_else(|| line.strip_prefix("Doc-tests ").filter(|rest| !rest.contains(' ')))
 }
 
-/// What a test says that lacks something on this machine; it may stand behind the name of another test.
+/// The line of a test that lacks something on this machine; it may stand behind the name of another test.
 fn left_out(line: &str) -> Option<&str> {
     line.find("left out: ").map(|at| &line[at..])
 }

@@ -169,7 +169,7 @@ fn check_bans(source: &Source) -> Vec<Finding> {
     found.collect()
 }
 
-/// Whether `word` occurs and is not the end of a longer name (`eprintln!` is not `println!`).
+/// True if `word` occurs and is not the end of a longer name (`eprintln!` is not `println!`).
 fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();

@@ -1,9 +1,9 @@
-//! `cargo xtask transparency`: the table of what a session sees through Weir as on a direct connection, on each version of PostgreSQL
-//! and in both protocols.
+//! `cargo xtask transparency`: compares sessions through Weir with direct connections, on each version of PostgreSQL and in
+//! both protocols.
 //!
-//! A row is a test of `crates/weir/tests/e2e/transparent`, which plays its story on a direct connection and through Weir in transaction
-//! pooling, while other clients keep taking the connection used last, and compares every message. There is no second list of rows: the
-//! page has those that are in the sources, and a test holds it to that.
+//! A row is a test of `crates/weir/tests/e2e/transparent`. It plays its story on a direct connection and through Weir in
+//! transaction pooling, while other clients keep taking the connection used last, and compares every message. There is no
+//! second list of rows: the page has those that are in the sources, and a test checks that.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,13 +16,13 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::cargo::{cargo, describe, run_to_end};
 use crate::{date, pg};
 
-/// Where the rows are, and the headings of the page in its order: a file's name and what it is about.
+/// Folder of the rows, and the headings of the page in its order: a file's name and its subject.
 const FOLDER: &str = "crates/weir/tests/e2e/transparent";
 const GROUPS: [(&str, &str); 7] = [
     ("settings", "Settings and roles"),
-    ("unseen", "What triggers and functions do"),
+    ("unseen", "Triggers and functions"),
     ("prepared", "Prepared statements"),
-    ("kept", "What cannot move"),
+    ("kept", "State that cannot move"),
     ("messages", "Messages and pipelines"),
     ("ends", "Ends and cancels"),
     ("habits", "Habits of programs"),
@@ -47,7 +47,7 @@ impl Protocol {
     }
 }
 
-/// What to run.
+/// Choice of versions and rows.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Major versions of PostgreSQL (comma separated), fetched when missing; without it 13 to 18
@@ -87,10 +87,10 @@ impl Row {
     }
 }
 
-/// What came of a row on one version in one protocol: none is as it should be.
+/// Result of a row on one version in one protocol: none is as it should be.
 type Results = BTreeMap<(Row, u32, Protocol), Option<String>>;
 
-/// Plays all rows, prints what differs, and writes the page if nothing was left out. Error: something differs.
+/// Plays all rows, prints the differences, and writes the page if nothing was left out. Error: something differs.
 pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     let rows = rows(root)?;
     run_to_end(&mut cargo(&["test", "--quiet", "-p", "weir", "--test", "e2e", "--no-run"]))?;
@@ -146,7 +146,7 @@ fn rows(root: &Path) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Plays the rows on one version in one protocol: the tests' names, and what was said of those that failed.
+/// Plays the rows on one version in one protocol: the tests' names, and the output of those that failed.
 fn play(version: u32, protocol: Protocol, row: &str) -> Result<BTreeMap<String, Option<String>>> {
     let mut command: Command =
         cargo(&["test", "--quiet", "-p", "weir", "--test", "e2e", "--", "transparent::", "--format=pretty"]);
@@ -163,7 +163,7 @@ fn play(version: u32, protocol: Protocol, row: &str) -> Result<BTreeMap<String, 
     Ok(played)
 }
 
-/// Reads what a test program says: `test NAME ... ok` or `FAILED`, and below a heading for each that failed what it said.
+/// Reads the output of a test program: `test NAME ... ok` or `FAILED`, and below a heading the output of each that failed.
 fn outcomes(text: &str) -> BTreeMap<String, Option<String>> {
     let mut outcomes = BTreeMap::new();
     for line in text.lines() {
@@ -214,7 +214,7 @@ fn cell(row: &Row, version: u32, results: &Results) -> &'static str {
 fn page(table: &str) -> String {
     format!(
         "# Transparency\n\n\
-         Transaction pooling moves a client between server connections. The client must not notice. This page lists what was compared with a direct\n\
+         Transaction pooling moves a client between server connections. The client must not notice. Each row of this page was compared with a direct\n\
          connection, by version of PostgreSQL. \"yes\" means that both gave the same messages, in the simple and in the extended protocol.\n\n\
          ## How to use this page\n\n\
          - **Turn it on**: `pool_mode = transaction` is the default. [Pooling](pooling.md) says how to size the pools.\n\

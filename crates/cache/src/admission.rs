@@ -1,18 +1,18 @@
-//! Which answers are worth their room once there is none left.
+//! Chooses the results that are worth their room once there is none left.
 //!
-//! As long as there is room every answer is stored: it costs nothing to keep it. A full cache gives one up for each that it takes, so a
-//! large answer that the server made in no time is not taken for it the first time it is seen. Who asks for it a second time soon gets
-//! it stored.
+//! As long as there is room every result is stored, at no cost. A full cache drops one for each that it takes. So a large
+//! result that the server made in no time is not stored when it is first seen. A second client that asks for it soon gets it
+//! stored.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Keys that were turned away and are remembered: 16 KB.
 const TURNED_AWAY_MAX: usize = 4096;
 
-/// Of eighths of its memory, those in use from which on a cache counts as full.
+/// A cache counts as full when so many eighths of its memory are in use.
 const FULL_EIGHTHS: u64 = 7;
 
-/// An answer must be worth this part of what the others are on average.
+/// A result must be worth this part of the others' average.
 const LEAST_PART: u64 = 4;
 
 /// Each answer moves the average by this part of its difference.
@@ -21,7 +21,7 @@ const PACE: u64 = 16;
 /// Each that is turned away takes this part from the average.
 const FORGETTING: u64 = 256;
 
-/// What an answer cost the server, and what it takes.
+/// Cost of a result for the server, and its size.
 #[derive(Clone, Copy, Debug)]
 pub struct Price {
     pub took_us: u64,
@@ -36,7 +36,8 @@ impl Price {
     }
 }
 
-/// Decides who is let in. Shared by threads; that two of them may overlook each other's numbers makes a decision less good, not wrong.
+/// Decides which results are stored. Shared by threads; if two of them overlook each other's numbers, a decision becomes less
+/// good, not wrong.
 #[derive(Debug)]
 pub struct Admission {
     average: AtomicU64,
@@ -55,7 +56,7 @@ impl Admission {
         let (worth, average) = (price.worth(), self.average.load(Ordering::Relaxed));
         let is_full = used.saturating_mul(8) >= room.saturating_mul(FULL_EIGHTHS);
         if is_full && worth.saturating_mul(LEAST_PART) < average && !self.was_turned_away(key) {
-            // What is kept may be worth less by now than it was.
+            // The stored results may be worth less by now than they were.
             self.average.store(average - average.div_ceil(FORGETTING), Ordering::Relaxed);
             return false;
         }

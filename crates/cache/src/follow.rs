@@ -1,17 +1,19 @@
-//! Follows what a primary commits, whoever wrote it: what its log says makes answers untrue, and tells up to where that was done.
+//! Follows the commits of a primary, whoever made them: it marks the results stale that the log has changed, and tells how far
+//! it got.
 //!
-//! In: transactions in the order of their commits, rounds (see `causal`) with the primary's position and snapshot. Out: slots raised and
-//! settled, and the last round that is covered: whatever was visible when that round was
-//! asked for has been applied. No IO and no clock.
+//! In: transactions in the order of their commits, rounds (see `causal`) with the primary's position and snapshot. Out: slots
+//! raised and settled, and the last round that is covered: all that was visible when that round was asked for has been applied.
+//! No IO and no clock.
 //!
-//! A commit stands in the log before others see it, and for long if it waits for a standby. An answer asked for in between shows the rows of
-//! before although the change was applied already, and nothing would ever make it untrue. So a transaction's slots stay raised until a
-//! snapshot of the primary says that it is over, as those of a writer whose commit is under way: nothing is stored meanwhile. The round of that
-//! snapshot is the one a standby must cover.
+//! A commit stands in the log before others see it, and for long if it waits for a standby. A result asked for in between shows
+//! the old rows although the change was applied already, and nothing would ever make it stale. So a transaction's slots stay
+//! raised until a snapshot of the primary shows it over. Meanwhile nothing is stored, as during a commit through Weir. The
+//! round of that snapshot is the one a standby must cover.
 //!
-//! While the log is not followed, the slot of the whole database is raised: nothing is given out, and nothing is stored. When a stream
-//! begins, it tells what commits from then on; a transaction whose commit stands in the log before that and is not visible yet would not be told. So the
-//! slot comes down only when all have ended that ran at a snapshot taken after the stream's begin.
+//! While the log is not followed, the slot of the whole database is raised: nothing is served, and nothing is stored. A new
+//! stream tells the commits from its begin on. It does not tell a transaction whose commit stands in the log before that and is
+//! not visible yet. So the slot comes down only when all transactions have ended that ran at a snapshot taken after the
+//! stream's begin.
 
 use super::proof::Floors;
 use super::versions::{Outcome, Slot, Versions};
@@ -34,7 +36,7 @@ pub struct History {
     pub timeline: u32,
 }
 
-/// Which transactions a server's snapshot shows.
+/// Transactions that a server's snapshot shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     /// All below are over.
@@ -74,7 +76,7 @@ impl Snapshot {
 pub struct Round {
     pub number: u64,
     pub history: History,
-    /// All that anybody had seen when it was asked lies before this.
+    /// The primary's position: all that anybody had seen when it was asked lies before.
     pub position: u64,
     pub snapshot: Snapshot,
     /// When it was asked.
@@ -86,7 +88,7 @@ pub struct Round {
 pub enum Standing {
     /// There is no stream.
     Away,
-    /// There is one; what ran at its begin may not be visible yet.
+    /// There is a stream; transactions that ran at its begin may not be visible yet.
     Starting {
         history: History,
         /// The first round that was asked for after its begin.
@@ -111,7 +113,7 @@ struct Point {
     position: u64,
 }
 
-/// A transaction: its number and what it changed.
+/// A transaction: its number and the tables it changed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Told {
     xid: u32,
@@ -139,7 +141,7 @@ pub struct Follower {
     points: VecDeque<Point>,
     /// The transaction that is being told.
     open: Option<Told>,
-    /// Those told that may not be visible yet; their slots are raised.
+    /// Transactions told that may not be visible yet; their slots are raised.
     pending: Vec<Told>,
     /// The last round of this history.
     latest: Option<Round>,
@@ -169,7 +171,7 @@ impl Follower {
         }
     }
 
-    /// What was proven before is not to be admitted any more. `next` is the number of the next round that is begun.
+    /// Earlier proofs are not admitted any more. `next` is the number of the next round that is begun.
     pub fn forget(&mut self, next: u64) {
         self.forgotten = Some(next);
     }
@@ -199,7 +201,7 @@ impl Follower {
         self.pending.len()
     }
 
-    /// What is covered now. While nothing is followed, nothing is.
+    /// The position and round that are covered now. While no log is followed, none is.
     pub fn covered(&self) -> Covered {
         if matches!(self.standing, Standing::Following(_)) { self.covered } else { Covered::default() }
     }
@@ -238,14 +240,14 @@ impl Follower {
         Ok(())
     }
 
-    /// All of it was told; it wrote before `end`.
+    /// The whole transaction was told; its changes lie before `end`.
     pub fn commit(&mut self, end: u64, versions: &Versions) -> Result<(), FollowError> {
         let told = self.open.take().ok_or(FollowError::Order)?;
         if !told.slots.is_empty() {
             if self.pending.len() >= PENDING_MAX {
                 return Err(FollowError::Pending);
             }
-            // First of all: what is covered is looked at before the slots.
+            // First of all: readers look at the cover before the slots.
             versions.raise(&told.slots);
             match &self.latest {
                 // The round was ahead of the stream: to wait for the next one would keep the tables raised for nothing.
@@ -260,13 +262,13 @@ impl Follower {
         Ok(())
     }
 
-    /// All up to this position was told.
+    /// All commits up to this position were told.
     pub fn reach(&mut self, position: u64) {
         self.position = self.position.max(position);
         self.cover();
     }
 
-    /// The primary has said where it is. Gives whether another round is needed.
+    /// The primary has told its position. True: another round is needed.
     pub fn round(&mut self, round: &Round, versions: &Versions) -> bool {
         let history = match &self.standing {
             Standing::Away => return false,
@@ -293,7 +295,8 @@ impl Follower {
         !self.pending.is_empty() || matches!(self.standing, Standing::Starting { .. })
     }
 
-    /// The catalog has changed by which names became tables: what is told just now, or not visible yet, counts for the whole database.
+    /// The catalog has changed by which names became tables: transactions told just now, or not visible yet, count for the
+    /// whole database.
     pub fn redefine(&mut self, versions: &Versions) {
         if let Some(open) = &mut self.open {
             open.slots = vec![self.database];
@@ -304,7 +307,7 @@ impl Follower {
         }
     }
 
-    /// The stream has ended, or says nothing that can be relied upon: what it would have told is not known. `next` as above.
+    /// The stream has ended, or cannot be relied upon: the rest of it is not known. `next` as above.
     pub fn lose(&mut self, next: u64, versions: &Versions) {
         if matches!(self.standing, Standing::Following(_)) {
             versions.raise(&[self.database]);
@@ -321,7 +324,7 @@ impl Follower {
         }
     }
 
-    /// Nobody follows this database any more. The versions outlive that: what is raised in them is settled, as changed.
+    /// Nobody follows this database any more. The versions outlive that: the slots raised in them are settled, as changed.
     pub fn end(&mut self, next: u64, versions: &Versions) {
         self.lose(next, versions);
         versions.settle(&[self.database], Outcome::Committed { round: next });

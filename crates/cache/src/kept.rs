@@ -1,6 +1,6 @@
 //! A result as a store keeps it: its key in full, why it is true, and a checksum of all that.
 //!
-//! A store is trusted with nothing: what it gives may be old, another key's, cut off or garbage. Whatever does not read is a miss.
+//! A store is trusted with nothing: its bytes may be old, another key's, cut off or garbage. Bytes that do not read are a miss.
 
 use super::proof::Proof;
 use super::versions::{Deps, Slot};
@@ -27,7 +27,7 @@ pub enum Why {
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept<'a> {
-    /// What the server took for it.
+    /// The server's time for the result.
     pub took_us: u64,
     pub why: Why,
     /// All of it: the store's key is a digest.
@@ -36,7 +36,7 @@ pub struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    /// What the store gets.
+    /// The bytes that go to the store.
     pub fn write(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(64 + self.key.len() + self.bytes.len());
         body.extend(self.took_us.to_le_bytes());
@@ -69,7 +69,7 @@ impl<'a> Kept<'a> {
         out
     }
 
-    /// Reads what a store gave. `None`: nobody of us wrote that, or not all of it is here.
+    /// Reads the bytes of a store. `None`: no Weir wrote them, or not all of them are here.
     pub fn read(mut from: &'a [u8]) -> Option<Kept<'a>> {
         if take::<1>(&mut from)? != [FORM] || u64::from_le_bytes(take(&mut from)?) != checksum(from) {
             return None;

@@ -1,9 +1,9 @@
-//! A cache of answers that is never wrong: what may be kept, what a write makes untrue, and when.
+//! A cache of results that never serves a stale one.
 //!
-//! `Text` says of a text whether its answer may be kept at all and what it may change, `catalog` which tables that is about, and
-//! `Versions` holds the protocol by which an answer is stored and given out only while it is one that PostgreSQL would give. `Follower` takes
-//! in what others write, past all Weirs. An answer in a store of the network (`Kept`) carries why it is true: the versions it was made under,
-//! or, where several Weirs share the store, a position of the primary's log (`Proof`).
+//! `Text` decides if the result of a text may be cached, and which kind of change it makes; `catalog` knows the tables.
+//! `Versions` is the protocol by which a result is stored and served only while PostgreSQL would give it. `Follower` takes in
+//! the writes past all Weirs. A result in a store of the network (`Kept`) carries the reason why it is true: the versions it
+//! was made under. Where several Weirs share the store, that is a position of the primary's log (`Proof`).
 
 mod admission;
 mod follow;

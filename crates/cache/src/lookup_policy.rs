@@ -1,5 +1,5 @@
-//! Whether a store in the network is asked for an answer: on the second sight of a question, and while the store is not slower than the
-//! servers. Both times are measured, never set.
+//! Decides if a store in the network is asked for a result. It is asked on the second sight of a question, while the store is
+//! not slower than the servers. Both times are measured, never set.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

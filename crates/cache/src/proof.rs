@@ -1,26 +1,28 @@
-//! Results in a store that several Weirs share: what each is proven for, and whether that is enough for another Weir.
+//! Results in a store that several Weirs share: the proof of each, and the test by which another Weir accepts it.
 //!
-//! A result is *proven* for a position of the primary's log: it shows every change of its tables up to there, and none after. Who fills it
-//! notes the words of its tables before the question (`Versions`), waits until the log was taken in up to a round that began after the
-//! answer, and finds the same words: the round's position is the proof. Another Weir serves it if no change of its tables that it knows of
-//! lies behind that position. It takes the change's position from the round that covers it (its *floor*). A change whose round the primary
-//! has not answered has no floor yet, and nothing is served.
+//! A result is *proven* for a position of the primary's log: it shows every change of its tables up to there, and none after.
+//! The Weir that fills it notes the words of its tables before the question (`Versions`). Then it waits until the log was taken
+//! in up to a round that began after the answer. If the words are still the same, the round's position is the proof. Another
+//! Weir serves the result if no change of its tables that it knows of lies behind that position. It takes a change's position
+//! from the round that covers the change (its *floor*). A change whose round the primary has not answered has no floor yet, and
+//! nothing is served.
 //!
-//! The round of the last change is also the one that shows all the result shows: no change of its tables lies between that one and the
-//! proof, or this Weir would know it, since its own log was taken in up to there.
+//! The round of the last change also shows all that the result shows. Between that round and the proof no table of it has
+//! changed. This Weir would know such a change, since its own log was taken in up to there.
 //!
-//! Positions compare within one history only: the same system identifier and timeline. Changes before a follower's begin are unknown to
-//! it, so their floor is the round by which it began to follow. Weirs tell each other nothing: a store that loses, mixes up or repeats
-//! what it was given costs misses.
+//! Positions compare within one history only: the same system identifier and timeline. Changes before a follower's begin are
+//! unknown to it, so their floor is the round by which it began to follow. Weirs tell each other nothing: a store that loses,
+//! mixes up or repeats its bytes costs misses.
 
 use super::follow::{Follower, History, Standing};
 use super::versions::{Deps, Slot, Versions};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Rounds whose positions are remembered. Of more, every second one of the older half is forgotten: then a later one stands for it.
+/// Rounds whose positions are remembered. With more, every second one of the older half is forgotten: then a later one stands
+/// for it.
 const ROUNDS_MAX: usize = 1024;
 
-/// What a result is proven for. See the module.
+/// The position that a result is proven for. See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Proof {
     /// `system_identifier` of the servers.
@@ -35,7 +37,7 @@ impl Proof {
     }
 }
 
-/// What became of a result that waits for its proof.
+/// State of a result that waits for its proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proving {
     Proven(Proof),
@@ -115,10 +117,10 @@ impl Follower {
         }
     }
 
-    /// Whether a result that was proven for this is one that PostgreSQL would give: the round that covers the last change it shows.
+    /// Tells if PostgreSQL would give this result now, by its proof. Some: the round that covers the last change it shows.
     pub fn admits(&mut self, versions: &Versions, slots: &[Slot], proof: &Proof) -> Option<u64> {
         let Standing::Following(history) = self.standing() else { return None };
-        // Of what comes behind its own position a follower knows nothing.
+        // A follower knows nothing behind its own position.
         if !proof.is_of(history) || proof.position > self.position() {
             return None;
         }

@@ -1,7 +1,8 @@
-//! Which host of a store a key is at.
+//! The host of a store that has a key.
 //!
-//! Each host has many points on a ring of numbers, and a key is at the host of the next point: with a host more, only the keys it gets
-//! move. All Weirs that share stores must find the same. A host that is gone moves nothing: its keys are missing until it is back.
+//! Each host has many points on a ring of numbers, and a key is at the host of the next point. With a host more, only the keys
+//! that it gets move. All Weirs that share stores must find the same hosts. A host that is gone moves nothing: its keys are
+//! missing until it is back.
 
 use super::versions::fnv;
 use weir_config::hosts::Host;

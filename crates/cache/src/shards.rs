@@ -1,5 +1,5 @@
-//! Redis Cluster: which master a key is at, as its nodes tell (`CLUSTER NODES`). A map that is out of date
-//! costs misses: who has another one's keys by now says so.
+//! Redis Cluster: the master of a key, by the nodes' own map (`CLUSTER NODES`). A map that is out of date costs misses: a node
+//! that does not have a key names the one that does.
 //! Source: redis.io, "Redis cluster specification", "CLUSTER NODES".
 
 /// Parts keys are spread over.
@@ -16,7 +16,7 @@ pub struct Master {
     pub port: u16,
 }
 
-/// Who has which keys.
+/// The hosts by their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shards {
     pub masters: Vec<Master>,
@@ -25,7 +25,7 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Reads what a node tells of its cluster. Error: why nothing can be kept there now, in words.
+    /// Reads a node's map of its cluster. Error: in words, why nothing can be kept there now.
     pub fn read(text: &str) -> Result<Shards, String> {
         let (mut masters, mut slots) = (Vec::new(), vec![u8::MAX; SLOTS]);
         for line in text.lines() {
@@ -38,7 +38,7 @@ impl Shards {
             }
             let number = u8::try_from(masters.len()).ok().filter(|number| usize::from(*number) < MASTERS_MAX);
             let number = number.ok_or_else(|| format!("more than {MASTERS_MAX} masters"))?;
-            // Keys that are being moved stand behind in brackets: who has them says so.
+            // Keys that are being moved stand behind in brackets: their node says so when asked.
             for range in ranges.iter().filter(|range| !range.starts_with('[')) {
                 let (first, last) = range.split_once('-').unwrap_or((range, range));
                 let range = first.parse::<usize>().ok().zip(last.parse::<usize>().ok()).filter(|(first, last)| first <= last);
@@ -67,7 +67,7 @@ fn address_of(text: &str) -> Option<(String, u16)> {
     Some((name.to_string(), port.parse().ok()?))
 }
 
-/// The slot of a key. What stands between braces, if anything does, decides alone.
+/// The slot of a key. If the key has a part in braces, this part alone decides.
 fn slot_of(key: &[u8]) -> usize {
     let after = |at: usize| key[at + 1..].iter().position(|byte| *byte == b'}').map(|length| &key[at + 1..at + 1 + length]);
     let tag = key.iter().position(|byte| *byte == b'{').and_then(after).filter(|tag| !tag.is_empty());

@@ -1,4 +1,4 @@
-//! What a text says about the cache, before anybody looks into the catalog.
+//! Facts about a text that the cache needs, before a look into the catalog.
 
 use weir_catalog::{Catalog, Names, Path, Touched};
 use weir_config::CacheConfig;
@@ -11,7 +11,7 @@ const NEVER: &str = "/*NO QUERY CACHE*/";
 /// Words in literals that mean another moment whenever they are read. Source: `datetktbl` in datetime.c.
 const MOMENTS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
 
-/// Whether the answer to a text may be kept.
+/// Permission to cache the result of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     Never,
@@ -26,7 +26,7 @@ pub enum Reads {
 pub struct Text {
     pub reads: Reads,
     names: Names,
-    /// What the operator answers for of what it reads; `strict` are the names without these.
+    /// Relations that it reads and the operator answers for; `strict` are the names without these.
     vouched: Box<[Name]>,
     strict: Names,
     written: Box<[Name]>,
@@ -95,7 +95,7 @@ impl Text {
         }
     }
 
-    /// What it may change. Without a catalog nothing is known of what it names.
+    /// The tables that it may change. Without a catalog nothing is known of the names in it.
     pub fn touches(&self, known: Option<(&Catalog, &Path)>) -> Touched {
         match (self.changes, known) {
             _ if self.is_idle => Touched::Tables(Vec::new()),
@@ -110,7 +110,7 @@ impl Text {
         self.names.relations().iter().chain(&self.written).any(is_one)
     }
 
-    /// It may change what all databases share.
+    /// It may change objects that all databases share.
     pub fn is_for_all_databases(&self) -> bool {
         self.changes == Changes::Cluster
     }
@@ -135,7 +135,7 @@ fn reads(facts: &Facts, text: &str, config: &CacheConfig) -> Reads {
         return Reads::Forced;
     }
     let is_listed = |name: &Name| config.unsafe_tables.iter().any(|listed| is_meant(listed, name));
-    // What reads no table is asked to hear from the server, not from us (`SELECT 1`).
+    // A text that reads no table asks to hear from the server, not from the cache (`SELECT 1`).
     match facts.fleeting || facts.relations.is_empty() || facts.relations.iter().any(is_listed) {
         true => Reads::Never,
         false => Reads::Judged,
@@ -158,7 +158,7 @@ fn rolls_back(facts: &Facts) -> bool {
 pub fn says_a_moment(text: &[u8]) -> bool {
     // Most texts have no literals but numbers. All bytes are looked at without a branch, many at a time.
     let has = |wanted: &[u8]| text.iter().fold(false, |found, byte| found | wanted.contains(byte));
-    // With escapes what stands there is not what the server reads: `E'to\x64ay'`, `U&'to!0064ay' UESCAPE '!'`.
+    // Escapes hide the text that the server reads: `E'to\x64ay'`, `U&'to!0064ay' UESCAPE '!'`.
     let is_hidden = has(b"\\") || text.windows(2).any(|pair| pair == b"&'") || (has(b"\n\r") && has_pieces(text));
     has(b"'$") && (is_hidden || hold_a_moment(text))
 }
@@ -195,9 +195,9 @@ fn goes_on(mut gap: &[u8]) -> bool {
     }
 }
 
-/// The same of the values that a Bind brings; of its body what stands behind the names.
+/// True if a value of a Bind names a moment (`now`, `today`). `bind` is its body behind the two names.
 pub fn bind_holds_a_moment(bind: &[u8]) -> bool {
-    // What is not as it should be the server refuses.
+    // The server refuses a malformed Bind.
     value_holds_a_moment(bind).unwrap_or(true)
 }
 

@@ -1,14 +1,14 @@
-//! The protocol: versions of tables, writers under way, and what an answer must show to be stored and given out.
+//! The protocol: versions of tables, writers under way, and the conditions for storing and serving a result.
 //!
-//! A table has a *slot* with a number: how many writers are about to commit, and how many have. A writer raises its slots before its
-//! commit is sent and settles them when the server has told how it went. An answer notes the numbers of its tables before its question
-//! is sent, and is true as long as they are the same: as long as nobody has committed since, or is about to. A rollback leaves the
-//! numbers as they were. So to make answers untrue costs as much as a write has tables, however many answers there are.
+//! A table has a *slot* with a number: how many writers are about to commit, and how many have. A writer raises its slots
+//! before its commit is sent, and settles them when the server has told how it went. A result notes the numbers of its tables
+//! before its question is sent. It is true as long as they are the same: nobody has committed since, or is about to. A rollback
+//! leaves the numbers as they were. So an invalidation costs as much as the write has tables, with any number of results.
 //!
-//! A standby shows the past. A slot remembers the round (see `causal`) whose position covers the table's last change, and an answer
+//! A standby shows the past. A slot remembers the round (see `causal`) whose position covers the table's last change. A result
 //! from a standby is stored only if that standby had replayed it.
 //!
-//! Several tables may share a slot: then more answers become untrue than must.
+//! Several tables may share a slot: then more results become stale than must.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ pub type Slot = u32;
 const WRITER_BITS: u32 = 24;
 const ONE_CHANGE: u64 = 1 << WRITER_BITS;
 
-/// What was written before the start is covered by the first round.
+/// The first round covers all writes before the start.
 pub const FIRST_ROUND: u64 = 1;
 
 /// How a transaction ended that had raised slots.
@@ -59,18 +59,18 @@ struct Place {
     round: AtomicU64,
 }
 
-/// All slots of a proxy. The first is for what all databases share.
+/// All slots of a proxy. The first is for objects that all databases share.
 #[derive(Debug)]
 pub struct Versions {
     places: Box<[Place]>,
-    /// Slots below are for what is more than a table.
+    /// Slots below are for more than one table.
     wide: Slot,
 }
 
 /// The slot all answers hang on.
 const SHARED: Slot = 0;
 
-/// One slot of so many is for what is more than a table.
+/// One slot of so many is for more than one table.
 const WIDE_PART: usize = 64;
 
 /// A number that no table has, for the whole database.
@@ -101,7 +101,7 @@ impl Versions {
         self.wide + (hash(database, oid) % others) as Slot
     }
 
-    /// The slot of what all databases share.
+    /// The slot of the objects that all databases share.
     pub fn of_all(&self) -> Slot {
         SHARED
     }
@@ -110,8 +110,8 @@ impl Versions {
         &self.places[slot as usize % self.places.len()]
     }
 
-    /// A question is about to be sent: what its answer will hang on. `None`: some of it is about to change, so that the answer is not
-    /// to be stored.
+    /// A question is about to be sent: the slots its result will hang on, with their stamps. `None`: one of them is about to
+    /// change, so that the result is not to be stored.
     pub fn begin(&self, slots: &[Slot]) -> Option<Deps> {
         let stamped = slots.iter().map(|slot| {
             let stamp = self.place(*slot).stamp.load(Ordering::SeqCst);
@@ -150,7 +150,7 @@ impl Versions {
             let place = self.place(*slot);
             match outcome {
                 Outcome::Committed { round } => {
-                    // First of all: whoever finds the new stamp finds the round as well.
+                    // First of all: a reader of the new stamp must find the round as well.
                     place.round.fetch_max(round, Ordering::SeqCst);
                     place.stamp.fetch_add(ONE_CHANGE - 1, Ordering::SeqCst);
                 }
@@ -174,7 +174,7 @@ impl Versions {
     }
 }
 
-/// All Weirs that share a store must find the same slots, whatever their version: it is FNV-1a, and stays.
+/// All Weirs that share a store must find the same slots, in every version of Weir: it is FNV-1a, and stays.
 fn hash(database: &str, number: u32) -> u64 {
     fnv(database.as_bytes().iter().copied().chain(number.to_le_bytes()))
 }

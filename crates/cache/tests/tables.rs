@@ -39,7 +39,7 @@ fn what_types_run_is_not_kept_and_where_that_may_write_nothing_is() {
     }
 }
 
-/// Rows about tables, beside `ROWS`: 11 is one foreign key, 12 what may do anything when written, or shows the time.
+/// Rows about tables, beside `ROWS`: 11 has a foreign key, a write of 12 may do anything, or its rows show the time.
 const TABLES: &str = "
     1 2803 11 count i
     1 885 11 max f
@@ -147,7 +147,7 @@ fn of_overloads_the_least_steady_counts_in_whatever_order_they_come() {
     assert!(!is_kept("1 20011 2200 f i\n1 20010 2200 f f"));
 }
 
-/// Rows about a view `v` on `t`, and whether an answer from it may be kept.
+/// Rows about a view `v` on `t`, and true if a result from it may be cached.
 #[test]
 fn a_view_is_as_steady_as_its_operators() {
     let is_kept = |uses: &str| {

@@ -1,13 +1,14 @@
-//! What PostgreSQL itself brings: functions and operators of `pg_catalog` whose answer from a standby is as good as one from
-//! the primary. Data; made by `builtin.sql`, which also says by which rule, from PostgreSQL 15 and 18.
+//! Functions and operators of PostgreSQL's own `pg_catalog` whose result from a standby is as good as one from the primary.
+//! Data; `builtin.sql` makes it from PostgreSQL 15 and 18, and states the rule.
 //!
 //! A name alone is no proof: a schema before `pg_catalog` in `search_path`, or a closer match of argument types, can put a
-//! function of the user's in its place. Whoever asks looks into the catalog first when there are such functions.
+//! user's function in its place. Callers look into the catalog for such functions first.
 
 /// True if every function of this name in `pg_catalog` may run on a standby. For names without a schema or in `pg_catalog`.
 ///
-/// Not those that ask for the state of a server or session (`pg_is_in_recovery`, `current_setting`, `pg_stat_*`), of WAL or
-/// transactions (`pg_current_*`, `txid_*`), or that read relations which the text does not name (`table_to_xml`).
+/// Left out: functions that ask for the state of a server or session (`pg_is_in_recovery`, `current_setting`, `pg_stat_*`), or
+/// of WAL or transactions (`pg_current_*`, `txid_*`). Also those that read relations which the text does not name
+/// (`table_to_xml`).
 pub fn may_run_on_standby(name: &str) -> bool {
     FUNCTIONS.binary_search(&name).is_ok()
 }
@@ -21,8 +22,8 @@ pub fn leaves_nothing(name: &str) -> bool {
     may_run_on_standby(name) || FAMILIES.iter().any(|family| name.starts_with(family)) || OTHERS.contains(&name)
 }
 
-/// True if a function of `pg_catalog` that says stable of itself hangs on settings alone (TimeZone, DateStyle, the text search
-/// configuration): under the same settings it gives the same answer whenever it is asked. Of overloads each that says stable.
+/// True if a stable function of `pg_catalog` hangs on settings alone (TimeZone, DateStyle, the text search configuration):
+/// under the same settings it always gives the same answer. Of overloads, each that is stable.
 pub fn hangs_on_settings(name: &str) -> bool {
     HANGING_ON_SETTINGS.binary_search(&name).is_ok()
 }
@@ -91,7 +92,7 @@ pub fn changes_no_table(name: &str) -> bool {
     may_run_on_standby(name) || NAMES.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
-/// Those that may not run on a standby but leave nothing, outside of the families above.
+/// Functions that may not run on a standby but leave nothing, outside of the families above.
 const OTHERS: [&str; 14] = [
     "current_query",
     "current_setting",

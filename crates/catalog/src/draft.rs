@@ -1,4 +1,4 @@
-//! A catalog in the making: takes rows in, works out what views and policies come to, and sorts.
+//! A catalog in the making: takes rows in, judges views and policies, and sorts.
 
 use super::path::Defaults;
 use super::tables::{Tables, TablesDraft, in_order};
@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use weir_config::RoutingConfig;
 use weir_sql::facts::hash_of_column;
 
-/// Objects of one database that are remembered. Beyond, nothing is known of it, and what names something goes to the primary.
+/// Objects of one database that are remembered. Beyond, nothing is known of it, and statements with names go to the primary.
 const OBJECTS_MAX: usize = 2_000_000;
 
 /// A row's values.
@@ -25,26 +25,26 @@ pub enum DraftError {
     TooMany,
 }
 
-/// One that has a number, as long as numbers are needed.
+/// An object with its number, as long as numbers are needed.
 pub(super) struct Numbered {
     pub(super) oid: u32,
     pub(super) object: Object,
 }
 
-/// What a stored expression uses.
+/// Objects that a stored expression uses.
 struct Uses {
     relation: u32,
     /// As the server wrote it: `funcid 12,relid 16400`.
     list: Box<str>,
 }
 
-/// Whether casts run something without being asked for that may write, or any something that is not steady.
+/// Casts that run functions without being asked for: one that may write, or one that is not steady.
 struct Unasked {
     hidden: bool,
     unsteady: bool,
 }
 
-/// What has been taken in so far.
+/// A catalog in the making: the rows taken in so far.
 #[derive(Default)]
 pub struct Draft {
     text: String,
@@ -55,7 +55,7 @@ pub struct Draft {
     like_columns: HashSet<u32>,
     /// With the function behind each.
     operators: Vec<(Numbered, u32)>,
-    /// Type, function, and whether it is asked for by nobody.
+    /// Type, function, and true if the cast runs without being asked for.
     casts: Vec<(Object, u32, bool)>,
     /// Types that run functions which are not immutable.
     coded_types: Vec<Object>,
@@ -64,9 +64,9 @@ pub struct Draft {
     with_coded: Vec<u32>,
     runs_unseen: bool,
     parents: Vec<(u32, Fate)>,
-    /// Of views and policies.
+    /// Expressions of views and policies.
     expressions: Vec<Uses>,
-    /// Of materialised views.
+    /// Expressions of materialised views.
     refreshes: Vec<Uses>,
     defaults: Defaults,
     tables: TablesDraft,
@@ -134,7 +134,7 @@ impl Draft {
         Ok(())
     }
 
-    /// What is in a relation, or in a type.
+    /// Notes a property of a relation or of a type (`CONTENTS`).
     pub(super) fn contents(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (what, oid) = (word(cells, 0)?, number(cells, 1)?);
         match what {
@@ -305,7 +305,7 @@ impl Draft {
         self.functions.extend(renamed);
     }
 
-    /// Such functions that may be called like a column.
+    /// Functions of a kind that may be called like a column.
     fn columns_of(&self, is_one: impl Fn(&Object) -> bool) -> Box<[u32]> {
         let mut found: Vec<u32> = self
             .functions
@@ -318,8 +318,8 @@ impl Draft {
         found.into()
     }
 
-    /// Casts by functions that may write, and what runs without being asked for. By what these functions do themselves: what a cast's runs for its types,
-    /// who names or uses the type is told by that.
+    /// Casts by functions that may write, and functions that run without being asked for, judged by their own effect. A cast's
+    /// function for a type is found by the statements that name or use the type.
     fn judged_unasked(&mut self) -> (Vec<Object>, Unasked) {
         let casts = std::mem::take(&mut self.casts);
         let unsteady = casts.iter().any(|(_, function, _)| !self.steady_function(*function));
@@ -339,13 +339,13 @@ impl Draft {
         }
     }
 
-    /// Which functions and operators give the same answer for the same arguments.
+    /// Notes functions and operators that give the same result for the same arguments.
     fn note_steady(&mut self, pg_catalog: Option<u32>) {
         for function in &mut self.functions {
             let name = function.object.name(&self.text);
             let is_builtin = is_builtin(function, pg_catalog);
             function.object.steady |= is_builtin && builtin::hangs_on_settings(name);
-            // Of a constant, which becomes one of today.
+            // A text constant of this type becomes one of today.
             function.object.steady &= !(is_builtin && name.contains("timetz"));
         }
         for at in 0..self.operators.len() {
@@ -354,13 +354,13 @@ impl Draft {
         }
     }
 
-    /// Of one behind an operator or a cast; a stable one in C hangs on settings.
+    /// True for the function of an operator or a cast that is steady; a stable one in C hangs on settings.
     fn steady_function(&self, oid: u32) -> bool {
         let found = self.functions.binary_search_by_key(&oid, |function| function.oid);
         self.tables.stable_in_c.contains(&oid) || found.is_ok_and(|at| self.functions[at].object.steady)
     }
 
-    /// Which relations views read, and whether their rows are the same whenever one looks.
+    /// Notes relations that views read, and views whose rows are always the same over the same tables.
     fn note_views(&mut self) {
         for uses in &self.expressions {
             for entry in uses.list.split(',') {
@@ -397,12 +397,13 @@ impl Draft {
         }
     }
 
-    /// Gives relations the fates of what their policies and definitions use, until nothing changes: views read views.
+    /// Gives relations the fates of the objects that their policies and definitions use, until nothing changes: views read
+    /// views.
     fn follow(&mut self) {
         let mut open = std::mem::take(&mut self.expressions);
         loop {
             let before = open.len();
-            // One that is not known to only read is done; the others may still come to read one that is.
+            // A relation that already counts as more than reading is done; the others may still come to read one that does.
             open.retain(|uses| {
                 let fate = self.fate_of_uses(uses);
                 self.worsen(uses.relation, fate);
@@ -455,7 +456,7 @@ impl Draft {
         }
     }
 
-    /// Those that PostgreSQL brings only read.
+    /// Operators of PostgreSQL's own only read.
     fn fate_of_operator(&self, oid: u32) -> Fate {
         match self.operators.binary_search_by_key(&oid, |(operator, _)| operator.oid) {
             Ok(at) => self.operators[at].0.object.fate,
@@ -465,7 +466,7 @@ impl Draft {
     }
 }
 
-/// What the parser calls the function behind the word.
+/// The parser's name of the function behind the word.
 const EXTRACT: &str = "extract";
 
 /// `timezone` of a `time with time zone`, by text and by interval.
@@ -474,7 +475,7 @@ const ZONES_OF_TODAY: [u32; 2] = [2037, 2038];
 /// Operators that a text's facts do not name, or that stand behind words: `BETWEEN`, `IN`, `ORDER BY`, `LIKE`.
 const HIDDEN_OPERATORS: [&str; 16] = ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
 
-/// The numbers in what stands behind a label: one, or a list.
+/// The numbers behind a label: one, or a list.
 fn numbers_in(rest: &str) -> impl Iterator<Item = u32> {
     rest.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok())
 }
@@ -490,7 +491,7 @@ fn is_listed(list: &[Regex], function: &Object, text: &str, schemas: &[(u32, Box
     list.iter().any(|pattern| pattern.is_match(&qualified))
 }
 
-/// What may come of a function that something uses: an operator, a cast, a view.
+/// The fate of an object (operator, cast, view) by the function that it uses.
 fn used_fate(
     function: &Numbered,
     text: &str,
@@ -509,7 +510,7 @@ fn used_fate(
     }
 }
 
-/// The same of one that a text calls: with a list of those that only read, all others that a user made count as writing.
+/// The fate of a function that a text calls. With a list of those that only read, all others that a user made count as writing.
 fn called_fate(
     function: &Numbered,
     text: &str,

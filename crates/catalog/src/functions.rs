@@ -1,7 +1,7 @@
-//! Which functions of a database are known to leave nothing on a session, and which to write nothing, from their sources.
+//! Functions of a database that are known to leave no session state, and those known to write nothing, from their sources.
 //!
-//! A function counts as harmless when neither it nor anything it calls, as far as the sources say, can leave something. What the
-//! server is asked for comes with the next inventory; until it is known, the function counts as able to leave anything.
+//! A function counts as harmless when neither it nor anything it calls, as far as the sources say, can leave something. The
+//! sources are asked for with the next question about session state. Until then the function counts as able to leave anything.
 
 use foldhash::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const FUNCTIONS_MAX: usize = 8192;
 /// Sources longer than this are not read.
 pub const SOURCE_BYTES_MAX: usize = 12_000;
 
-/// What is known of a function's name: all functions of that name together.
+/// Knowledge of a function's name: all functions of that name together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
     Harmless,
@@ -29,7 +29,7 @@ enum Known {
     },
 }
 
-/// What is known of one database.
+/// Knowledge of one database's functions.
 #[derive(Debug, Default)]
 pub struct Functions {
     known: HashMap<String, Known>,
@@ -37,7 +37,7 @@ pub struct Functions {
     edition: u64,
 }
 
-/// What is known of all databases.
+/// Knowledge of the functions of all databases.
 #[derive(Debug, Default)]
 pub struct Books {
     databases: HashMap<Arc<str>, Functions>,
@@ -47,7 +47,7 @@ pub struct Books {
 const BELIEVED_MS: u64 = 10_000;
 
 impl Books {
-    /// The functions of a database. `edition` moves when a definition passes through Weir; what was read before is forgotten.
+    /// The functions of a database. `edition` moves when a definition passes through Weir; older readings are forgotten.
     pub fn of(&mut self, database: &Arc<str>, now_ms: u64, edition: u64) -> &mut Functions {
         let functions = self.databases.entry(database.clone()).or_default();
         if functions.known.is_empty() || functions.edition != edition || now_ms.saturating_sub(functions.read_ms) > BELIEVED_MS {
@@ -58,11 +58,11 @@ impl Books {
     }
 }
 
-/// What a function is.
+/// Judgement of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Harmless,
-    /// It leaves nothing itself, but may write or define something: what triggers leave comes with that.
+    /// It leaves nothing itself, but may write or define something: the state that triggers leave comes with that.
     Writes,
     StateKinds,
     /// It depends on these, whose source is not known.
@@ -84,7 +84,7 @@ impl Functions {
         Verdict::of(missing, writes)
     }
 
-    /// Judges a function; what it depends on is followed.
+    /// Judges a function, and the functions it depends on.
     pub fn judge(&mut self, name: &str) -> Verdict {
         match self.known.get(name) {
             Some(Known::Harmless) => return Verdict::Harmless,
@@ -127,7 +127,7 @@ impl Functions {
         Verdict::of(missing, writes)
     }
 
-    /// Takes in what the server said of the functions with these names: name, language and source of each.
+    /// Takes in the server's answer about the functions with these names: name, language and source of each.
     pub fn learn<'a>(&mut self, asked: impl Iterator<Item = &'a String>, sources: &[(String, String, String)]) {
         if self.known.len() > FUNCTIONS_MAX {
             self.known.clear();
@@ -141,7 +141,7 @@ impl Functions {
 }
 
 impl Functions {
-    /// Takes in one source of a function; those of one name count together. For whoever reads them all.
+    /// Takes in one source of a function; those of one name count together. For a caller who reads them all.
     pub fn add(&mut self, name: &str, language: &str, source: &str) {
         let known = read(language, source);
         let known = self.known.remove(name).map_or(known.clone(), |before| both(before, known));
@@ -153,7 +153,8 @@ impl Functions {
         left_by_function(name).is_some() || (self.known.contains_key(name) && self.follow(name) == Verdict::StateKinds)
     }
 
-    /// True if a function may write something itself, or by what it calls. Those that are called without a source count as above.
+    /// True if a function may write something, itself or by its calls. A called function without a source counts as one that
+    /// may.
     pub fn writes(&self, name: &str) -> bool {
         let mut seen: Vec<&str> = vec![name];
         let mut at = 0;

@@ -1,10 +1,10 @@
-//! What a database holds, as far as routing asks: which relations, functions, operators and casts may be used on a standby.
+//! A database's objects as far as routing asks: relations, functions, operators and casts that may be used on a standby.
 //!
-//! In: rows of the server's system catalogs (`query`, `draft`), a statement's names and the session's search_path. Out: whether the
-//! statement only reads, else the rule that says why not. No IO: `weir::survey` asks the server.
+//! In: rows of the server's system catalogs (`query`, `draft`), a statement's names and the session's search_path. Out: whether
+//! the statement only reads, else the rule that says why not. No IO: `weir::control::catalog_watch` asks the server.
 //!
-//! Compact, since there is one for each database in use: an object takes 12 bytes and its name. What a view reads and calls is worked
-//! out once, when the catalog is made; a view is then one byte like a table.
+//! Compact, since there is one for each database in use: an object takes 12 bytes and its name. The reads and calls of a view
+//! are worked out once, when the catalog is made; a view is then one byte like a table.
 
 pub mod builtin;
 mod draft;
@@ -24,17 +24,17 @@ pub use unseen::{Hidden, NAMES_MAX};
 use crate::rule::Rule;
 use weir_sql::facts::{Facts, Name};
 
-/// Parameters that shape transactions of which no server knows yet, and of which the catalog says what sessions begin with.
+/// Parameters that shape transactions of which no server knows yet. The catalog has their defaults.
 pub const OF_TRANSACTIONS: [&str; 3] =
     ["default_transaction_isolation", "idle_in_transaction_session_timeout", "transaction_timeout"];
 
 /// First number of an object that a user made. Source: `FirstNormalObjectId` in transam.h.
 pub const FIRST_USER_OID: u32 = 16_384;
 
-/// What may come of using an object. Ordered: of several the greatest counts.
+/// Effect of a use of an object. Ordered: of several the greatest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
-    /// It only reads what a standby has.
+    /// It only reads data that a standby has.
     #[default]
     Reads,
     /// It reads a system catalog, which tells of the server that is asked.
@@ -43,7 +43,7 @@ enum Fate {
     Sequence,
     /// An unlogged table: a standby has none of its rows.
     Unlogged,
-    /// A foreign table: what it reads is not in this database.
+    /// A foreign table: its rows are not in this database.
     Foreign,
     /// A function that may write, or something that calls one.
     Writes,
@@ -51,7 +51,7 @@ enum Fate {
     Locks,
 }
 
-/// What of a statement the catalog is asked about.
+/// The names of a statement about which the catalog is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     relations: Box<[Name]>,
@@ -109,7 +109,7 @@ struct Object {
 #[derive(Debug, Default)]
 struct Objects(Box<[Object]>);
 
-/// What is known of one database. Never changed: a newer one takes its place.
+/// Weir's knowledge of one database. Never changed: a newer one takes its place.
 #[derive(Debug, Default)]
 pub struct Catalog {
     /// All names, one after the other.
@@ -119,7 +119,7 @@ pub struct Catalog {
     pg_catalog: Option<u32>,
     relations: Objects,
     functions: Objects,
-    /// Those a user made.
+    /// Operators that a user made.
     operators: Objects,
     /// Types to which some cast runs a function that may write.
     casts: Objects,
@@ -135,17 +135,17 @@ pub struct Catalog {
     unsteady_operators: Box<[u32]>,
     /// Functions of users that may be called like a column and may write, by `hash_of_column`; sorted.
     writing_columns: Box<[u32]>,
-    /// Those that are not steady.
+    /// Functions that may be called like a column and are not steady.
     unsteady_columns: Box<[u32]>,
     /// There is a cast by a function that is not steady, or `runs_unseen`.
     has_unsteady_call: bool,
     /// Types run functions that may write, and which statements run them is not known.
     runs_unseen: bool,
-    /// Which tables are behind relations.
+    /// The tables behind relations.
     tables: tables::Tables,
     unseen: unseen::Unseen,
     defaults: path::Defaults,
-    /// What sessions begin their transactions with, in the order of `OF_TRANSACTIONS`.
+    /// Defaults of sessions for their transactions, in the order of `OF_TRANSACTIONS`.
     of_transactions: [path::Defaults; OF_TRANSACTIONS.len()],
 }
 
@@ -161,7 +161,7 @@ pub struct Counts {
 impl Catalog {
     /// Why a statement with these names must run on the primary; `None`: it only reads.
     ///
-    /// A name that is not known is for the primary: what it stands for may be too new to be known here.
+    /// A name that is not known is for the primary: its object may be too new to be known here.
     pub fn judge(&self, names: &Names, path: &Path) -> Option<Rule> {
         for relation in &names.relations {
             if let Some(rule) = self.judge_relation(relation, path) {
@@ -243,12 +243,12 @@ impl Catalog {
         self.schemas.iter().position(|schema| **schema == *name).and_then(|at| u32::try_from(at).ok())
     }
 
-    /// Where a session looks for names without a schema. `set`: what it has set search_path to, if it has.
+    /// The schemas in which a session looks for names without a schema. `set`: its own search_path, if it has set one.
     pub fn path(&self, who: &Who<'_>, set: Option<&str>) -> Path {
         path::resolve(self, who, set.or_else(|| self.defaults.of(who.user)))
     }
 
-    /// What a user's sessions begin with of a parameter of `OF_TRANSACTIONS`, if they have not set it.
+    /// Default of a user's sessions for a parameter of `OF_TRANSACTIONS`.
     pub fn of_transactions(&self, user: &str, name: &str) -> Option<&str> {
         let at = OF_TRANSACTIONS.iter().position(|known| *known == name)?;
         self.of_transactions[at].of(user)

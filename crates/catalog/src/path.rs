@@ -1,4 +1,5 @@
-//! `search_path`: where names without a schema are looked for. And what sessions begin with of this and of other parameters.
+//! `search_path`: the schemas in which names without a schema are looked for. And defaults of sessions, of this and of other
+//! parameters.
 
 use super::Catalog;
 
@@ -6,7 +7,7 @@ use super::Catalog;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Path {
     Listed(Box<[u32]>),
-    /// It is not known: a name may mean whatever has that name in any schema.
+    /// It is not known: a name may mean any object of that name in any schema.
     Any,
 }
 
@@ -19,21 +20,21 @@ impl Path {
     }
 }
 
-/// Whose names are looked up.
+/// The user whose names are looked up.
 #[derive(Clone, Copy, Debug)]
 pub struct Who<'a> {
-    /// Who logged in.
+    /// The user of the login.
     pub user: &'a str,
     /// The session runs statements as somebody else, so that `"$user"` is not known.
     pub has_role: bool,
 }
 
-/// What sessions begin with, of one parameter, that ask for nothing: `ALTER ROLE ... SET`, `ALTER DATABASE ... SET`, the server's own.
+/// Default of one parameter for new sessions: from `ALTER ROLE ... SET`, `ALTER DATABASE ... SET`, or the server's own.
 #[derive(Debug, Default)]
 pub(super) struct Defaults {
-    /// Role (empty: all), whether in this database only, value.
+    /// Values that were set: role (empty: all), true if in this database only, value.
     pub(super) set: Vec<(String, bool, String)>,
-    /// Whom the server was asked as, and what that one begins with.
+    /// The user as whom the server was asked, and the default of that user.
     pub(super) asked: Option<(String, String)>,
 }
 
@@ -43,7 +44,7 @@ impl Defaults {
         let find = |role: &str, here: bool| self.set.iter().find(|(r, h, _)| r == role && *h == here).map(|(_, _, v)| v.as_str());
         let own = |user: &str| find(user, true).or_else(|| find(user, false));
         own(user).or_else(|| find("", true)).or_else(|| find("", false)).or_else(|| {
-            // What a user with a value of his own begins with does not tell what the others do.
+            // If the asked user has a value of his own, it is not the one of others.
             let (asked, value) = self.asked.as_ref()?;
             own(asked).is_none().then_some(value.as_str())
         })
@@ -59,7 +60,7 @@ pub(super) fn resolve(catalog: &Catalog, who: &Who<'_>, value: Option<&str>) -> 
             "$user" => who.user,
             name => name,
         };
-        // One that does not exist is passed over; temporary objects keep their session on the primary.
+        // A schema that does not exist is passed over; temporary objects keep their session on the primary.
         schemas.extend(catalog.schema(name).filter(|schema| !schemas.contains(schema)));
     }
     Path::Listed(schemas.into())

@@ -1,17 +1,17 @@
-//! What a server is asked for its catalog. Sent over a connection with `search_path = pg_catalog, pg_temp`, all parts in one
+//! Questions to a server about its catalog. Sent over a connection with `search_path = pg_catalog, pg_temp`, all parts in one
 //! transaction, so that they fit together.
 
 use super::draft::{Cells, Draft, DraftError};
 
-/// One question and what becomes of a row of its answer.
+/// One question, and the function that takes a row of its result.
 pub struct Part {
     pub sql: &'static str,
     pub(super) take: fn(&mut Draft, &Cells<'_>) -> Result<(), DraftError>,
 }
 
-/// What a stored expression uses, by the labels of its nodes: exact, since names were resolved when it was made, and complete, since
-/// casts nobody wrote are calls there. Strings of users stand in it as bytes, and blanks in their names with a backslash. Of types those of users, and
-/// those that show a name (`CONTENTS`).
+/// Objects that a stored expression uses, by the labels of its nodes. Exact, since names were resolved when it was made.
+/// Complete, since casts that nobody wrote are calls there. Users' strings stand in it as bytes, and blanks in their names with
+/// a backslash. Of types it gives only those of users, and those that show a name (`CONTENTS`).
 /// Source: outfuncs.c.
 macro_rules! used_in {
     ($tree:literal) => {
@@ -26,11 +26,14 @@ macro_rules! used_in {
 /// All questions, in an order in which each row's numbers are known from rows before it.
 pub const PARTS: &[Part] = &[
     Part { sql: "SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'", take: Draft::schema },
-    // An aggregate is as good as its worst part; it says immutable of itself. A stable function in C reads memory and no tables. One that reads
-    // a sequence finds another value on a standby, whatever it says of itself: by its source, or by what it depends on if its source was
-    // parsed when it was made. What defaults of arguments call runs with it, and one of them may say the time. What takes or gives a `regclass` or `regrole` hangs on
-    // names, and a user's with a `time` or `time with time zone` on the zone of today: it may stand before AT TIME ZONE. Then whether it may be called like a
-    // column: of a row alone, `t.f` for `f(t)`.
+    // An aggregate is as good as its worst part, though it calls itself immutable. A stable function in C reads memory and no
+    // tables.
+    // A function that reads a sequence finds another value on a standby, whatever its own volatility: found by its source, or
+    // by its dependencies if its source was parsed when it was made. Functions in defaults of arguments run with the call, and
+    // one of them may return the time.
+    // A function with a `regclass` or `regrole` hangs on names. A user's function with a `time` or `time with time zone` hangs
+    // on today's zone, as it may stand before AT TIME ZONE.
+    // The last column tells whether a function may be called like a column: it takes one row, `t.f` for `f(t)`.
     Part {
         sql: "SELECT p.oid, p.pronamespace, p.proname, CASE WHEN p.oid >= 16384 AND p.provolatile <> 'v' AND (p.prosrc ~* \
               '\\m(log_cnt|is_called|pg_sequence_last_value|pg_sequences)\\M|\\mlast_value\\M(?!\\s*\\()' \
@@ -67,7 +70,7 @@ pub const PARTS: &[Part] = &[
               WHERE c.castfunc::oid >= 16384",
         take: Draft::cast,
     },
-    // Who reads a table reads its partitions and children too.
+    // A read of a table reads its partitions and children too.
     Part {
         sql: "WITH RECURSIVE up (oid, kind, persistence) AS (SELECT i.inhparent, c.relkind, c.relpersistence \
               FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid \
@@ -103,7 +106,7 @@ pub const PARTS: &[Part] = &[
         take: Draft::default_path,
     },
     Part { sql: "SELECT session_user, reset_val FROM pg_settings WHERE name = 'search_path'", take: Draft::asked },
-    // What is read with a table, and what is written with it.
+    // Tables that are read with a table, and tables that are written with it.
     Part {
         sql: "SELECT i.inhparent, i.inhrelid FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE c.relkind IN ('r', 'p', 'f')",
         take: Draft::child,
@@ -132,7 +135,7 @@ pub const PARTS: &[Part] = &[
               WHERE name IN ('default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')",
         take: Draft::asked_of_transactions,
     },
-    // What a refresh runs, which writes rows whose tables it does not name.
+    // Objects used by the query of a refresh: it writes rows of tables that it does not name.
     Part {
         sql: concat!(
             "SELECT r.ev_class, string_agg(DISTINCT m.found[1], ',') FROM pg_rewrite r \
@@ -142,7 +145,7 @@ pub const PARTS: &[Part] = &[
         ),
         take: Draft::refresh,
     },
-    // Only where something runs that texts do not show. Of longer sources nothing is believed.
+    // Only where functions run that texts do not show. A longer source may do anything.
     Part {
         sql: "SELECT p.proname, l.lanname, CASE WHEN octet_length(p.prosrc) > 12000 THEN '' ELSE p.prosrc END \
               FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid >= 16384 AND l.lanname NOT IN ('c', 'internal') \
@@ -152,9 +155,10 @@ pub const PARTS: &[Part] = &[
               ('pg_rewrite'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass, 'pg_policy'::regclass)))",
         take: Draft::source,
     },
-    // What runs with a use of a relation: by writing it (w), by reading it (r), by defining anything (d). What uses sequences: something asks (s),
-    // a view may draw or ask (v). Functions of PostgreSQL's own have no dependencies, and those that leave something are looked for in the expressions themselves. A login's triggers run
-    // before a connection is anybody's.
+    // Functions that run with a use of a relation: with its writes (w), its reads (r), or any definition (d). Uses of
+    // sequences: something asks for a drawn value (s), a view may draw or ask (v). Functions of PostgreSQL's own have no
+    // dependencies; those that leave something are looked for in the expressions themselves. Login triggers run before a
+    // connection belongs to anybody.
     Part {
         sql: "WITH own (pattern) AS MATERIALIZED (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM pg_proc \
               WHERE oid < 16384 AND proname IN ('set_config', 'pg_advisory_lock', 'pg_advisory_lock_shared', 'pg_try_advisory_lock', \
@@ -195,24 +199,31 @@ pub const PARTS: &[Part] = &[
     },
 ];
 
-/// What is in relations and types, in one question, so that columns and types, of which there are most, are gone through once.
+/// Properties of relations and types, in one question, so that columns and types, which are the most rows, are gone through
+/// once.
 ///
-/// - `w`: writing the relation may do anything, as functions of users run that the text does not name: triggers, rules, defaults, checks. Up to
-///   version 14 a partition's copies of its parent's triggers count as internal like those of foreign keys, which call functions of PostgreSQL's own.
-/// - `f`: what the relation shows hangs on who asks, or on the moment: policies, and views that say the time or the user, or read dates from texts, or
-///   columns of the system's that a row lock changes or a rollback. And columns of `coded` types.
+/// - `w`: a write of the relation may do anything, as functions of users run that the text does not name: triggers, rules,
+///   defaults, checks. Up to version 14 a partition's copies of its parent's triggers count as internal, like those of
+///   foreign keys, which call functions of PostgreSQL's own.
+/// - `f`: the rows of the relation hang on the asker or on the moment. That is so for policies, and for views that return the
+///   time or the user, or read dates from texts. It is also so for views of system columns that a row lock or a rollback
+///   changes, and for columns of `coded` types.
 /// - `t`: it has a column of type `time`.
-/// - `c`: the type, by its number and name, is `coded`: what becomes a value of it, or is sorted by it, runs a function of a user's that is not
-///   immutable. That is a domain by its check, any type by an operator class, and what holds such a one: an array, a row, a range, a domain over it. A text of
-///   `time with time zone` (1266, its array 1270) hangs on today's date. So does what a `regclass` or `regrole` shows (2205, 4096; arrays 2210, 4097): names of indexes
-///   and roles, and of tables that are temporary, are not looked at for changes. Where nothing of that is used, as mostly, arrays and rows are not looked at.
-/// - `p`: the function takes, gives or is made of such a type.
-/// - `v`: some type runs a function that is volatile, or any statement may run one that is not immutable, since it is in an operator class over a type of PostgreSQL's
-///   own or over one that such a type counts as. Which statements do is not looked for.
+/// - `c`: the type, by its number and name, is `coded`: making or sorting its values runs a user's function that is not
+///   immutable. A domain is coded by its check, any type by an operator class. So is a type that holds a coded one: an array,
+///   a row, a range, a domain over it. A text of `time with time zone` (1266, its array 1270) hangs on today's date. The text
+///   of a `regclass` or `regrole` (2205, 4096; arrays 2210, 4097) hangs on names of indexes, roles and temporary tables,
+///   whose changes are not looked for. Arrays and rows are only looked at if anything of this is used, which is rare.
+/// - `p`: the function takes or returns a coded type, or is made of one.
+/// - `v`: some type runs a volatile function. Or any statement may run a function that is not immutable, as it is in an
+///   operator class over a type of PostgreSQL's own, or over one that such a type counts as. No search tells these statements
+///   apart.
 ///
-/// Of operator classes only functions count that are not immutable, and none that takes an `internal` (2281), since those are written in C for an access method. Stable
-/// ones only of btree (403) and hash (405), by which values are sorted and grouped: those of others look into an index for an operator that the text names, as `%` of pg_trgm.
-/// A type that counts as another one without a function has that one's classes. Source: `GetDefaultOpClass` in indexcmds.c.
+/// Of the functions of operator classes, only those count that are not immutable. One that takes an `internal` (2281) does not,
+/// since it is written in C for an access method. Stable ones count only in btree (403) and hash (405), by which values
+/// are sorted and grouped. Classes of other methods look into an index for an operator that the text names, as `%` of
+/// pg_trgm. A type that counts as another one without a function has that one's classes. Source: `GetDefaultOpClass` in
+/// indexcmds.c.
 const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED (SELECT attrelid, atttypid FROM pg_attribute \
     WHERE attnum > 0 AND attrelid >= 16384 AND (atttypid >= 16384 OR atttypid IN (1083, 1183, 1266, 1270, 2205, 2210, 4096, 4097))), \
     domains (type, base, initial) AS MATERIALIZED (SELECT oid, typbasetype, typdefaultbin::text FROM pg_type WHERE typtype = 'd' AND oid >= 16384), \
@@ -261,11 +272,11 @@ const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED 
     UNION SELECT 'v', 0, NULL WHERE EXISTS (SELECT FROM runs r WHERE r.volatility = 'v' OR r.type < 16384 \
     OR r.type IN (SELECT part FROM alike WHERE type < 16384))";
 
-/// One row that is another one when something changed that `PARTS` ask for.
+/// One row that changes with everything that `PARTS` ask for.
 ///
-/// Of tables the columns themselves and not the row's version, which TRUNCATE changes too. One pass over these catalogs; with 100,000
-/// tables and 50,000 functions that takes a quarter of a second, so it is asked the less often the longer it takes. A partition that is being detached has a new version of its
-/// row before it has none.
+/// Of tables it has the columns, and not the row's version, which TRUNCATE changes too. It is one pass over these catalogs.
+/// With 100,000 tables and 50,000 functions that takes a quarter of a second, so the longer it takes, the less often it is
+/// asked. A partition that is being detached first gets a new version of its row, then loses it.
 pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, xmin)))) FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_proc), \
@@ -288,23 +299,25 @@ pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT string_agg(reset_val, ' ' ORDER BY name) FROM pg_settings \
      WHERE name IN ('search_path', 'default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')))";
 
-/// The part of it that says what sessions begin with.
+/// The part of `FINGERPRINT` about the defaults of sessions.
 pub const DEFAULTS_FINGERPRINT: &str = "SELECT concat(count(*), '/', sum(hashtext(concat(setdatabase, ' ', setrole, ' ', xmin)))) FROM pg_db_role_setting \
      WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))";
 
-/// Count and sum of the versions of a catalog's rows: of as many rows others only if one is younger than all, and then the sum is greater.
+/// Count and sum of the versions of a catalog's rows. If the count stays, rows change only if one is younger than all, and then
+/// the sum grows.
 macro_rules! versions {
     ($of:literal) => {
         concat!("(SELECT concat(count(*), '/', sum(xmin::text::bigint)) FROM ", $of, ")")
     };
 }
 
-/// One row for who keeps answers: of which types of users columns are, which belongs to `FINGERPRINT`; then another value when something changed that
-/// `PARTS` do not ask for and answers hang on: columns, owners and rights, types, text search, roles, and what the server's configuration sets
-/// for who has set nothing.
+/// One row for the query cache, in two parts. The first has the users' types of columns, and belongs to `FINGERPRINT`. The
+/// second changes with other things that results hang on: columns, owners and rights, types, text search, roles, and the
+/// server's configured defaults.
 ///
-/// Not of temporary tables, which come and go. It reads `pg_attribute`, so it costs some times as much as `FINGERPRINT`: 0.17 s with
-/// 20,000 tables of 10 columns. Of roles what anybody may see, and not those that have no rights of their own: they come and go.
+/// Temporary tables are left out, as they come and go. It reads `pg_attribute`, so it costs some times as much as
+/// `FINGERPRINT`: 0.17 s with 20,000 tables of 10 columns. Of roles it has the public part, without roles that have no rights
+/// of their own, as those come and go.
 pub const ANSWERS_FINGERPRINT: &str = concat!(
     "SELECT a.kinds, concat_ws(' ', a.versions, \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', relowner, ' ', relforcerowsecurity, ' ', relname, ' ', reloptions, ' ', relacl)))) \

@@ -1,4 +1,4 @@
-//! The rules by which statements get their server, by name: what logs, counters and `SHOW pool_rules` show.
+//! The rules by which statements get their server, by the names in logs, counters and `SHOW pool_rules`.
 
 /// A rule. The order is that in which they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

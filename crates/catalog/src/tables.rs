@@ -1,4 +1,4 @@
-//! Which tables are behind a statement's names: those an answer is made of, and those a write may change.
+//! The tables behind a statement's names: those that its result is made of, and those that a write may change.
 //!
 //! Small beside the catalog: a number and a byte for each relation, and a pair of numbers for each partition, child, foreign key with an
 //! action, and relation that a view reads.
@@ -12,24 +12,24 @@ use weir_sql::facts::Name;
 /// Tables followed for one statement. Beyond, an answer is not kept, and a write may have changed anything.
 const TABLES_MAX: usize = 4096;
 
-/// Tables of one name that a write may mean whose search_path is not known. Beyond, it may have changed anything.
+/// Tables of one name that a write with an unknown search_path may mean. Beyond, it may have changed anything.
 const ANYWHERE_MAX: usize = 64;
 
 /// A relation's number and another's that comes with it, sorted.
 type Pairs = Box<[(u32, u32)]>;
 
-/// What a draft has taken in about tables.
+/// Rows about tables that a draft has taken in.
 #[derive(Default)]
 pub(super) struct TablesDraft {
     /// Parents and their partitions or children.
     pub(super) children: Vec<(u32, u32)>,
-    /// Tables and those whose foreign keys change rows when theirs go.
+    /// Tables, and those whose foreign keys change rows when the referred ones go.
     pub(super) referring: Vec<(u32, u32)>,
-    /// Views and what they read.
+    /// Views and the relations they read.
     pub(super) views: Vec<(u32, u32)>,
     pub(super) wild: Vec<u32>,
     pub(super) fleeting: Vec<u32>,
-    /// Those with a column of type `time`.
+    /// Relations with a column of type `time`.
     pub(super) with_time: Vec<u32>,
     pub(super) materialised: Vec<u32>,
     /// Foreign ones among them.
@@ -44,15 +44,15 @@ pub(super) struct TablesDraft {
 pub(super) struct Tables {
     /// Numbers of the relations, in the order of `Catalog::relations`.
     oids: Box<[u32]>,
-    /// What is read with a relation.
+    /// Tables that are read with a relation.
     pub(super) read_with: Pairs,
-    /// What is written with it.
+    /// Tables that are written with it.
     pub(super) written_with: Pairs,
     /// Writing these may do anything; sorted.
     wild: Box<[u32]>,
-    /// What these show hangs on more than tables; sorted.
+    /// Relations whose rows hang on more than tables; sorted.
     fleeting: Box<[u32]>,
-    /// Those with a column of type `time`; sorted.
+    /// Relations with a column of type `time`; sorted.
     with_time: Box<[u32]>,
     /// Materialised views; sorted.
     materialised: Box<[u32]>,
@@ -62,7 +62,7 @@ pub(super) struct Tables {
     may_be_serializable: bool,
 }
 
-/// What a statement may have changed.
+/// Tables that a statement may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Touched {
     /// Tables of the database by their numbers; none: nothing.
@@ -72,7 +72,7 @@ pub enum Touched {
 }
 
 impl Tables {
-    /// Sorts what was taken in; the relations keep their numbers beside them.
+    /// Sorts the rows of the draft; the relations keep their numbers beside them.
     pub(super) fn made(mut relations: Vec<Numbered>, draft: TablesDraft, text: &str) -> (Objects, Tables) {
         relations.sort_unstable_by(|one, other| {
             let key = |of: &Numbered| (of.object.schema, of.oid);
@@ -146,9 +146,9 @@ pub(super) fn closure(mut found: Vec<u32>, pairs: &[(u32, u32)]) -> Option<Vec<u
 }
 
 impl Catalog {
-    /// The tables that the answer to a statement with these names is made of. `None`: it may be another one although none of them
-    /// has changed, or it is not known what it is made of. For `vouched`, which are not among the names, the operator answers: those
-    /// are unlogged or foreign tables, or views on such.
+    /// The tables that the result of a statement with these names is made of. `None`: it may change although none of them has
+    /// changed, or its tables are not known. The operator answers for `vouched`, which are not among the names: unlogged or
+    /// foreign tables, or views on such.
     pub fn reads(&self, names: &Names, vouched: &[Name], path: &Path) -> Option<Vec<u32>> {
         if self.judge(names, path).is_some() || self.has_unsteady_call || self.tables.may_be_serializable {
             return None;
@@ -210,7 +210,8 @@ impl Catalog {
         objects.map(move |(object, oid)| (schema(object), object.name(&self.text), *oid))
     }
 
-    /// The same of a statement whose author says that its answer may be kept: what is known of it. Not where writes may go unseen.
+    /// Like `reads`, for a statement whose author says that its result may be cached: the tables that are known. `None` where
+    /// writes may go unseen.
     pub fn reads_at_least(&self, names: &Names, path: &Path) -> Option<Vec<u32>> {
         if self.runs_unseen {
             return None;
@@ -219,7 +220,7 @@ impl Catalog {
         closure(found, &self.tables.read_with)
     }
 
-    /// What a statement may change that names this and writes `written`.
+    /// Tables that a statement may change if it names `names` and writes `written`.
     pub fn touches(&self, names: &Names, written: &[Name], path: &Path) -> Touched {
         let may_write = self.has_hidden_call
             || names.has_column(&self.writing_columns)
@@ -244,7 +245,7 @@ impl Catalog {
         if found.iter().any(is_wild) { Touched::All } else { Touched::Tables(found) }
     }
 
-    /// Numbers of the relations that an entry of a list is about: `table`, in whatever schema, or `schema.table`.
+    /// Numbers of the relations that an entry of a list is about: `table`, in any schema, or `schema.table`.
     pub fn numbers_of(&self, listed: &str) -> Vec<u32> {
         let (schema, table) = listed.split_once('.').map_or((None, listed), |(schema, table)| (Some(schema), table));
         let start = self.relations.0.partition_point(|object| object.name(&self.text) < table);
@@ -254,12 +255,12 @@ impl Catalog {
         meant.filter_map(|(at, _)| self.tables.oids.get(start + at).copied()).collect()
     }
 
-    /// The numbers of all relations a name may stand for, whatever the search_path.
+    /// The numbers of all relations a name may stand for, with any search_path.
     pub(super) fn numbers(&self, relation: &Name) -> impl Iterator<Item = u32> {
         self.placed(relation).map(|(_, oid)| oid)
     }
 
-    /// The same with their schemas.
+    /// The numbers of all relations that a name may stand for, each with its schema.
     fn placed(&self, relation: &Name) -> impl Iterator<Item = (u32, u32)> {
         let start = self.relations.0.partition_point(|object| object.name(&self.text) < relation.name.as_str());
         let schema = (!relation.schema.is_empty()).then(|| self.schema(&relation.schema));
@@ -268,14 +269,16 @@ impl Catalog {
         meant.filter_map(move |(at, object)| Some((object.schema, *self.tables.oids.get(start + at)?)))
     }
 
-    /// The numbers of the relations that a name may stand for. Of a name without a schema not only the first of the path: a schema is passed over whose
-    /// use is not granted, which is not known here. Source: `recomputeNamespacePath` in namespace.c.
+    /// The numbers of the relations that a name may stand for. Without a schema not only the first of the path counts:
+    /// PostgreSQL passes over a schema whose use is not granted, and rights are not known here. Source:
+    /// `recomputeNamespacePath` in namespace.c.
     pub(super) fn meant<'c>(&'c self, relation: &'c Name, path: &'c Path) -> impl Iterator<Item = u32> + 'c {
         let is_free = relation.schema.is_empty();
         self.placed(relation).filter(move |(schema, _)| !is_free || path.holds(*schema)).map(|(_, oid)| oid)
     }
 
-    /// The same of several names. `None`: one of them stands for nothing that is known, or for whatever has that name.
+    /// The numbers of the relations that these names stand for. `None`: a name is unknown, or may stand for any relation of
+    /// that name.
     fn all_of(&self, relations: &[Name], path: &Path) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         for relation in relations {

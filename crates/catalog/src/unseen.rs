@@ -1,8 +1,8 @@
-//! What runs without standing in a text: functions of triggers, of rules, of views and of defaults. What they leave on a session must be
-//! asked for.
+//! Functions that run without a word of the text: those of triggers, rules, views and defaults. The state that they leave on a
+//! session must be asked for.
 //!
-//! In: the sources of all functions of users, and which of them come with a use of a relation. Out: relations whose writing or reading may
-//! leave something, and the names of parameters that functions make up, since a server lists those nowhere.
+//! In: the sources of all functions of users, and those that run with a use of a relation. Out: relations whose writing or
+//! reading may leave something, and names of parameters that functions invent, since a server lists those nowhere.
 
 use super::draft::{Cells, Draft, DraftError, number, word};
 use super::tables::closure;
@@ -16,7 +16,7 @@ use weir_sql::facts::Name;
 /// Names of parameters asked for at once.
 pub const NAMES_MAX: usize = 256;
 
-/// By which ways of using a database something may be left that no text shows; also what of them a statement does.
+/// Ways of using a database that may leave something which no text shows; also the ways of one statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hidden(u8);
 
@@ -28,15 +28,16 @@ impl Hidden {
     pub const READS: Hidden = Hidden(2);
     /// Defining something: event triggers.
     pub const DEFINES: Hidden = Hidden(4);
-    /// Something asks for what was drawn from sequences, by `currval` or `lastval`. No statement is asked about for that.
+    /// Something asks for drawn sequence values, by `currval` or `lastval`. No statement is asked about for that.
     pub const RECALLS: Hidden = Hidden(8);
-    /// A view draws from sequences, or asks for what was drawn: so may whatever reads. No statement is asked about for that.
+    /// A view draws from sequences, or asks for drawn values: so any read may. No statement is asked about for that.
     pub const SEQUENCE_VIEWS: Hidden = Hidden(16);
-    /// What counts of sequences until it is known what was defined.
+    /// Uses of sequences that are assumed after a definition, until the catalog is read again.
     pub const SEQUENCES: Hidden = Hidden::RECALLS.and(Hidden::SEQUENCE_VIEWS);
-    /// What counts until it is known what was defined. Reads do not: a view that sets something is rare, and reads are many.
+    /// Ways that are assumed after a definition, until the catalog is read again. Reads are not: a view that sets something is
+    /// rare, and reads are many.
     pub const CHANGED: Hidden = Hidden::WRITES.and(Hidden::DEFINES);
-    /// What counts as long as nothing was ever known.
+    /// Ways that are assumed before the catalog was ever read.
     pub const ALL: Hidden = Hidden::CHANGED.and(Hidden::READS);
 
     #[must_use]
@@ -62,12 +63,12 @@ impl Hidden {
     }
 }
 
-/// What a draft has taken in.
+/// Rows about hidden functions that a draft has taken in.
 pub(super) struct UnseenDraft {
     functions: Functions,
     /// Relations, and functions that run when they are written; no name: something is written with them.
     with_writes: Vec<(u32, String)>,
-    /// The same when they are read.
+    /// Functions that run when a relation is read.
     with_reads: Vec<(u32, String)>,
     /// Functions of event triggers.
     with_definitions: Vec<String>,
@@ -128,7 +129,7 @@ pub(super) struct Unseen {
     has_event_triggers: bool,
     /// Relations whose writing may leave something; sorted.
     written: Box<[u32]>,
-    /// Those whose reading may; sorted.
+    /// Relations whose reading may leave something; sorted.
     read: Box<[u32]>,
     made_up: Box<[String]>,
 }
@@ -140,7 +141,7 @@ impl UnseenDraft {
         let by_writes = with_writes.iter().any(|(_, name)| leaves(name));
         let by_definitions = with_definitions.iter().any(|name| leaves(name));
         let has_event_triggers = !with_definitions.is_empty();
-        // Where something may come of writing or defining, it may come of whatever does that in its turn.
+        // If writes or definitions may leave something, then so may all that write or define in their turn.
         let spreads = by_writes || by_definitions;
         let counts = |name: &str| leaves(name) || (spreads && (name.is_empty() || functions.writes(name)));
         let all = |list: &[(u32, String)]| -> Box<[u32]> {
@@ -158,17 +159,18 @@ impl UnseenDraft {
 }
 
 impl Catalog {
-    /// By what something may be left that no text shows.
+    /// Ways of using the database that may leave something which no text shows.
     pub fn hidden(&self) -> Hidden {
         self.unseen.hidden
     }
 
-    /// True if what defines something runs functions of users, which may write whatever they like.
+    /// True if definitions run functions of users, which may write anything.
     pub fn has_event_triggers(&self) -> bool {
         self.unseen.has_event_triggers
     }
 
-    /// True if a statement that writes these may leave something by what comes with them; also if it is not known what they are.
+    /// True if a statement that writes these may leave something by the functions that run with it, or if the relations are not
+    /// known.
     ///
     /// A name counts for all relations of that name: which of them it means hangs on a `search_path` that a transaction may have set.
     pub fn leaves_by_writing(&self, written: &[Name]) -> bool {
@@ -184,7 +186,7 @@ impl Catalog {
         closure(found, &self.tables.written_with).is_none_or(|found| found.iter().any(is_one))
     }
 
-    /// The same of one that reads these. What is not known is PostgreSQL's own, or temporary.
+    /// True if a read of these relations may leave something. An unknown name is PostgreSQL's own, or temporary.
     pub fn leaves_by_reading(&self, names: &Names) -> bool {
         let found = names.relations.iter().flat_map(|relation| self.numbers(relation)).collect();
         let is_one = |oid: &u32| self.unseen.read.binary_search(oid).is_ok();

@@ -24,14 +24,14 @@ const CHECKS: [fn(&mut Findings<'_>); 14] = [
     check_stores,
 ];
 
-/// What the checks look at and add to.
+/// The input of the checks, and the problems that they found.
 struct Findings<'a> {
     config: &'a Config,
     given: &'a Given,
     problems: &'a mut Vec<Problem>,
 }
 
-/// Adds what is wrong with the whole to `problems`.
+/// Adds the problems of the whole to `problems`.
 pub(super) fn check(config: &Config, given: &Given, problems: &mut Vec<Problem>) {
     let mut findings = Findings { config, given, problems };
     for check in CHECKS {
@@ -75,7 +75,8 @@ fn check_nodes(findings: &mut Findings<'_>) {
     }
 }
 
-/// Whether nobody was named to ask several nodes for their role. That is no mistake where `postgres` may, so only `weir check` says it.
+/// A warning if several nodes are asked for their role and no user is named for it. The user `postgres` may do for it, so only
+/// `weir check` says this.
 pub fn unnamed_role_user(config: &Config) -> Option<Problem> {
     let roles_are_asked = config.clustering_mode == ClusteringMode::StreamingReplication
         && config.nodes.len() > 1

@@ -1,6 +1,6 @@
-//! Databases by another name, and forced users: what the file that `database_file` names says.
+//! Databases by another name, and forced users, from the file that `database_file` names.
 //!
-//! In: the file's text. Out: the entries, and what is wrong with its lines. The lines are those of the section `[databases]` of a
+//! In: the file's text. Out: the entries, and the faults of its lines. The lines are those of the section `[databases]` of a
 //! `pgbouncer.ini`: `name = dbname=shop user=app password='secret' pool_mode=session pool_size=20 connect_query='SET ...'`.
 //! Source: PgBouncer's manual, "Section [databases]", and `parse_database` in its loader.c.
 
@@ -12,14 +12,14 @@ use std::sync::Arc;
 /// Entries of one file: more is no file of databases.
 const ENTRIES_MAX: usize = 10_000;
 
-/// What one name of a database stands for.
+/// The meaning of one database name of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The database of the servers.
     pub database: Arc<str>,
-    /// Whose server connections all clients of the name use; `None`: each uses those of its own user.
+    /// All clients of the name use this user's server connections; `None`: each uses those of its own user.
     pub user: Option<Arc<str>>,
-    /// Of that user; `None`: what `pool_passwd` has.
+    /// Password of that user; `None`: the one in `pool_passwd`.
     pub password: Option<Secret>,
     pub mode: Option<PoolMode>,
     pub pool_size: Option<u32>,
@@ -33,7 +33,7 @@ pub struct Databases {
     entries: BTreeMap<Arc<str>, Entry>,
 }
 
-/// What is wrong with a line; always the operator's fault.
+/// A fault in a line; always the operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatabaseError {
     #[error("there is no = behind the name of a database")]
@@ -64,7 +64,7 @@ pub enum DatabaseError {
     TooMany,
 }
 
-/// Words of a `connect_query` that would change what statements mean without Weir knowing it.
+/// Words of a `connect_query` that would change the meaning of statements without Weir knowing it.
 const MEANINGS: [&str; 4] = ["search_path", "set schema", "role", "session authorization"];
 
 impl Entry {
@@ -85,12 +85,12 @@ impl Databases {
         self.entries.values().find_map(|entry| entry.password_of(user))
     }
 
-    /// What new server connections of a name run first; empty: nothing.
+    /// Query that new server connections of a name run first; empty: none.
     pub fn connect_query(&self, name: &str) -> Arc<str> {
         self.get(name).map_or_else(Arc::default, |entry| entry.connect_query.clone())
     }
 
-    /// All names, and what they stand for.
+    /// All names, and their entries.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
         self.entries.iter()
     }
@@ -99,7 +99,7 @@ impl Databases {
         self.entries.is_empty()
     }
 
-    /// Names whose entries are not the same in the other.
+    /// Names whose entries differ in the other.
     pub fn changed(&self, other: &Databases) -> Vec<Arc<str>> {
         let names = self.entries.keys().chain(other.entries.keys());
         let mut changed: Vec<Arc<str>> = names.filter(|name| self.get(name) != other.get(name)).cloned().collect();
@@ -188,7 +188,7 @@ fn take_pair(rest: &mut &str) -> Result<(String, String), DatabaseError> {
     Ok((key.to_ascii_lowercase(), value))
 }
 
-/// Takes what stands between quotes; a doubled one stands for itself.
+/// Takes the text between quotes; a doubled one stands for itself.
 fn take_quoted(rest: &mut &str, quote: char) -> Result<String, DatabaseError> {
     let (mut text, mut chars) = (String::new(), rest.char_indices().skip(1).peekable());
     while let Some((at, c)) = chars.next() {

@@ -1,4 +1,4 @@
-//! What a [`Config`](super::Config) says about encryption. Only the setters of the parameter table write it.
+//! Encryption settings of a [`Config`](super::Config). Only the setters of the parameter table write them.
 use std::path::PathBuf;
 
 /// Encryption of both sides. Files are relative to the directory of the configuration file.
@@ -28,7 +28,7 @@ pub struct TlsConfig {
     pub min_version: TlsVersion,
     /// Towards servers; when, is a node's.
     pub backend: PeerFiles,
-    /// Whether logins to servers are bound to their certificates.
+    /// Channel binding of logins to servers.
     pub binding: ChannelBinding,
     /// Towards memcached or Redis.
     pub store: PeerFiles,
@@ -61,7 +61,7 @@ pub enum TlsVersion {
 /// When server connections are encrypted. Source: libpq's `sslmode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SslMode {
-    /// As Pgpool-II: what `ssl` says.
+    /// By `ssl`, as in Pgpool-II.
     Auto,
     /// Never.
     Disable,
@@ -77,7 +77,7 @@ pub enum SslMode {
     VerifyFull,
 }
 
-/// Whether logins by SCRAM are bound to the channel. Source: libpq's `channel_binding`.
+/// Binding of logins by SCRAM to the TLS channel. Source: libpq's `channel_binding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelBinding {
     /// If the server offers it.

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// What happens when a node fails or returns.
+/// Settings for the failure and the return of a node.
 #[derive(Debug, Clone)]
 pub struct FailoverConfig {
-    /// Who decides; `None`: `failover_command` does if it is set, else somebody outside.
+    /// The authority that decides; `None`: `failover_command` if it is set, else somebody outside.
     pub mode: Option<Mode>,
     pub command: String,
     pub failback_command: String,
@@ -76,7 +76,7 @@ impl FailoverConfig {
         }
     }
 
-    /// Who decides, with its default.
+    /// The authority that decides, with its default.
     pub fn mode(&self) -> Mode {
         self.mode.unwrap_or(if self.command.is_empty() { Mode::Follow } else { Mode::Command })
     }
@@ -88,7 +88,7 @@ impl OnLost {
     }
 }
 
-/// Who decides that a standby becomes the primary.
+/// The authority that decides that a standby becomes the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Weir does.
@@ -110,7 +110,7 @@ pub enum Company {
     Alone,
 }
 
-/// What a broken connection of a client is good for.
+/// Use of a client's broken connection as a sign of a failed node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnLinkEnd {
     /// The node is looked at, and is down if the look fails.
@@ -126,7 +126,7 @@ impl OnLinkEnd {
     }
 }
 
-/// What becomes of a primary that is not the accepted one.
+/// Treatment of a primary that is not the accepted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FalsePrimary {
     Ignored,

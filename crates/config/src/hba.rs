@@ -1,4 +1,4 @@
-//! `pool_hba.conf`: who may connect from where, and by which proof. The rules are those of PostgreSQL's `pg_hba.conf`.
+//! `pool_hba.conf`: users who may connect, from where, and by which proof. The rules are those of PostgreSQL's `pg_hba.conf`.
 //!
 //! In: bytes of files through a closure of the caller; then facts about one client. Out: the first rule that matches, the reason
 //! to refuse, or a question whose answer is needed first (a host's name, a user's groups). No IO.
@@ -38,15 +38,15 @@ pub struct Rule {
     pub file: PathBuf,
     /// Where it begins there, from 1.
     pub line: u32,
-    /// What the client must show.
+    /// The proof that the client must give.
     pub method: Method,
-    /// Whether a certificate is asked for beside the method.
+    /// Demand for a certificate beside the method.
     pub certificate: Certificate,
-    /// Whose users the rule lets in (`known_users`).
+    /// The users that the rule lets in (`known_users`).
     pub admits: Admits,
-    /// Who judges passwords, with method `Ldap`.
+    /// The directory that judges passwords, with method `Ldap`.
     pub directory: Option<Arc<Directory>>,
-    /// The same with method `Pam`.
+    /// The PAM service that judges passwords, with method `Pam`.
     pub service: Option<Arc<Service>>,
     connection: Connection,
     databases: Vec<Word>,
@@ -66,7 +66,7 @@ pub enum Method {
     Reject,
     /// The password in clear text.
     Password,
-    /// md5, or SCRAM for users of whom a SCRAM verifier is known.
+    /// md5, or SCRAM for users with a SCRAM verifier.
     Md5,
     /// SCRAM-SHA-256.
     Scram,
@@ -76,18 +76,18 @@ pub enum Method {
     Peer,
     /// The password in clear text, judged by a directory.
     Ldap,
-    /// The same, judged by the system's PAM.
+    /// The password in clear text, judged by the system's PAM.
     Pam,
 }
 
-/// What a `pam` rule says.
+/// Options of a `pam` rule.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Service {
     /// Name of the service: a file in `/etc/pam.d`.
     pub name: String,
     /// True if modules are told the name of the client's host, and not its address.
     pub uses_host_name: bool,
-    /// Whether Weir logs in to servers with the password PAM took (`backend_use_passwd`).
+    /// True if Weir logs in to servers with the password that PAM accepted (`backend_use_passwd`).
     pub is_password_for_servers: bool,
 }
 
@@ -110,7 +110,7 @@ impl Default for Service {
     }
 }
 
-/// What is asked of a client's certificate beside the method.
+/// Demand on a client's certificate beside the method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certificate {
     /// Nothing.
@@ -121,16 +121,16 @@ pub enum Certificate {
     VerifyFull,
 }
 
-/// Which users a rule lets in.
+/// The users that a rule lets in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admits {
-    /// All that match and prove what the method asks for.
+    /// All that match and give the method's proof.
     Anyone,
-    /// Of those, users with a line in `pool_passwd`, or of whom `auth_query` knows a password: PgBouncer's rule for all methods.
+    /// Of those, users with a line in `pool_passwd`, or with a password by `auth_query`: PgBouncer's rule for all methods.
     KnownUsers,
 }
 
-/// Which name of a certificate counts.
+/// The name of a certificate that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CertificateName {
     Common,
@@ -162,18 +162,18 @@ enum Word {
     Name(String),
 }
 
-/// What is known of one client who wants in.
+/// Knowledge of one client that wants to log in.
 #[derive(Debug, Clone, Copy)]
 pub struct Visit<'a> {
     /// Name given in the startup packet.
     pub user: &'a str,
     /// Database given there, or the user's name.
     pub database: &'a str,
-    /// Whether it wants to replicate.
+    /// Its wish to replicate.
     pub replication: Replication,
     /// Where it comes from.
     pub origin: Origin,
-    /// What its TLS session shows; `None` without one.
+    /// Facts from its TLS session; `None` without one.
     pub tls: Option<Tls<'a>>,
     /// Name of the system user at the other end of a unix socket, if there is one by that number.
     pub system_user: Option<&'a str>,
@@ -194,7 +194,7 @@ pub enum Origin {
     Address(IpAddr),
 }
 
-/// What a client's TLS session shows.
+/// Facts from a client's TLS session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tls<'a> {
     /// The certificate's common name, if one was shown and it was signed by an authority we trust.
@@ -203,7 +203,7 @@ pub struct Tls<'a> {
     pub distinguished_name: Option<&'a str>,
 }
 
-/// What a connection is for. Source: `am_walsender` and `am_db_walsender` in walsender.c.
+/// Purpose of a connection. Source: `am_walsender` and `am_db_walsender` in walsender.c.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replication {
     /// Statements.
@@ -225,7 +225,7 @@ pub enum Known<T> {
     Is(T),
 }
 
-/// What must be found out before the rules can decide.
+/// A fact that is needed before the rules can decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     /// `Visit::groups`.
@@ -234,7 +234,7 @@ pub enum Question {
     HostName,
 }
 
-/// What the rules say.
+/// Decision of the rules.
 #[derive(Debug, Clone, Copy)]
 pub enum Verdict<'a> {
     /// Find this out and ask again.
@@ -247,7 +247,7 @@ pub enum Verdict<'a> {
     InDoubt(&'a Rule),
 }
 
-/// Whether a part of a rule fits.
+/// Match of one part of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fit {
     Yes,
@@ -283,7 +283,7 @@ impl Hba {
         (is_usable.then_some(Hba { rules, maps }), problems)
     }
 
-    /// The first rule that matches, or what must be known to find it.
+    /// The first rule that matches, or the fact that is needed to find it.
     pub fn decide(&self, visit: &Visit<'_>) -> Verdict<'_> {
         for rule in &self.rules {
             match rule.fit(visit) {
@@ -296,8 +296,8 @@ impl Hba {
         Verdict::NoEntry
     }
 
-    /// Whether what the client is called outside (in its certificate, or in the system) is enough for this rule; asks for nothing if
-    /// the rule wants none.
+    /// True if the client's outside name (in its certificate, or in the system) is enough for this rule, or if the rule wants
+    /// none.
     ///
     /// `None`: the groups must be known first.
     pub fn accepts_outside_name(&self, rule: &Rule, visit: &Visit<'_>) -> Option<bool> {
@@ -313,7 +313,7 @@ impl Hba {
         }
     }
 
-    /// Whether one who is called so outside may be the user, by the rule's map or by having the same name.
+    /// True if this outside name may be the user: by the rule's map, or as the same name.
     fn is_called(&self, rule: &Rule, outside: Option<&str>, visit: &Visit<'_>) -> Option<bool> {
         let Some(name) = outside else { return Some(false) };
         match rule.map.as_ref().map(|map| self.maps.fit(map, name, visit)) {
@@ -389,7 +389,7 @@ impl Connection {
     }
 }
 
-/// Whether one of these fits; an answer that is needed is only asked for when none fits without.
+/// The best match of these words; a fact that is needed is only asked for when no word matches without it.
 fn any(words: &[Word], fit: impl Fn(&Word) -> Fit) -> Fit {
     let mut best = Fit::No;
     for word in words {
@@ -431,7 +431,7 @@ impl Word {
     }
 }
 
-/// Whether the user is a member of a role. A role is a member of itself, if it exists at all.
+/// Tells if the user is a member of a role. A role is a member of itself, if it exists at all.
 fn is_member(visit: &Visit<'_>, role: &str) -> Fit {
     match visit.groups {
         Known::NotAsked => Fit::Ask(Question::Groups),

@@ -24,7 +24,7 @@ impl std::fmt::Display for Host {
     }
 }
 
-/// Reads a list of hosts: `name`, `name:port`, `[::1]:port` or `/path`, with commas between them. Error: what is wrong, in words.
+/// Reads a list of hosts: `name`, `name:port`, `[::1]:port` or `/path`, with commas between them. Error: the fault, in words.
 pub fn hosts(list: &str, port: u16) -> Result<Vec<Host>, String> {
     let hosts = list.split(',').map(|text| host(text.trim(), port)).collect::<Result<Vec<Host>, String>>()?;
     if hosts.len() > HOSTS_MAX {

@@ -17,7 +17,7 @@ mod users;
 pub use settings::{Meaning, equals, meaning_of};
 pub use users::read_users;
 
-/// What a line of `pgbouncer.ini` has no equal for, or what to look at.
+/// A line of `pgbouncer.ini` without an equal here, or one that the operator should look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// From 1; 0 stands for the whole file.
@@ -30,7 +30,7 @@ pub struct Note {
 pub struct Import {
     /// The text of `pgpool.conf`.
     pub conf: String,
-    /// The text of `pool_hba.conf`: who may log in, by PgBouncer's rules.
+    /// The text of `pool_hba.conf`: PgBouncer's rules of access.
     pub rules: String,
     /// The text of the file that `database_file` names, if any database needs it. It may hold passwords.
     pub databases: Option<String>,
@@ -294,7 +294,7 @@ impl Work {
         }
     }
 
-    /// The servers there are, and what becomes of each database.
+    /// The servers there are, and the fate of each database.
     fn place(&mut self) -> Place {
         let folder = if self.given.contains_key("unix_socket_dir") { self.value("unix_socket_dir") } else { "/tmp" };
         let place = databases::place(&self.entries, folder);

@@ -1,8 +1,8 @@
-//! The configuration: what `pgpool.conf`, the command line and the files beside it say, as typed fields.
+//! The configuration: `pgpool.conf`, the command line and the files beside it, as typed fields.
 //!
 //! In: bytes of files, through a closure of the caller. Out: a [`Config`], or every problem found. No IO.
 //! Why `settings` beside the typed fields: reload, SHOW and error messages need the text and where it came from.
-//! What must stay true: the typed fields are always what the rows' setters make of `settings`, never edited apart.
+//! Invariant: the typed fields are always the result of the rows' setters on `settings`, never edited apart.
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
@@ -66,11 +66,11 @@ pub struct Config {
     pub listen_backlog_multiplier: u32,
     /// Time without a request after which a client is disconnected; 0 for never.
     pub client_idle_limit_ms: u64,
-    /// By what system calls connections are served.
+    /// System calls by which connections are served.
     pub io_method: IoMethod,
     /// Threads that move data; 0 for half of the cores. See [`Config::workers`].
     pub worker_threads: u32,
-    /// Workers that are woken let whoever runs go on.
+    /// Workers that are woken let the running thread go on.
     pub worker_yields: bool,
     /// Memory that holds a message while it moves.
     pub memory_buffer_bytes: usize,
@@ -78,19 +78,19 @@ pub struct Config {
     pub clustering_mode: ClusteringMode,
     /// The nodes that have a host name, ordered by id. Ids may have gaps.
     pub nodes: Vec<NodeConfig>,
-    /// Who may log in.
+    /// Users who may log in, and their proofs.
     pub auth: AuthConfig,
     /// Encryption.
     pub tls: TlsConfig,
     /// Server connections.
     pub pool: PoolConfig,
-    /// Which statement goes where.
+    /// Rules for the node of each statement.
     pub routing: RoutingConfig,
     /// The cache of answers.
     pub cache: CacheConfig,
     /// The look at role and lag of the nodes.
     pub check: CheckConfig,
-    /// What happens when a node fails or returns.
+    /// The failure and the return of a node.
     pub failover: FailoverConfig,
     /// Time to look for a primary; 0 for ever.
     pub search_primary_timeout_ms: u64,
@@ -149,7 +149,7 @@ pub enum Source {
 type Given = BTreeMap<(usize, Option<u16>), Setting>;
 
 impl Default for Config {
-    /// What an empty file means: every default, and no node.
+    /// The meaning of an empty file: every default, and no node.
     fn default() -> Config {
         Config::build(&Given::new())
     }
@@ -205,7 +205,7 @@ impl Config {
         &mut self.nodes[at]
     }
 
-    /// Makes the typed fields from what was given and the defaults. Every text has been checked before.
+    /// Makes the typed fields from the given settings and the defaults. Every text has been checked before.
     fn build(given: &Given) -> Config {
         let mut config = Config::empty();
         config.settings = complete(given);
@@ -228,7 +228,7 @@ impl Config {
         config
     }
 
-    /// What somebody gave, to build from again.
+    /// The settings that somebody gave, to build from again.
     fn given(&self) -> Given {
         let mut given = Given::new();
         for setting in self.settings.iter().filter(|setting| setting.source != Source::Default) {
@@ -280,7 +280,7 @@ fn place(param: &'static Param) -> usize {
     params::all().position(|row| row.name == param.name).unwrap_or(usize::MAX)
 }
 
-/// Adds the defaults to what was given, in the order of the table. Numbered settings of nodes without a host name fall out.
+/// Adds the defaults to the given settings, in the order of the table. Numbered settings of nodes without a host name fall out.
 fn complete(given: &Given) -> Vec<Setting> {
     let mut settings = Vec::new();
     for (place, param) in params::all().enumerate() {

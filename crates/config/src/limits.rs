@@ -1,4 +1,4 @@
-//! What one user may have in one database.
+//! Limits of one user in one database.
 //!
 //! In: the configuration. Out: numbers. `limit_override_list` is read here.
 
@@ -57,7 +57,7 @@ const OVERRIDABLE: &[(&str, Setter)] = &[
     ("max_db_connections", |l, v| l.conns_per_database = v.count()),
 ];
 
-/// What is wrong with the list; always the operator's fault.
+/// A fault in the list; always the operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverrideError {
     #[error("entry \"{0}\" has no colon after its user and database")]
@@ -162,7 +162,7 @@ pub fn of(config: &Config, user: &str, database: &str) -> Limits {
         limits.mode = entry.mode.unwrap_or(limits.mode);
         limits.pool_size = entry.pool_size.unwrap_or(limits.pool_size);
     }
-    // The more an entry says about whom it means, the later it comes.
+    // The narrower an entry is, the later it comes.
     for wanted in [(false, true), (true, false), (true, true)] {
         for entry in base.overrides.iter().filter(|entry| (entry.user.is_some(), entry.database.is_some()) == wanted) {
             let is_meant = entry.user.as_ref().is_none_or(|name| name == user)

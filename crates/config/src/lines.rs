@@ -1,6 +1,6 @@
 //! The syntax of a configuration file: `name [=] value  # comment`, one per line, as in PostgreSQL's guc-file.l.
 //!
-//! In: the bytes of a file. Out: names and values with their lines, or what is wrong with a line.
+//! In: the bytes of a file. Out: names and values with their lines, or the fault of a line.
 //! One difference: in quotes, `\` before anything but `\` and `'` stays. Files in use write the same regular expression
 //! as `'\d'` and as `'\\d'`; so both mean `\d`.
 
@@ -20,7 +20,7 @@ pub struct Line {
 pub struct BadLine {
     /// Number, from 1.
     pub number: u32,
-    /// What is wrong.
+    /// The fault.
     pub message: String,
 }
 

@@ -1,7 +1,7 @@
-//! What an operator hears about a configuration that works.
+//! Notices for the operator about a configuration that works.
 //!
-//! In: a configuration. Out: sentences for the log and for `weir check`. Rows without effect are named one by one, except where many of them
-//! serve one purpose: then one sentence says what does not happen and what to do about it.
+//! In: a configuration. Out: sentences for the log and for `weir check`. Rows without effect are named one by one, except where
+//! many of them serve one purpose. Then one sentence names the missing feature and the way out.
 
 use super::{Config, Setting};
 use crate::params::{Effect, Group, Param};
@@ -9,7 +9,7 @@ use crate::params::{Effect, Group, Param};
 /// Descriptors for sockets to listen on, files, and connections that ask servers.
 const DESCRIPTORS_OF_OURS: u64 = 64;
 
-/// Rows of one purpose, and what is said of them behind their names.
+/// Rows of one purpose, and the text behind their names.
 struct Purpose {
     has: fn(&Param) -> bool,
     /// Without, nothing of it happens, and nothing needs to be said.
@@ -37,7 +37,7 @@ const PURPOSES: &[Purpose] = &[
 ];
 
 impl Config {
-    /// What is set and does not do what its name says.
+    /// Settings that are set and do not do what their name says.
     pub fn notices(&self) -> Vec<String> {
         let idle: Vec<&Setting> = self.settings.iter().filter(|setting| is_idle(setting)).collect();
         let mut notices = Vec::new();

@@ -4,7 +4,7 @@ use crate::params::{self, Effect, Indexed, Param};
 /// Longest line of the sample file.
 const WIDTH: usize = 100;
 
-/// A configuration file that says what every parameter does and changes none: every line is a comment.
+/// A configuration file that explains every parameter and changes none: every line is a comment.
 pub fn sample_file() -> String {
     let mut text = String::from(
         "# Configuration of Weir, in the syntax of pgpool.conf: name = value, # begins a comment.\n\

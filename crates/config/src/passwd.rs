@@ -1,4 +1,4 @@
-//! `pool_passwd`: which users there are and what we know of their passwords.
+//! `pool_passwd`: users and their secrets.
 //!
 //! In: the file's bytes. Out: `Passwords`, and a list of the lines that were left out. No IO.
 //! One line is `user:credential`; what follows a second colon is ignored. A backslash makes the next byte ordinary, so
@@ -25,7 +25,7 @@ pub const LINE_BYTES_MAX: usize = 8192;
 /// How a verifier begins.
 const SCRAM_PREFIX: &[u8] = b"SCRAM-SHA-256$";
 
-/// What we know of one user's password. Never printed, wiped when dropped.
+/// Weir's knowledge of one user's password. Never printed, wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Secret {
     /// The password itself, bytes because PostgreSQL does not ask for UTF-8. Answers every question.
@@ -39,7 +39,7 @@ pub enum Secret {
     Keys(Challenge, SaltedKeys),
 }
 
-/// What most users of a file have.
+/// The kind of secret that most users of a file have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usual {
     /// Nothing: there are no users.
@@ -171,7 +171,7 @@ pub enum SecretError {
 pub struct BadLine {
     /// Counts from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     pub cause: LineError,
 }
 
@@ -216,7 +216,7 @@ pub struct Passwords {
     counts: Counts,
 }
 
-/// Users by what they have.
+/// Numbers of users by their kind of secret.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     plain: usize,
@@ -231,7 +231,7 @@ struct Known {
 }
 
 impl Passwords {
-    /// Reads the whole file. What cannot be used is left out and named in the second value.
+    /// Reads the whole file. Unusable lines are left out and named in the second value.
     pub fn read(text: &[u8], key: Option<&PoolKey>) -> (Passwords, Vec<BadLine>) {
         let mut passwords = Passwords::default();
         let mut bad = Vec::new();
@@ -244,17 +244,18 @@ impl Passwords {
         (passwords, bad)
     }
 
-    /// What is known of this user; names are compared byte by byte.
+    /// The secret of this user; names are compared byte by byte.
     pub fn get(&self, user: impl AsRef<[u8]>) -> Option<&Secret> {
         self.by_user.get(user.as_ref()).map(|known| &known.secret)
     }
 
-    /// True if the user has a line that cannot be used. Nobody knows what was meant, so he must not count as one without a line.
+    /// True if the user has a line that cannot be used. Its meaning is not known, so the user must not count as one without a
+    /// line.
     pub fn is_spoiled(&self, user: impl AsRef<[u8]>) -> bool {
         self.spoiled.contains(user.as_ref())
     }
 
-    /// What most users have. Someone unknown is asked as they are, or he would learn that he is unknown.
+    /// The kind of secret that most users have. An unknown user is asked in the same way, or he would learn that he is unknown.
     pub fn usual(&self) -> Usual {
         let Counts { plain, md5, scram } = self.counts;
         match () {
@@ -319,7 +320,7 @@ fn read_credential(bytes: &[u8]) -> Zeroizing<Vec<u8>> {
     if credential.starts_with(SCRAM_PREFIX) {
         while let Some(more) = rest.filter(|_| credential.iter().filter(|byte| **byte == b':').count() < 2) {
             let (field, behind) = read_field(more);
-            // Within the capacity: what is put together here was cut out of `bytes`.
+            // Within the capacity: the parts were cut out of `bytes`.
             credential.push(b':');
             credential.extend_from_slice(&field);
             rest = behind;
@@ -388,7 +389,7 @@ mod tests {
         Some(Secret::Plain(text.as_bytes().to_vec().into()))
     }
 
-    /// Reads one line and returns what it says of user `u`.
+    /// Reads one line and returns the secret of user `u`.
     fn check_line(line: &str) -> Result<Option<Secret>, String> {
         let (passwords, bad) = Passwords::read(line.as_bytes(), None);
         match bad.first() {

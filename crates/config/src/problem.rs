@@ -1,18 +1,18 @@
-//! What is wrong with a configuration, in the operator's words.
+//! Problems of a configuration, in the operator's words.
 use std::fmt;
 use std::path::PathBuf;
 
 use super::Config;
 
-/// What is said of a configuration without a node.
+/// Message about a configuration without a node.
 pub(super) const NO_NODE: &str = "no node is configured, set at least \"backend_hostname0\"";
 
-/// What reading gave.
+/// Result of reading a configuration.
 #[derive(Debug)]
 pub struct Outcome {
     /// The configuration; `None` if any problem is an error.
     pub config: Option<Config>,
-    /// What could be read of it, also with errors: to look at, not to run.
+    /// The readable part of it, also with errors: to look at, not to run.
     pub draft: Config,
     /// Everything found, in the order of the lines; problems of the whole come last.
     pub problems: Vec<Problem>,
@@ -21,7 +21,7 @@ pub struct Outcome {
 /// How bad a problem is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
-    /// Likely not what was meant; it works all the same.
+    /// Likely a mistake; it works all the same.
     Warning,
     /// The configuration cannot be used.
     Error,
@@ -36,7 +36,7 @@ pub struct Problem {
     pub path: Option<PathBuf>,
     /// The line, from 1, if it is about a line.
     pub line: Option<u32>,
-    /// What is wrong, lower case, without a full stop.
+    /// The problem, lower case, without a full stop.
     pub message: String,
 }
 

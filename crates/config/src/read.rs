@@ -35,7 +35,7 @@ pub fn read_with(
     reader.read_databases(path, &mut config);
     let Reader { given, mut problems, is_missing, .. } = reader;
     if !is_missing {
-        // Of a file that could not be read nothing else is wrong.
+        // A file that could not be read has no other problems.
         check::check(&config, &given, &mut problems);
     }
     let is_usable = problems.iter().all(|problem| problem.severity == Severity::Warning);

@@ -1,10 +1,10 @@
-//! The operator's lists of who prefers which node, by application, database and user.
+//! The operator's preferences for nodes, by application, database and user.
 
 use crate::pattern::whole_pattern;
 use regex::Regex;
 use weir_sql::facts::Hint;
 
-/// What is wished for.
+/// The node that a read preference asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     Primary,
@@ -15,7 +15,7 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// What a hint asks for; `None`: nothing that can be done.
+    /// The node that a hint asks for; `None`: the hint asks for nothing, or is unknown.
     pub fn of_hint(hint: Hint) -> Option<Goal> {
         match hint {
             Hint::None | Hint::Unknown => None,
@@ -26,17 +26,17 @@ impl Goal {
     }
 }
 
-/// An entry of a list: who prefers which node.
+/// An entry of a list: names, and the node that they prefer.
 #[derive(Clone, Debug)]
 pub struct Redirect {
-    /// Of whole names.
+    /// Matches whole names.
     pub pattern: Regex,
     pub goal: Goal,
     /// How many of the reads, of 2^32 less 1.
     pub share: u32,
 }
 
-/// What is wrong with a list; always the operator's fault.
+/// A fault in a list; always the operator's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedirectError {
     #[error("entry \"{0}\" has no colon between its pattern and its node")]

@@ -1,9 +1,9 @@
-//! What changes when the file is read again, or when a session sets something for itself.
+//! Changes of a configuration: by a file that is read again, or by a session that sets something for itself.
 use super::problem::Severity;
 use super::{Config, Given, Setting, Source, check, place};
 use crate::params::{self, Applies, Group, Indexed, Named, Param, ValueError};
 
-/// Takes from `new` what may change while running, and names what must wait for a restart.
+/// Takes the settings from `new` that may change while running, and names those that must wait for a restart.
 ///
 /// A node that `new` no longer has stays, whole, until the restart.
 pub fn reload(old: &Config, new: Config) -> (Config, Vec<String>) {
@@ -87,7 +87,7 @@ impl Config {
 
     /// This configuration with one parameter changed for the whole proxy, until the file is read again (the console's SET).
     ///
-    /// The same as a reload of a file that says so, which is what decides whether it may.
+    /// The rules are those of a reload of a file with this value.
     pub fn set_while_running(&self, name: &str, value: &str) -> Result<Config, SetError> {
         let (param, index) = match params::resolve(name) {
             Named::Found { param, index, .. } => (param, index),
@@ -127,7 +127,7 @@ impl Config {
         Ok(self.rebuilt(&given))
     }
 
-    /// From other settings, with what was read from files of their own.
+    /// From other settings, with the contents of files of their own.
     fn rebuilt(&self, given: &Given) -> Config {
         Config { databases: self.databases.clone(), ..Config::build(given) }
     }

@@ -3,18 +3,19 @@
 /// How long reads stay on the primary after a write (`disable_load_balance_on_write`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnWrite {
-    /// To the end of the transaction: after its first write it is on the primary as a whole, and nowhere else would its reads see what it wrote.
+    /// To the end of the transaction: after its first write it is on the primary as a whole, and no other server has the
+    /// written rows.
     #[default]
     Transaction,
-    /// The same, for the same reason.
+    /// To the end of the transaction, too, for this reason.
     Off,
-    /// The same: only the transaction's own server has what it wrote, and a session has one at a time.
+    /// To the end of the transaction, too: only its own server has the written rows, and a session has one server at a time.
     DmlAdaptive,
     /// In all later transactions of the session as well.
     TransTransaction,
     /// To the end of the session.
     Always,
-    /// What anybody has written is seen by all: positions in the WAL know when a standby has it (`RoutingConfig::causal_reads`).
+    /// All sessions see every write: positions in the WAL tell when a standby has it (`RoutingConfig::causal_reads`).
     DmlAdaptiveGlobal,
 }
 
@@ -38,15 +39,15 @@ impl OnWrite {
     }
 }
 
-/// Whose reads never go back in time.
+/// Sessions whose reads never go back in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CausalReads {
     /// Nobody's.
     Off,
-    /// A session's own: what it wrote and what it read.
+    /// A session's own: its writes and its earlier reads.
     #[default]
     Session,
-    /// What anybody was told is seen by all who ask later.
+    /// Each session's reads show all that any session was told before them.
     Global,
 }
 

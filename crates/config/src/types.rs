@@ -22,7 +22,7 @@ pub struct NodeConfig {
     pub weight: f64,
     /// May be detached when it fails.
     pub allow_failover: bool,
-    /// Is the primary whatever it says.
+    /// It is the primary, whatever the server says.
     pub always_primary: bool,
     /// Where it is; may be empty.
     pub zone: String,
@@ -40,26 +40,26 @@ pub struct NodeConfig {
     pub promote_priority: u32,
 }
 
-/// Server connections and who may have one.
+/// Server connections and their limits.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
     /// When a client gives its server connection back.
     pub mode: PoolMode,
-    /// What becomes of what a session has drawn from sequences.
+    /// Treatment of a connection on which a session has drawn from sequences.
     pub sequences: SequenceSessions,
     /// Server connections per user, database and node; the file's 0 is already replaced by `num_init_children`.
     pub size: u32,
     /// Time a client waits for a server connection; 0 for ever.
     pub wait_timeout_ms: u64,
-    /// First factor of [`PoolConfig::node_connections_max`].
+    /// First factor of the limit on server connections to one node.
     pub num_init_children: u32,
-    /// Second factor of [`PoolConfig::node_connections_max`].
+    /// Second factor of the limit on server connections to one node.
     pub max_pool: u32,
     /// Age at which an idle server connection is closed; 0 for never.
     pub connection_life_time_ms: u64,
     /// Time after which an unused server connection is closed; 0 for never.
     pub server_idle_timeout_ms: u64,
-    /// What a server is asked before a connection is given out that has rested for `check_after_ms`; empty for nothing.
+    /// Query that tests a connection before a client gets it, if it has rested for `check_after_ms`; empty for none.
     pub check_query: String,
     pub check_after_ms: u64,
     /// Prepared statements kept on one server connection.
@@ -70,7 +70,7 @@ pub struct PoolConfig {
     pub max_clients: u32,
 }
 
-/// Which statement goes where.
+/// Rules for the node of each statement.
 #[derive(Debug, Clone)]
 pub struct RoutingConfig {
     /// Spread reads over the nodes.
@@ -99,7 +99,7 @@ pub struct RoutingConfig {
     pub catalog_expire_ms: u64,
     /// Longest statement that is analysed.
     pub statement_analysis_bytes_max: usize,
-    /// Whose reads never go back in time.
+    /// Sessions whose reads never go back in time.
     pub causal: CausalReads,
     /// Longest wait of a read for a standby.
     pub causal_wait_ms: u64,
@@ -114,7 +114,7 @@ pub struct CacheConfig {
     pub enabled: bool,
     /// Where answers are kept.
     pub method: Method,
-    /// What is known of the stores, whichever is used.
+    /// Addresses and users of the stores, of both kinds.
     pub memcached: StoreConfig,
     pub redis: StoreConfig,
     /// Begin of all keys in a store.
@@ -129,17 +129,17 @@ pub struct CacheConfig {
     pub expire_ms: u64,
     /// Largest answer that is kept.
     pub answer_bytes_max: usize,
-    /// Writes make answers untrue.
+    /// Writes invalidate results.
     pub follows_writes: bool,
     /// Relations of which the operator says that their answers may be kept.
     pub safe_tables: Vec<String>,
-    /// Tables whose answers are never kept.
+    /// Tables whose results are never cached.
     pub unsafe_tables: Vec<String>,
     /// The primary's log is followed, so that writes past us are seen.
     pub follows_wal: bool,
     /// The publication that tells of them; empty: test_decoding does, which needs none.
     pub publication: String,
-    /// An answer is given only if it shows what the primary had when it was asked for.
+    /// A result is served only if it shows all that the primary had when it was asked for.
     pub is_exact: bool,
     /// Time by which the log may lie behind for answers to be given.
     pub lag_ms_max: u64,
@@ -243,7 +243,7 @@ pub struct TcpConfig {
     pub keepintvl_ms: u64,
     /// Questions without an answer after which the connection is broken.
     pub keepcnt: u32,
-    /// Time after which it is broken if what was sent is not acknowledged.
+    /// Time after which the connection is broken if sent bytes are not acknowledged.
     pub user_timeout_ms: u64,
 }
 
@@ -276,7 +276,7 @@ pub struct LimitConfig {
     pub transaction_ms: u64,
     /// Time a client may do nothing within a transaction.
     pub idle_transaction_ms: u64,
-    /// What is different for some users and databases.
+    /// Limits that differ for some users and databases.
     pub overrides: Vec<Override>,
 }
 
@@ -288,7 +288,7 @@ pub struct Override {
     pub(crate) values: Vec<(&'static str, Value)>,
 }
 
-/// The administration console and what monitoring reads.
+/// The administration console and the endpoint of monitoring.
 #[derive(Debug, Clone)]
 pub struct AdminConfig {
     /// Name of the console's database; empty for no console.
@@ -309,7 +309,7 @@ pub struct AdminConfig {
     pub takeover_drain_ms: u64,
 }
 
-/// Who may log in, and how that is found out.
+/// Users who may log in, and their proofs.
 #[derive(Debug, Clone)]
 pub struct AuthConfig {
     /// Rules of `pool_hba.conf` decide.
@@ -320,13 +320,13 @@ pub struct AuthConfig {
     pub passwd_file: Option<PathBuf>,
     /// File with databases by another name, relative to the folder of the configuration; `None`: there is none.
     pub database_file: Option<PathBuf>,
-    /// Ask those of whom nothing is known for a password in clear text.
+    /// Ask users without a known secret for a password in clear text.
     pub allow_clear_text: bool,
     /// Time a client has to log in; 0 for no limit.
     pub timeout_ms: u64,
-    /// Who asks servers about users; empty for the user who asks for roles.
+    /// User as whom servers are asked about users; empty for the user who asks for roles.
     pub ask_user: String,
-    /// What asks a server for a user's verifier; empty if servers are not asked.
+    /// Query that asks a server for a user's verifier; empty if servers are not asked.
     pub ask_query: String,
     /// Database in which servers are asked about users.
     pub ask_database: String,
@@ -338,7 +338,7 @@ pub struct AuthConfig {
     pub failures_max: u32,
 }
 
-/// What is logged.
+/// Messages that are logged, and their form.
 #[derive(Debug, Clone)]
 pub struct LogConfig {
     /// Least severe messages that are logged.
@@ -416,7 +416,7 @@ pub enum PoolMode {
     Statement,
 }
 
-/// What becomes of the connection on which a session has drawn from sequences.
+/// Treatment of a connection on which a session has drawn from sequences.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SequenceSessions {
     /// The session gets it again while it is free.
@@ -425,7 +425,7 @@ pub enum SequenceSessions {
     Pin,
 }
 
-/// By what system calls connections are served.
+/// System calls by which connections are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoMethod {
     /// io_uring where the kernel has and allows it, else epoll.
@@ -449,19 +449,19 @@ pub enum LogLevel {
     Debug2,
     /// Least detailed debugging.
     Debug1,
-    /// What somebody asked for.
+    /// Details that a user asked for.
     Info,
-    /// What may help.
+    /// Hints that may help.
     Notice,
-    /// What is likely wrong.
+    /// Likely mistakes.
     Warning,
-    /// What ended a statement.
+    /// Errors that ended a statement.
     Error,
-    /// What the administrator wants to know.
+    /// Messages for the administrator.
     Log,
-    /// What ended a session.
+    /// Errors that ended a session.
     Fatal,
-    /// What ended everything.
+    /// Errors that ended everything.
     Panic,
 }
 
@@ -562,7 +562,7 @@ impl AdminConfig {
 }
 
 impl RoutingConfig {
-    /// Whose reads never go back in time, also by `disable_load_balance_on_write = dml_adaptive_global`.
+    /// Sessions whose reads never go back in time; `disable_load_balance_on_write = dml_adaptive_global` counts, too.
     pub fn causal_reads(&self) -> CausalReads {
         if self.on_write == OnWrite::DmlAdaptiveGlobal { CausalReads::Global } else { self.causal }
     }
@@ -714,8 +714,9 @@ impl LogLevel {
             "info" => LogLevel::Info,
             "notice" => LogLevel::Notice,
             "error" => LogLevel::Error,
-            // In PostgreSQL and Pgpool-II `log` hides warnings and errors of the server, since it stands above them. Who asks for it wants
-            // to see more than the default and not less, so that nothing is hidden here: lines of level LOG come with `warning` too.
+            // In PostgreSQL and Pgpool-II `log` hides warnings and errors of the server, since it stands above them. An
+            // operator who sets it wants to see more than the default, not less. So nothing is hidden here: lines of level LOG
+            // come with `warning` too.
             "log" => LogLevel::Warning,
             "fatal" => LogLevel::Fatal,
             "panic" => LogLevel::Panic,

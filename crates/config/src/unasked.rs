@@ -1,7 +1,7 @@
 //! Setups in which a client gets in and is asked for nothing, as far as the files say so.
 //!
 //! In: the configuration, the rules, the number of users with a password. Out: warnings. No IO.
-//! Whether servers let this machine in without a password is another matter: they must be asked.
+//! Servers that let this machine in without a password are another matter: they must be asked.
 
 use crate::hba::{Admits, Hba};
 use crate::{Config, Problem, Severity};
@@ -25,7 +25,7 @@ pub fn warnings(config: &Config, rules: Option<&Hba>, users: usize) -> Vec<Probl
     }
 }
 
-/// With `enable_pool_hba = off` the servers decide about users of whom nothing is known.
+/// With `enable_pool_hba = off` the servers decide about users without a known secret.
 fn without_rules(config: &Config, users: usize) -> Option<Problem> {
     let auth = &config.auth;
     if !auth.ask_user.is_empty() || auth.allow_clear_text {

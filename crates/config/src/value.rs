@@ -3,8 +3,8 @@ use regex::Regex;
 
 /// A value that fits its parameter's kind.
 ///
-/// The accessors give an empty or zero value when asked for another form than the row's kind has: a row whose kind and
-/// setter disagree is caught by the test that compares `Config::default()` with the table, not at an operator's site.
+/// The accessors give an empty or zero value when asked for another form than the row's kind has. A row whose kind and setter
+/// disagree fails the test that compares `Config::default()` with the table. It never fails at an operator's site.
 #[derive(Debug, Clone)]
 pub enum Value {
     /// on or off.
@@ -112,7 +112,7 @@ pub enum ValueError {
         name: String,
         /// Entry of the list.
         pattern: String,
-        /// What the compiler of patterns says.
+        /// Message of the compiler of patterns.
         cause: String,
     },
 }

@@ -20,19 +20,19 @@ use crate::wait::wait_until;
 
 /// A standby connects within 0.2 s of its start.
 const STREAM_LIMIT: Duration = Duration::from_secs(60);
-/// Replay of what a test writes; a bulk load of a benchmark may take most of this.
+/// Replay of a test's writes; a bulk load of a benchmark may take most of this.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(120);
 /// Tried in this order: the first knows letters beyond ASCII, the second exists everywhere.
 const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
 
-/// What cluster to make. The default is one trusting server in a temporary folder.
+/// The cluster to make. The default is one trusting server in a temporary folder.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Where; created if missing, must be empty. `None`: a temporary folder.
     pub dir: Option<PathBuf>,
     /// How many standbys.
     pub standbys: usize,
-    /// Which PostgreSQL. `None`: see [`Programs::find`].
+    /// Version of PostgreSQL. `None`: see [`Programs::find`].
     pub programs: Option<Programs>,
     /// The primary's port; the standbys get the ones after it. `None`: any free ports.
     pub base_port: Option<u16>,
@@ -42,9 +42,9 @@ pub struct Options {
     pub extra_conf: Vec<(String, String)>,
     /// Files for every data folder, for example a certificate and its key: name and contents.
     pub extra_files: Vec<(String, Vec<u8>)>,
-    /// Who may connect, and how.
+    /// Access rules of the servers.
     pub auth: Auth,
-    /// Leave the folder and what is in it when the cluster is dropped. The servers stop all the same.
+    /// Leave the folder and its contents when the cluster is dropped. The servers stop all the same.
     pub keep: bool,
     /// Set, for example by a signal, when the cluster is not wanted any more: making it ends soon, with an error.
     pub stop: Option<Arc<AtomicBool>>,
@@ -60,7 +60,7 @@ impl Options {
 /// Running servers. Dropping it stops them and removes their folder.
 #[derive(Debug)]
 pub struct Cluster {
-    // Dropped in this order: servers first, then what they live in.
+    // Dropped in this order: servers first, then their folder.
     servers: Vec<Server>,
     folder: Folder,
 }
@@ -126,7 +126,7 @@ impl Cluster {
         wait_until(&format!("{count} standbys to stream"), STREAM_LIMIT, || Ok(primary.value(text)?.parse::<usize>()? >= count))
     }
 
-    /// Waits until every running standby has replayed what the writable server has written up to now.
+    /// Waits until every running standby has replayed all that the writable server has written up to now.
     pub fn wait_caught_up(&self) -> Result<()> {
         let primary = self.writable()?;
         let written = primary.value("select pg_current_wal_lsn()")?;
@@ -156,7 +156,7 @@ impl Cluster {
         Ok(Server { name, data, sockets, port, programs, launch, process: Mutex::new(None) })
     }
 
-    /// The primary's data folder, complete but for what only the primary has.
+    /// The primary's data folder, without the files that only the primary has.
     fn write_primary(&self, options: &Options) -> Result<()> {
         let primary = self.primary();
         let run_as = primary.launch.run_as;

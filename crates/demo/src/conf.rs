@@ -34,7 +34,7 @@ pub struct User {
     pub password: String,
 }
 
-/// Who may connect, and how.
+/// Access rules of the servers.
 #[derive(Debug, Clone, Default)]
 pub struct Auth {
     /// For everyone no line matches.
@@ -43,8 +43,8 @@ pub struct Auth {
     pub users: Vec<User>,
     /// Lines of pg_hba.conf that come before `method`.
     ///
-    /// Two things stay trusted before all of them: the user `postgres` over the unix socket, which is how this crate
-    /// talks to its servers, and `postgres` as a standby from 127.0.0.1.
+    /// Two things stay trusted before all of them: the user `postgres` over the unix socket, by which this crate talks to its
+    /// servers, and `postgres` as a standby from 127.0.0.1.
     pub hba_lines: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("max_replication_slots", "20"),
     ("max_prepared_transactions", "100"),     // two-phase commit over shards
     ("max_worker_processes", "20"),           // subscriptions take one each
-    ("wal_log_hints", "on"),                  // what pg_rewind asks for
+    ("wal_log_hints", "on"),                  // pg_rewind needs it
     ("wal_keep_size", "256MB"),               // a standby that was away comes back without a slot
     ("wal_retrieve_retry_interval", "100ms"), // standbys notice at once that their primary is back
     ("wal_receiver_status_interval", "1s"),   // and tell it often how far they are
@@ -79,7 +79,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("log_line_prefix", "%m [%p] %q%u@%d/%a "),
 ];
 
-/// What is appended to postgresql.conf of every server. Later lines win, so `extra` may override anything above it.
+/// Text that is appended to postgresql.conf of every server. Later lines win, so `extra` may override anything above it.
 pub(crate) fn shared_settings(sockets: &Path, wal_level: WalLevel, auth: &Auth, extra: &[(String, String)]) -> String {
     let wal_level = match wal_level {
         WalLevel::Replica => "replica",
@@ -98,7 +98,7 @@ pub(crate) fn shared_settings(sockets: &Path, wal_level: WalLevel, auth: &Auth, 
     text
 }
 
-/// What only this server has.
+/// Settings of this server only.
 pub(crate) fn own_settings(name: &str, port: u16) -> String {
     let mut text = String::from("# Settings of this server.\n");
     text += &setting("port", &port.to_string());
@@ -137,7 +137,7 @@ pub(crate) fn hba(auth: &Auth) -> String {
 
 /// A text in quotes, as SQL writes it.
 pub(crate) fn quote_text(text: &str) -> String {
-    // The E form, because a backslash means the same in it whatever standard_conforming_strings says.
+    // The E form, because a backslash means the same in it with any `standard_conforming_strings`.
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 

@@ -16,14 +16,14 @@ const PATH_BYTES_MAX: usize = 92;
 /// Names tried for a temporary folder before we give up; each taken one is another cluster of this process.
 const NAMES_MAX: u32 = 10_000;
 
-/// A folder that is ours. Dropping it removes what we put there, unless it is to be kept.
+/// A folder that is ours. Dropping it removes our files in it, unless it is to be kept.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
     end: End,
 }
 
-/// What happens to the folder at the end.
+/// Fate of the folder at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Keep,
@@ -107,7 +107,7 @@ pub(crate) fn write_private(path: &Path, contents: &[u8], run_as: RunAs) -> Resu
     give(path, run_as)
 }
 
-/// Removes what is in a folder, not the folder.
+/// Removes the contents of a folder, not the folder.
 pub(crate) fn empty(path: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
@@ -116,7 +116,7 @@ pub(crate) fn empty(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Copies what is in `from` into the existing folder `to`, except the files and folders `skip` names.
+/// Copies the contents of `from` into the existing folder `to`, except the files and folders `skip` names.
 ///
 /// `skip` gets paths relative to the first folder. Files that vanish during the copy are no error: a running server
 /// removes some.

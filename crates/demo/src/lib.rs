@@ -1,7 +1,7 @@
 //! Makes and destroys PostgreSQL clusters: a primary and its streaming standbys on this machine.
 //!
 //! For `weir demo`, the end-to-end tests and the benchmark. Blocking, no other crate of this workspace is used.
-//! What must stay true: no server outlives its `Cluster`, whether it is dropped, unwound by a panic, or killed.
+//! Invariant: no server outlives its `Cluster`, whether it is dropped, unwound by a panic, or killed.
 //! Only `initdb` and `postgres` are needed: standbys are copies of the stopped primary, and the few questions we ask
 //! a server go through [`Sql`].
 //!

@@ -21,8 +21,8 @@ const COUNT: u16 = 12_000;
 /// Ports set apart for one process before it meets those of the next; only saves tries, the lock decides.
 const STEP: u32 = 37;
 
-/// A port just given back may still be held by a process that another thread has forked and that has not come to its
-/// exec, where it loses our sockets. That takes milliseconds, so a port in use is looked at again for this long.
+/// A process that another thread has forked may still hold a port just given back. At its exec it loses our sockets. That takes
+/// milliseconds, so a port in use is looked at again for this long.
 const FORK_LIMIT: Duration = Duration::from_millis(500);
 const FORK_PAUSE: Duration = Duration::from_millis(5);
 

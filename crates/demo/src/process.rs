@@ -27,7 +27,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(20);
 /// immediate one ends within 5 s, and the data survives it.
 const DEATH_SIGNAL: &str = "QUIT";
 
-/// How server processes are started: as whom, and whether the kernel ends them when we die.
+/// The start of server processes: their user, and true if the kernel ends them when we die.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Launch {
     pub(crate) run_as: RunAs,
@@ -51,7 +51,7 @@ impl Launch {
         Ok(Launch { run_as: RunAs::choose()?, guard })
     }
 
-    /// Starts a postmaster on `data`; what it says is appended to `log`.
+    /// Starts a postmaster on `data`; its output is appended to `log`.
     pub(crate) fn postgres(self, bin: &Path, data: &Path, log: &Path) -> Result<Child> {
         let program = bin.join("postgres");
         let mut command = match self.guard {
@@ -121,7 +121,7 @@ pub(crate) fn kill_tree(root: Pid) -> Result<()> {
     wait_until("killed processes to vanish", KILL_LIMIT, || Ok(!victims.iter().any(|pid| is_alive(*pid))))
 }
 
-/// The postmaster that runs on `data`, if one does, whoever started it.
+/// The postmaster that runs on `data`, if there is one, of any starter.
 pub(crate) fn postmaster_of(data: &Path) -> Option<Pid> {
     let text = fs::read_to_string(data.join("postmaster.pid")).ok()?;
     let pid = Pid::from_raw(text.lines().next()?.trim().parse().ok()?)?;

@@ -26,7 +26,7 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// `WEIR_PG_BIN` if set, else the newest installed major version, else what `PATH` has.
+    /// `WEIR_PG_BIN` if set, else the newest installed major version, else the programs in `PATH`.
     pub fn find() -> Result<Programs> {
         if let Some(bin) = env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
             return Programs::in_folder(bin).with_context(|| format!("{VARIABLE} is set"));

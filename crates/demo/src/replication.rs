@@ -1,4 +1,4 @@
-//! What tests do to the replication of a server: promote, pause, follow another primary, start over as its copy.
+//! Actions of tests on the replication of a server: promote, pause, follow another primary, start over as its copy.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -22,8 +22,8 @@ const MAJOR_WITH_PAUSE_STATE: u32 = 14;
 const MAJOR_WITH_BACKUP_START: u32 = 15;
 /// Its presence makes a starting server a standby.
 const STANDBY_FILE: &str = "standby.signal";
-/// What a copy must not or need not have, as pg_basebackup (src/backend/backup/basebackup.c, excludeDirContents and
-/// excludeFiles). The folders themselves must exist.
+/// Folders and files that a copy must not or need not have, as in pg_basebackup (src/backend/backup/basebackup.c,
+/// excludeDirContents and excludeFiles). The folders themselves must exist.
 const EMPTY_FOLDERS: [&str; 8] =
     ["pg_wal", "pg_replslot", "pg_dynshmem", "pg_notify", "pg_serial", "pg_snapshots", "pg_stat_tmp", "pg_subtrans"];
 const SKIPPED_FILES: [&str; 6] =

@@ -71,7 +71,7 @@ impl Server {
         &self.programs
     }
 
-    /// What the server has said so far, over all its starts.
+    /// The server's log so far, over all its starts.
     pub fn log(&self) -> String {
         fs::read(self.log_path()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }

@@ -22,7 +22,7 @@ const BODY_BYTES_MAX: usize = 64 << 20;
 /// Protocol 3.0.
 const PROTOCOL: i32 = 3 << 16;
 
-/// What a server answered in an ErrorResponse; found in the `anyhow::Error` by `downcast_ref`.
+/// A server's ErrorResponse; found in the `anyhow::Error` by `downcast_ref`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SqlError {
     /// ERROR, FATAL or PANIC.

@@ -6,7 +6,7 @@ use weir_ring::Bytes;
 /// Buffers kept for reuse; more than this are given back to the allocator.
 const KEPT_MAX: usize = 256;
 
-/// First size of an `extra` buffer: what a usual pipeline says fits without growing.
+/// First size of an `extra` buffer: enough for Weir's additions to a usual pipeline.
 const EXTRA_BYTES: usize = 8 << 10;
 
 /// An `extra` buffer that grew beyond this is not kept.

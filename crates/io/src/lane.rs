@@ -16,7 +16,7 @@ use std::io;
 use weir_ring::{Bytes, Chunk, Piece};
 use weir_wire::frame::{Header, WireError, read_header, run_bytes};
 
-/// What becomes of the rest of a message whose head was decided on.
+/// Treatment of the rest of a message after the decision on its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Forward,
@@ -139,7 +139,7 @@ impl Lane {
         }
     }
 
-    /// Gives bytes to the lane as if they had been read: what a handshake read too far.
+    /// Gives bytes to the lane as if they had been read: a handshake may read too far.
     #[inline]
     pub fn preload(&mut self, bytes: &[u8], buffers: &Buffers) {
         if bytes.is_empty() {
@@ -154,7 +154,7 @@ impl Lane {
         self.want = 0;
     }
 
-    /// The next message's header, after moving on what is here of the last one.
+    /// The next message's header, after the rest of the last message was moved on.
     #[inline]
     pub fn peek(&mut self, buffers: &Buffers) -> Result<Option<Header>, WireError> {
         if self.rest_bytes > 0 {
@@ -197,7 +197,7 @@ impl Lane {
         here
     }
 
-    /// Changes one byte of what was not looked at, counted from its beginning, which must be here.
+    /// Changes one byte of those not looked at yet, counted from their beginning. The byte must have arrived.
     #[inline]
     pub fn change(&mut self, at: usize, byte: u8) {
         let at = self.seen + at;
@@ -206,9 +206,10 @@ impl Lane {
         }
     }
 
-    /// Sends the next message on as it is; what is not here yet follows by itself.
+    /// Sends the next message on as it is; the part that has not arrived yet follows by itself.
     ///
-    /// Whoever wanted all of it before has decided without: room for it is not needed any more.
+    /// If the caller has asked for the whole message before, that wish ends here: the buffer needs no room for the message any
+    /// more.
     #[inline]
     pub fn pass(&mut self, header: Header, buffers: &Buffers) {
         self.want = 0;
@@ -239,7 +240,7 @@ impl Lane {
         self.rest = Rest::Drop;
     }
 
-    /// Replaces the first `head_bytes` of the next message by what `write` says; the rest is sent on as it is.
+    /// Replaces the first `head_bytes` of the next message by the bytes that `write` appends; the rest is sent on as it is.
     #[inline]
     pub fn pass_with_head(
         &mut self,
@@ -278,13 +279,14 @@ impl Lane {
         self.seen += bytes;
     }
 
-    /// Where to write what we say ourselves, after all that was decided on so far.
+    /// The buffer for Weir's own messages, which go out after all that was decided on so far.
     #[inline]
     pub fn extra(&mut self, buffers: &Buffers) -> &mut Vec<u8> {
         self.extra.get_or_insert_with(|| buffers.take_extra())
     }
 
-    /// Sends what it can, in one call to the kernel. True when all is sent, or given to the ring to be sent with the next turn.
+    /// Sends as much as the socket takes, in one call to the kernel. True when all is sent, or given to the ring to be sent
+    /// with the next turn.
     #[inline]
     pub fn drain(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<bool> {
         if !self.has_pending() {
@@ -314,7 +316,7 @@ impl Lane {
         Ok(true)
     }
 
-    /// Moves what is to be sent into the ring, which owns it until the kernel has it.
+    /// Moves the bytes to send into the ring, which owns them until the kernel has them.
     #[inline]
     fn give(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<bool> {
         if self.start < self.mark {
@@ -337,7 +339,7 @@ impl Lane {
         Ok(true)
     }
 
-    /// Takes what is to be sent as it is out of the buffer. Of that and of what is still to be looked at, the smaller one is copied.
+    /// Takes the bytes to send out of the buffer. These or the bytes still to be looked at are copied, whichever are fewer.
     #[inline]
     fn cut(&mut self, buffers: &Buffers) -> Option<Piece> {
         let (start, end) = (self.start, self.mark);
@@ -352,7 +354,7 @@ impl Lane {
         let rest = (left > 0).then(|| {
             let mut rest = buffers.take_bulk();
             if rest.len() <= left {
-                // What is here is of a message for which the buffer was made larger.
+                // These bytes belong to a message for which the buffer was enlarged.
                 rest = vec![0; buffer.len()].into_boxed_slice();
             }
             rest[..left].copy_from_slice(&buffer[self.seen..self.end]);
@@ -363,7 +365,7 @@ impl Lane {
         Some(Piece { bytes: Bytes::Buffer(sent), start, end })
     }
 
-    /// Drops what waits to be sent: there is nobody to send it to any more.
+    /// Drops the bytes to send: there is nobody to send them to any more.
     #[inline]
     pub fn forget_pending(&mut self, buffers: &Buffers) {
         self.start = self.mark;
@@ -373,7 +375,7 @@ impl Lane {
         }
     }
 
-    /// Drops what was read and not looked at.
+    /// Drops bytes that were read and not looked at.
     #[inline]
     pub fn drop_unseen(&mut self) {
         self.end = self.seen;
@@ -489,7 +491,7 @@ mod tests {
                     lane.eat(header);
                     return true;
                 }
-                // What is inserted comes behind a message, so that all of it must be here.
+                // The inserted bytes follow a message, so all of the message must be here.
                 if lane.whole(header).is_none() {
                     return false;
                 }

@@ -1,10 +1,10 @@
 //! One thread's event loop: sockets become ready, tasks run, timers fire.
 //!
-//! A small executor of its own instead of a general runtime, because what a statement costs here is system calls and wake-ups
-//! (docs/design/event-loop.md): a socket knows its task by number, so that a wake-up is a push to a queue, without wakers,
-//! reference counts or channels. Everything a task waits for (a socket, a timer, a hand-over of a link) ends in `wake`.
+//! A small executor of its own instead of a general runtime, because system calls and wake-ups are the cost of a statement here
+//! (docs/design/event-loop.md). A socket knows its task by number. So a wake-up is a push to a queue, without wakers, reference
+//! counts or channels. Everything a task waits for (a socket, a timer, a hand-over of a server connection) ends in `wake`.
 //!
-//! Wake-ups may be spurious: whoever awaits `parked` looks at its condition again.
+//! Wake-ups may be spurious: a task looks at its condition again after each `parked`.
 //!
 //! Where the kernel has io_uring, connections live in a ring (`weir_ring`): the loop's one system call sends what this round's tasks
 //! gave it, and brings what arrived. Doors, the waker and connections being made stay with epoll, which the ring watches. Without
@@ -43,7 +43,7 @@ const EVENTS_MAX: usize = 512;
 /// another one costs no system call.
 const PASSES_MAX: u32 = 3;
 
-/// What the event loop knows of one socket. Written by the loop's thread; a link at rest is looked at by others.
+/// The event loop's knowledge of one socket. Only the loop's thread writes it; other threads may look at an idle connection's.
 #[derive(Debug)]
 pub struct Slot {
     task: AtomicU32,
@@ -110,8 +110,8 @@ pub struct Reactor {
 }
 
 impl Reactor {
-    /// What an event loop is made of, for the thread that makes the others: the kernel's side, and the waker by which other threads
-    /// reach it.
+    /// Parts of an event loop, for the thread that makes the loops of others: the kernel's side, and the waker for other
+    /// threads.
     #[inline]
     pub fn parts() -> io::Result<(mio::Poll, mio::Waker)> {
         let poll = mio::Poll::new()?;
@@ -294,7 +294,7 @@ impl Reactor {
         self.raise(slot, READ);
     }
 
-    /// Who came in at a door of the ring.
+    /// The next connection that arrived at a door of the ring.
     #[inline]
     pub fn accepted(&self, door: Token, slot: &Slot) -> io::Result<Option<OwnedFd>> {
         self.with_ring(Ok(None), |ring| {
@@ -315,7 +315,7 @@ impl Reactor {
         }
     }
 
-    /// What the ring has received next for a socket.
+    /// The next bytes that the ring has received for a socket.
     #[inline]
     pub fn take(&self, token: Token, slot: &Slot) -> io::Result<Option<Chunk>> {
         self.with_ring(Ok(None), |ring| {
@@ -327,14 +327,14 @@ impl Reactor {
         })
     }
 
-    /// Gives back what was not used of a chunk.
+    /// Gives back the unused rest of a chunk.
     #[inline]
     pub fn put_back(&self, token: Token, slot: &Slot, chunk: Chunk) {
         slot.ready.store(slot.ready() | READ, Ordering::Relaxed);
         self.with_ring((), |ring| ring.put_back(token, chunk));
     }
 
-    /// Closes a socket of the ring; what was given to it to send is tried once.
+    /// Closes a socket of the ring; bytes that it still had to send are tried once.
     #[inline]
     pub fn close(&self, token: Token) {
         self.with_ring((), |ring| ring.close(token, self));
@@ -404,7 +404,7 @@ impl Reactor {
             }
             Err(_) => {
                 drop(future);
-                // Its number is nobody's from now on: who looks after the fault must not meet another task.
+                // Nobody has this number until then: the code that looks after the fault must not meet another task.
                 self.panicked.borrow_mut().push(id);
             }
         }
@@ -420,7 +420,7 @@ impl Reactor {
     fn until_next_timer(&self) -> Wait {
         let mut timers = self.timers.borrow_mut();
         let tasks = self.tasks.borrow();
-        // What was asked for by tasks that ended would wake us in vain.
+        // Timers of ended tasks would wake the loop in vain.
         while let Some(Reverse((at, id))) = timers.peek() {
             if tasks.get(*id as usize).is_some_and(|task| task.armed == Some(*at)) {
                 return Wait::Until(*at);

@@ -38,15 +38,15 @@ impl AsFd for Stream {
     }
 }
 
-/// An open socket and what the event loop knows of it.
+/// An open socket and the event loop's record of it.
 ///
-/// In a ring (`token`), what arrives is received by the kernel unasked, and what a session sends goes out with the loop's next system
-/// call. Without one, readiness is waited for, and both are calls of their own.
+/// In a ring (`token`), the kernel receives unasked, and a session's bytes go out with the loop's next system call. Without
+/// one, a task waits for readiness, and reads and writes are calls of their own.
 pub struct Socket {
     stream: Arc<Stream>,
     slot: Arc<Slot>,
     token: Option<Token>,
-    /// Stands between what we read and write and what is on the wire.
+    /// Encrypts and decrypts between the lanes and the wire.
     tls: Option<Box<RefCell<Tls>>>,
 }
 
@@ -61,7 +61,7 @@ pub struct TcpOptions {
     pub keepintvl_ms: u64,
     /// Questions without an answer after which the connection is broken.
     pub keepcnt: u32,
-    /// Time after which it is broken if what was sent is not acknowledged.
+    /// Time after which the connection is broken if sent bytes are not acknowledged.
     pub user_timeout_ms: u64,
 }
 
@@ -92,7 +92,7 @@ pub fn set_tcp(socket: &socket2::Socket, tcp: &TcpOptions) -> io::Result<()> {
 pub struct Breaker(Weak<Stream>);
 
 impl Breaker {
-    /// Ends the connection for both sides: whoever waits for it sees its end. Nothing happens if it is closed already.
+    /// Ends the connection for both sides: a task that waits for it sees its end. Nothing happens if it is closed already.
     #[inline]
     pub fn shut(&self) {
         if let Some(stream) = self.0.upgrade() {
@@ -109,7 +109,7 @@ impl std::fmt::Debug for Breaker {
     }
 }
 
-/// What a read brought.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Got {
     Bytes(usize),
@@ -136,8 +136,8 @@ impl Socket {
         Socket::adopt(reactor, Stream::Unix(mio::net::UnixStream::from_std(stream)))
     }
 
-    /// Watches a connected socket. In blocking mode, as those accepted are: the ring waits only for sockets that may be waited for, and
-    /// our own calls say that they do not wait.
+    /// Watches a connected socket. It stays in blocking mode, like accepted ones: the ring waits only for such sockets, and
+    /// Weir's own calls say that they do not wait.
     #[inline]
     fn adopt(reactor: &Reactor, stream: Stream) -> io::Result<Socket> {
         let stream = Arc::new(stream);
@@ -206,7 +206,8 @@ impl Socket {
         Socket::adopt(reactor, Stream::Unix(stream))
     }
 
-    /// True if a ring receives and sends for it what we read and write. With TLS a ring moves ciphertext, and we call.
+    /// True if a ring receives and sends the lanes' own bytes for it. With TLS a ring would move ciphertext, so Weir calls the
+    /// kernel itself.
     #[inline]
     pub fn is_ringed(&self) -> bool {
         self.token.is_some() && self.tls.is_none()
@@ -218,7 +219,7 @@ impl Socket {
         self.tls.is_some()
     }
 
-    /// What the ring has received next: an empty chunk is the end.
+    /// The next bytes that the ring has received: an empty chunk is the end.
     #[inline]
     pub fn take(&self, reactor: &Reactor) -> io::Result<Option<Chunk>> {
         match self.token {
@@ -227,7 +228,7 @@ impl Socket {
         }
     }
 
-    /// Gives back what was not used of a chunk.
+    /// Gives back the unused rest of a chunk.
     #[inline]
     pub fn put_back(&self, reactor: &Reactor, chunk: Chunk) {
         match self.token {
@@ -236,7 +237,7 @@ impl Socket {
         }
     }
 
-    /// Whether the ring takes something to send; if not, the task is woken when it does.
+    /// True if the ring accepts bytes to send now; if not, the task is woken when it does.
     #[inline]
     pub fn can_send(&self, reactor: &Reactor) -> io::Result<bool> {
         self.token.map_or(Ok(false), |token| reactor.with_ring(Ok(false), |ring| ring.can_send(token)))
@@ -263,7 +264,8 @@ impl Socket {
         })
     }
 
-    /// Reads what is here. Asks the kernel only when the event loop saw something; after a short read it asks no more.
+    /// Reads the bytes that have arrived. Asks the kernel only when the event loop saw something; after a short read it asks no
+    /// more.
     #[inline]
     pub fn try_read(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
         match &self.tls {
@@ -272,7 +274,7 @@ impl Socket {
         }
     }
 
-    /// The same for what may be a password: nothing of it is left in the buffer the kernel filled, which others get next.
+    /// Like `try_read`, for bytes that may be a password: it wipes them from the kernel's buffer, which other sockets get next.
     pub fn try_read_secret(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
         if !self.is_ringed() {
             return self.try_read(reactor, buffer);
@@ -290,7 +292,7 @@ impl Socket {
         Ok(Got::Bytes(taken))
     }
 
-    /// Reads what is here as it is on the wire.
+    /// Reads the bytes that have arrived as they are on the wire.
     fn receive(&self, reactor: &Reactor, buffer: &mut [u8]) -> io::Result<Got> {
         let ready = self.slot.ready();
         if ready & READ == 0 {
@@ -328,7 +330,8 @@ impl Socket {
         }
     }
 
-    /// Writes what fits of two pieces, in one call of its own; 0 when the socket is full, or when a ring still sends what came before.
+    /// Writes as much of two pieces as fits, in one call of its own; 0 when the socket is full, or when a ring still sends
+    /// earlier bytes.
     #[inline]
     pub fn try_write(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
         match &self.tls {
@@ -337,7 +340,7 @@ impl Socket {
         }
     }
 
-    /// Writes what fits as it is on the wire.
+    /// Writes as much as fits, as it is on the wire.
     fn transmit(&self, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
         if self.slot.ready() & WRITE == 0 || !self.is_sent(reactor) {
             return Ok(0);
@@ -390,14 +393,15 @@ impl Socket {
         self.slot.ready() & CLOSED != 0
     }
 
-    /// True if the peer can hear no more: it was reset, or has closed a unix socket. One that has only ended its sending still listens, and
-    /// from the end of a TCP connection's sending it cannot be told whether anybody does: as with PostgreSQL, what was asked is answered.
+    /// True if the peer can hear no more: it was reset, or has closed a unix socket. A peer that has only ended its sending
+    /// still listens. The end of a TCP connection's sending does not tell if anybody listens, so Weir answers all the same, as
+    /// PostgreSQL does.
     #[inline]
     pub fn is_hung_up(&self) -> bool {
         self.is_closed() && self.is_gone()
     }
 
-    /// The same of a socket that is not read from, of which the event loop may not know.
+    /// Like `is_hung_up`, for a socket that nobody reads from: the event loop may not have noticed its end.
     #[inline]
     pub fn is_gone(&self) -> bool {
         let mut polled = [PollFd::from_borrowed_fd(self.stream.fd(), PollFlags::empty())];
@@ -413,13 +417,13 @@ impl Socket {
         !matches!(rustix::net::recv(self.stream.fd(), &mut byte, RECEIVE | RecvFlags::PEEK), Err(Errno::AGAIN))
     }
 
-    /// What the event loop it is in needs to let go of it.
+    /// The handle by which the socket's event loop lets go of it.
     #[inline]
     pub fn ticket(&self) -> Ticket {
         Ticket { stream: self.stream.clone(), slot: self.slot.clone(), token: self.token }
     }
 
-    /// What can break it while another thread or task has it.
+    /// A handle that can break the connection while another thread or task has the socket.
     #[inline]
     pub fn breaker(&self) -> Breaker {
         Breaker(Arc::downgrade(&self.stream))
@@ -431,7 +435,8 @@ impl Socket {
         self.token = None;
     }
 
-    /// Puts the socket into another event loop, after it has left the one before. What is already here is reported there.
+    /// Puts the socket into another event loop, after it has left the one before. Bytes that have arrived already are reported
+    /// there.
     #[inline]
     pub fn join(&mut self, reactor: &Reactor) -> io::Result<()> {
         (self.slot, self.token) = reactor.receive(self.stream.clone())?;
@@ -505,8 +510,8 @@ impl Socket {
 
 /// Encryption: plain bytes on our side, ciphertext on the wire's.
 impl Socket {
-    /// Begins a TLS session and brings its handshake to an end. `early` was received already. Not cancel safe. `TimedOut` at the deadline;
-    /// other errors: what the peer did wrong, which it has been told.
+    /// Begins a TLS session and brings its handshake to an end. `early` was received already. Not cancel safe. `TimedOut` at
+    /// the deadline; other errors: the peer's mistake, of which it has been told.
     pub async fn begin_tls(&mut self, reactor: &Reactor, tls: Tls, early: &[u8], deadline: Option<Instant>) -> io::Result<()> {
         let (mut tls, mut early) = (tls, early);
         let outcome = loop {
@@ -519,7 +524,7 @@ impl Socket {
                 break Err(cause);
             }
         };
-        // What came behind the handshake is decrypted already, and no arrival will tell of it.
+        // Bytes behind the handshake are decrypted already, so no arrival will report them.
         self.slot.raise(READ);
         self.tls = Some(Box::new(RefCell::new(tls)));
         outcome
@@ -546,7 +551,7 @@ impl Socket {
         }
     }
 
-    /// What the TLS session shows of the peer; `None` without one.
+    /// Reads from the TLS session what it knows of the peer; `None` without TLS.
     #[inline]
     pub fn look_at_tls<T>(&self, look: impl FnOnce(&Tls) -> T) -> Option<T> {
         self.tls.as_ref().map(|tls| look(&tls.borrow()))
@@ -558,7 +563,7 @@ impl Socket {
         }
         let read = tls.read(&mut Wire { socket: self, reactor }, buffer);
         if tls.wants_write() {
-            // An alert, or the answer to new keys: what cannot leave now goes ahead of what is written next.
+            // An alert, or the answer to new keys: bytes that cannot leave now go ahead of the next ones.
             let _ = self.send_out(tls, reactor);
         }
         Ok(match read? {
@@ -665,7 +670,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// For whoever waits on another thread.
+    /// A handle for a wait on another thread.
     #[inline]
     pub fn watch(&self) -> Arc<Slot> {
         self.slot.clone()

@@ -1,6 +1,7 @@
-//! TLS: one connection's state, between plain bytes and those on the wire. Sockets are `socket`'s; keys and whom to trust come with the configuration of rustls.
+//! TLS: one connection's state, between plain bytes and those on the wire. Sockets are in `socket`; keys and trusted
+//! authorities come with the configuration of rustls.
 //!
-//! rustls does the protocol. Here stands how much is taken at once, and what a handshake has shown of the peer.
+//! rustls does the protocol. This module decides how much is taken at once, and knows the peer by its handshake.
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
@@ -16,13 +17,13 @@ const TAKEN_BYTES_MAX: usize = 3 << 14;
 /// The state of one connection's TLS session.
 pub struct Tls {
     connection: Connection,
-    /// Plain bytes whose ciphertext has not all left: they count as written when it has, so that whoever wrote them comes again.
+    /// Plain bytes whose ciphertext has not all left. They count as written when it has, so that the caller offers them again.
     promised: usize,
     /// Nothing more will be decrypted.
     ended: bool,
 }
 
-/// What reading plain bytes brought.
+/// Result of a read of plain bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plain {
     /// `more`: there is more to be had without anything arriving.
@@ -86,8 +87,8 @@ impl Tls {
         self.connection.alpn_protocol() == Some(ALPN)
     }
 
-    /// Takes one read's worth of ciphertext from `wire`. False at the end of the peer's bytes. Error: also `WouldBlock`, and whatever
-    /// breaks the protocol; an alert that says so may then wait to be sent.
+    /// Takes one read's worth of ciphertext from `wire`. False at the end of the peer's bytes. Error: also `WouldBlock`, and
+    /// breaches of the protocol; an alert that says so may then wait to be sent.
     pub fn take_in(&mut self, wire: &mut dyn Read) -> io::Result<bool> {
         let bytes = self.connection.read_tls(wire)?;
         let state = self.connection.process_new_packets().map_err(|cause| io::Error::new(io::ErrorKind::InvalidData, cause))?;
@@ -95,7 +96,7 @@ impl Tls {
         Ok(bytes > 0)
     }
 
-    /// Decrypts what is here, taking from `wire` what is needed for it.
+    /// Decrypts, and takes the ciphertext that it needs from `wire`.
     pub fn read(&mut self, wire: &mut dyn Read, buffer: &mut [u8]) -> io::Result<Plain> {
         if buffer.is_empty() {
             return Ok(Plain::Nothing);
@@ -117,7 +118,7 @@ impl Tls {
         }
     }
 
-    /// Encrypts what fits of two pieces; returns how much of them that is.
+    /// Encrypts as much of two pieces as fits; returns that length.
     pub fn encrypt(&mut self, first: &[u8], second: &[u8]) -> io::Result<usize> {
         let mut writer = self.connection.writer();
         let mut taken = writer.write(first)?;
@@ -145,8 +146,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Encrypts and sends. Plain bytes count as taken only when all of their ciphertext has left: 0 until then, and the same bytes must
-    /// be offered again, more behind them if there are.
+    /// Encrypts and sends. Plain bytes count as taken only when all of their ciphertext has left. Until then the result is 0,
+    /// and the same bytes must be offered again, more behind them if there are.
     pub fn write_through(&mut self, wire: &mut dyn Write, first: &[u8], second: &[u8]) -> io::Result<usize> {
         self.send_out(wire)?;
         if self.promised == 0 {
@@ -156,7 +157,7 @@ impl Tls {
         Ok(std::mem::take(&mut self.promised))
     }
 
-    /// Says goodbye, as soon as it is sent; nothing to who was never greeted.
+    /// Says goodbye, as soon as it is sent; no goodbye before the handshake.
     pub fn close(&mut self) {
         if !self.connection.is_handshaking() {
             self.connection.send_close_notify();

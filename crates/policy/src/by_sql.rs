@@ -1,4 +1,5 @@
-//! Statements a session prepared by SQL (`PREPARE name AS ...`): they live with the session and are brought to whatever server connection it gets.
+//! Statements that a session prepared by SQL (`PREPARE name AS ...`): they live with the session and are brought to each server
+//! connection it gets.
 //!
 //! A server connection holds those of one session at a time, as one shared set, so that "the server connection has them already" compares two pointers.
 
@@ -13,14 +14,14 @@ pub struct Entry {
     pub name: String,
     /// The `PREPARE` itself.
     pub text: String,
-    /// Those under which it was prepared: literals were read with them.
+    /// Settings under which it was prepared: literals were read with them.
     pub settings: Arc<Settings>,
     /// The query that it prepares; none: it is not known well enough for an `EXECUTE` to go by it.
     pub query: Option<Box<str>>,
-    /// What it leaves when it is executed.
+    /// Session state that it leaves when it is executed.
     pub later: StateKinds,
-    /// Only the server connection it was made on can have it: it may be about a temporary object, or of a role that may be dropped before the
-    /// session ends.
+    /// Only the server connection it was made on can have it. It may be about a temporary object, or of a role that may be
+    /// dropped before the session ends.
     pub is_bound: bool,
 }
 
@@ -44,12 +45,12 @@ impl BySql {
         self.entries.iter().find(|entry| entry.name == name)?.query.as_deref()
     }
 
-    /// What an `EXECUTE` of any of them may leave.
+    /// Session state that an `EXECUTE` of any of them may leave.
     pub fn later(&self) -> StateKinds {
         self.entries.iter().fold(StateKinds::NONE, |all, entry| all.and(entry.later))
     }
 
-    /// The same without one of them.
+    /// All of them but one.
     pub fn without(&self, name: &[u8]) -> BySql {
         BySql { entries: self.entries.iter().filter(|entry| entry.name.as_bytes() != name).cloned().collect() }
     }
@@ -63,7 +64,7 @@ impl BySql {
         self.entries.iter().map(|entry| entry.text.as_str())
     }
 
-    /// What the server listed. An entry that was known stays as it was made.
+    /// The statements that the server listed. An entry that was known stays as it was made.
     pub fn of_list(
         &self,
         listed: impl Iterator<Item = (String, String)>,

@@ -1,13 +1,18 @@
-//! No read back in time: which standbys have replayed what a session has seen, or everybody.
+//! No read back in time: finds the standbys that have replayed all that a session has seen, or all that anybody has.
 //!
-//! In: what servers say of their WAL positions. Out: which standby may answer whom. No IO and no clock: `weir::node_monitor` asks.
+//! In: servers' reports of their WAL positions. Out: the standbys that may answer a session. No IO and no clock:
+//! `weir::control::node_monitor` asks.
 //!
-//! The primary's position is asked in numbered rounds. What a server told a session while round `n` was the last one begun is covered
-//! by the position of any later round: a server's word is older than the question of round `n + 1`, and the primary's insert position
-//! only grows. So a session remembers a round and no position, at no cost, and a standby that has replayed the position of that round
-//! or of a later one may answer it. A standby may show a commit that the primary does not show yet, because it waits for
-//! `synchronous_standby_names`: what a standby said is covered by what the primary had flushed by then, since no standby is sent more; and the
-//! primary itself may answer only when the commits that waited are over (`waiting`). Positions count on one timeline of one cluster only, and only during one life of a server.
+//! The primary's position is asked in numbered rounds. Suppose a server tells a session something while round `n` is the last
+//! one begun. The position of any later round covers it: the server's word is older than the question of round `n + 1`, and the
+//! primary's insert position only grows. So a session remembers a round and no position, at no cost. A standby that has
+//! replayed the position of that round, or of a later one, may answer it.
+//!
+//! A standby may show a commit that the primary does not show yet, because the commit waits for `synchronous_standby_names`.
+//! The primary's flushed position covers the words of standbys, since no standby is sent more. The
+//! primary itself may answer only when the commits that waited are over (`waiting`).
+//!
+//! Positions count on one timeline of one cluster only, and only during one life of a server.
 //! Source: PostgreSQL manual, "Log-Shipping Standby Servers"; `GetXLogInsertRecPtr` and `GetXLogReplayRecPtr` in xlog.c.
 
 pub mod asking;
@@ -19,12 +24,12 @@ use std::collections::VecDeque;
 /// One uninterrupted connection to a server: while it lasts, so does the server's process. Never 0.
 pub type Life = u64;
 
-/// What a session must find on the server that answers it.
+/// Rounds that a session must find covered on the server that answers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// First round that covers all the primary said. 0: it said nothing.
     pub primary: u64,
-    /// The same of standbys.
+    /// First round that covers all that standbys said.
     pub standbys: u64,
     /// The standby that said the last of it, and knows all that other standbys said: by number and life. A life of 0 is none.
     pub last: (u16, Life),
@@ -37,7 +42,7 @@ impl Seen {
         self.primary = self.primary.max(next);
     }
 
-    /// A standby said something that shows what standbys had said in round `covers`.
+    /// A standby said something that shows all that standbys had said in round `covers`.
     #[inline]
     pub fn heard_standby(&mut self, standby: (u16, Life), covers: u64, next: u64) {
         let knows_all = standby == self.last || covers >= self.standbys;
@@ -46,10 +51,10 @@ impl Seen {
         self.standbys = self.standbys.max(next);
     }
 
-    /// What a standby must cover.
+    /// Rounds that a standby must cover.
     #[inline]
     pub fn need(&self, standby: (u16, Life)) -> Covers {
-        // What a standby showed it goes on showing.
+        // A standby goes on showing what it has shown.
         let knows_all = standby == self.last && standby.1 != 0;
         Covers { primary: self.primary, standbys: if knows_all { 0 } else { self.standbys } }
     }
@@ -98,7 +103,7 @@ impl Switch {
 pub struct Covers {
     /// It shows what the primary had said by then.
     pub primary: u64,
-    /// The same of standbys.
+    /// It shows what standbys had said by then.
     pub standbys: u64,
 }
 
@@ -122,7 +127,7 @@ pub struct Stint {
 /// How the dice for a read are had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Throw {
-    /// Those of the session's last read hold.
+    /// The dice of the session's last read hold.
     Kept,
     /// A new throw, for several reads.
     New,
@@ -167,23 +172,23 @@ struct Point {
     since_ms: u64,
 }
 
-/// What a standby said last.
+/// A standby's last report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Replayed {
     pub system: u64,
-    /// Timeline it streams; none: it does not stream, so that nobody knows what history its position belongs to.
+    /// Timeline it streams; none: it does not stream, so that the history of its position is not known.
     pub timeline: Option<u32>,
     pub position: u64,
 }
 
-/// What is known of a standby.
+/// Knowledge of a standby.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     pub covers: Covers,
     pub lag: Lag,
 }
 
-/// Whether a standby lacks anything that is known of.
+/// Time since which a standby lacks a known position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lag {
     Nothing,
@@ -194,17 +199,18 @@ pub enum Lag {
     Unknown,
 }
 
-/// Positions remembered. When there are more, every second one of the older half is dropped: a standby that lags a lot is then taken to
-/// cover a little less than it does.
+/// Positions remembered. When there are more, every second one of the older half is dropped. A standby that lags a lot then
+/// seems to cover a little less than it does.
 const POINTS_MAX: usize = 512;
 
-/// What was said of positions.
+/// Reports of positions.
 #[derive(Debug, Default)]
 pub struct Board {
     era: Option<Era>,
-    /// Of the last era: a promotion begins anew, and so does a primary that starts anew, since it may have lost what it had not flushed.
+    /// Positions of the last era. A promotion begins a new one, and so does a restart of the primary, since it may have lost
+    /// WAL that it had not flushed.
     points: Points,
-    /// What the primary had flushed.
+    /// Positions that the primary had flushed.
     flushed: Points,
     standbys: Vec<Standby>,
 }
@@ -228,7 +234,7 @@ impl Points {
         }
     }
 
-    /// The round whose position was replayed, and since when more than that is known of.
+    /// The round whose position was replayed, and the time since which a later position is known.
     fn covered(&self, position: u64) -> (u64, Option<u64>) {
         let after = self.0.partition_point(|point| point.position <= position);
         let covers = after.checked_sub(1).and_then(|at| self.0.get(at)).map_or(0, |point| point.round);
@@ -241,12 +247,12 @@ impl Points {
 struct Standby {
     node: u16,
     said: Replayed,
-    /// What it was found to cover. It stays true whatever becomes of the primary, since a server takes nothing back that it has replayed.
+    /// Rounds that it covers. This stays true without the primary, since a server takes nothing back that it has replayed.
     covers: Covers,
 }
 
 impl Board {
-    /// The primary said its position in a round, and what it had flushed.
+    /// The primary told its position in a round, and its flushed position.
     pub fn primary_said(&mut self, era: Era, round: u64, position: u64, flushed: u64, now_ms: u64) {
         let went_back =
             |points: &Points, position| points.0.back().is_some_and(|last| position < last.position || round <= last.round);
@@ -262,7 +268,7 @@ impl Board {
         }
     }
 
-    /// A standby said what it has replayed.
+    /// A standby told its replayed position.
     pub fn standby_said(&mut self, node: u16, said: Replayed) {
         let at = self.standbys.iter().position(|standby| standby.node == node);
         let at = at.unwrap_or_else(|| {
@@ -270,7 +276,7 @@ impl Board {
             self.standbys.len() - 1
         });
         let known = &mut self.standbys[at].said;
-        // Between two streams it goes on with what it was sent; of whose history that is, the stream before said.
+        // Between two streams it goes on with WAL of the stream before, which told the history.
         if said.timeline.is_some() || known.timeline.is_none() {
             *known = said;
         }
@@ -289,7 +295,7 @@ impl Board {
         self.standbys.retain(|standby| standby.node != node);
     }
 
-    /// What was replayed, and since when more than that is known of; `None` on another history.
+    /// Rounds that were replayed, and the time since which a later position is known; `None` on another history.
     fn covered(&self, said: &Replayed) -> Option<(Covers, Option<u64>)> {
         let era = self.era?;
         if said.system != era.system || said.timeline != Some(era.timeline) {
@@ -299,7 +305,7 @@ impl Board {
         Some((Covers { primary, standbys }, behind.into_iter().chain(unsent).min()))
     }
 
-    /// What is known of a standby.
+    /// Knowledge of a standby.
     pub fn mark(&self, node: u16) -> Mark {
         let Some(standby) = self.standbys.iter().find(|standby| standby.node == node) else { return Mark::default() };
         let lag = match self.covered(&standby.said) {
@@ -315,17 +321,17 @@ impl Board {
     }
 }
 
-/// What a node says of its role, beside what the cluster's view says.
+/// A node's own word on its role, compared with the cluster's view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
     Agrees,
     Contradicts,
-    /// It was asked as what it no longer counts as: the answer means nothing.
+    /// It was asked in a role that it no longer has: the answer means nothing.
     Stale,
 }
 
-/// Nodes that say they are not what they count as: until the view says who is what, rounds prove nothing. The view forgets them when it
-/// changes, and a node that says otherwise since.
+/// Nodes that contradict their role in the view: until the view agrees, rounds prove nothing. The view forgets them when it
+/// changes, and a node that agrees since.
 #[derive(Debug, Default)]
 pub struct Doubts(Vec<u16>);
 
@@ -360,8 +366,9 @@ const SEGMENT_HEADER_BYTES: u64 = 40;
 /// Size of a WAL page; another one takes a build of PostgreSQL's own.
 const PAGE_BYTES: u64 = 8192;
 
-/// The end of the last record before an insert position. At the begin of a page PostgreSQL names the place behind the page's header, where
-/// the next record will be, and a standby names the end of the last one: without this, none would reach it until more is written.
+/// The end of the last record before an insert position. At the begin of a page PostgreSQL names the place behind the page's
+/// header, where the next record will be. A standby names the end of the last record. Without this function, no standby would
+/// reach the position until more is written.
 pub fn end_of_record(insert: u64, segment_bytes: u64) -> u64 {
     let is_at = |header: u64, bytes: u64| bytes > 0 && insert % bytes == header;
     if is_at(SEGMENT_HEADER_BYTES, segment_bytes) {

@@ -1,6 +1,6 @@
 //! Nodes and their roles, as last asked.
 //!
-//! In: what a probe found. Out: the next view. No IO: `weir::node_monitor` asks the servers.
+//! In: findings of a probe. Out: the next view. No IO: `weir::control::node_monitor` asks the servers.
 
 use weir_config::Config;
 
@@ -13,7 +13,7 @@ pub enum Role {
     Standby,
 }
 
-/// What the last probe of a node said.
+/// Result of the last probe of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
     /// Not asked yet, or not to be reached.
@@ -59,7 +59,7 @@ pub struct NodeView {
     pub is_far: bool,
     /// WAL bytes a standby has not replayed, when known.
     pub lag_bytes: Option<u64>,
-    /// How long ago the primary had what a standby has not replayed, when known.
+    /// Lag as time: since when the primary had WAL that the standby has not replayed, when known.
     pub lag_us: Option<u64>,
     /// The lag is above the operator's threshold.
     pub lags: bool,
@@ -82,7 +82,7 @@ pub struct ClusterView {
     pub gate: Gate,
 }
 
-/// What a probe of one node found.
+/// Findings of a probe of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Probe {
     Unreachable,
@@ -202,7 +202,7 @@ impl ClusterView {
         is_another
     }
 
-    /// Why nodes are down, for those who wait for one.
+    /// The reasons why nodes are down, for sessions that wait for one.
     pub fn causes(&self) -> String {
         let causes = self.nodes.iter().filter_map(|node| Some(format!("node {}: {}", node.id, node.cause.as_ref()?)));
         causes.collect::<Vec<_>>().join("; ")
@@ -241,7 +241,7 @@ impl ClusterView {
         self.nodes.get(node).is_some_and(|n| n.weight > 0.0 && (n.is_standby() || self.primary == Some(node)))
     }
 
-    /// The place of the node with this number, if it may answer a read, whatever its weight.
+    /// The place of the node with this number, if it may answer a read, with any weight.
     pub fn serves(&self, id: u16) -> Option<NodeIndex> {
         let at = self.nodes.iter().position(|node| node.id == id)?;
         (self.is_standby(at) || self.primary == Some(at)).then_some(at)

@@ -1,6 +1,6 @@
 //! The language of the administration console, PgBouncer's: one command per message.
 //!
-//! In: a text. Out: a `Command`, or what is wrong with it. What a command does is done elsewhere.
+//! In: a text. Out: a `Command`, or the fault in it. Commands are carried out elsewhere.
 
 use weir_config::import::{self, Meaning};
 use weir_config::params::{self, Kind, Param};
@@ -16,7 +16,7 @@ pub enum Command {
         value: String,
     },
     Reload,
-    /// Of one database, or of all.
+    /// One database, or all.
     Pause(Option<String>),
     Resume(Option<String>),
     Disable(String),
@@ -116,8 +116,8 @@ impl Command {
     }
 }
 
-/// Splits a text at blanks and around `=`; quotes keep what is between them. `None`: a quote is not closed, or a semicolon is not
-/// the last.
+/// Splits a text at blanks and around `=`; quotes keep their contents together. `None`: a quote is not closed, or a semicolon
+/// is not the last.
 fn words(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut chars = text.chars().peekable();
@@ -174,7 +174,7 @@ pub fn settings() -> impl Iterator<Item = (&'static str, &'static str)> {
     import::equals().chain(MORE_SETTINGS)
 }
 
-/// What `SET name = value` asks for.
+/// The request of `SET name = value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadPreference {
     /// A parameter, and its value in the form of `pgpool.conf`.

@@ -1,7 +1,7 @@
-//! How far a standby is behind, as time, and whether that is too much.
+//! Lag of a standby as time, and its comparison with the limit.
 //!
-//! In: positions in the WAL and when the servers were asked. Out: a lag. No clock of a server is asked: a standby that has not replayed what
-//! the primary had written ten seconds ago lags by ten seconds.
+//! In: positions in the WAL and the times of their questions. Out: a lag. No clock of a server is asked: if a standby has not
+//! replayed WAL that the primary had ten seconds ago, it lags by ten seconds.
 
 use std::collections::VecDeque;
 use weir_config::CheckConfig;
@@ -9,7 +9,7 @@ use weir_config::CheckConfig;
 /// Positions remembered. When there are more, every second one of the older half is dropped: a lag is then known less exactly.
 const ENTRIES_MAX: usize = 256;
 
-/// What the primary had written, and when it said so.
+/// Positions that the primary had written, each with the time of its report.
 #[derive(Clone, Debug, Default)]
 pub struct History(VecDeque<(u64, u64)>);
 

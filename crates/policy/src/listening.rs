@@ -1,11 +1,12 @@
-//! What a session listens to (`LISTEN`), and which of two connections its notifications are taken from.
+//! Channels that a session listens to (`LISTEN`), and the two connections from which its notifications come.
 //!
-//! LISTEN runs on the server connection the session has at that moment, so that transactions, savepoints and functions mean what they mean. When the
-//! server says what it listens to there, that is moved: a connection shared by many sessions (the hub) listens to the same, then
-//! the server connection sends a mark through the server's queue of notifications and stops listening. The queue has one order for all, so what comes
-//! before the mark is taken from the server connection and what comes after it from the hub: nothing is lost, and nothing comes twice.
+//! LISTEN runs on the server connection that the session has at that moment, so that transactions, savepoints and functions
+//! keep their meaning. When the server reports the channels of this connection, they move to a connection that many sessions
+//! share (the hub). First the hub listens to them. Then the server connection sends a mark through the server's queue of
+//! notifications and stops listening. The queue has one order for all. Notifications before the mark are taken from the server
+//! connection, and those after it from the hub: none is lost, and none comes twice.
 //!
-//! No IO: in go answers and notifications, out come what to send and what to pass on.
+//! No IO. In: answers and notifications. Out: messages to send and notifications to pass on.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +16,12 @@ pub type Channels = BTreeSet<Vec<u8>>;
 /// A number in the queue of notifications that a session has sent to itself.
 pub type Mark = u64;
 
-/// What one session listens to.
+/// Channels of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listening {
     /// Taken from the hub.
     active: Channels,
-    /// What its server connection listened to when it was last asked.
+    /// Channels of its server connection, by the server's last answer.
     on_conn: Channels,
     moving: Option<Move>,
     /// The server connection has been told to listen to all of it, for a statement that may look at it or end it.
@@ -49,13 +50,13 @@ enum Stage {
 enum Fence {
     #[default]
     None,
-    /// It runs. What its server process notifies after the mark `before` is its own.
+    /// It runs. Notifications of its server process after the mark `before` are its own.
     Open { before: Option<Mark>, is_seen: bool },
     /// It is over, which the client is told when the mark `after` has come.
     Closing { before: Option<Mark>, is_seen: bool, after: Mark },
 }
 
-/// What to do on a server connection at rest.
+/// The step to take on a server connection at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Nothing,
@@ -65,18 +66,18 @@ pub enum Step {
     Unlisten,
 }
 
-/// What comes from the hub.
+/// An event from the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     Notification {
         channel: &'a [u8],
     },
     Mark(Mark),
-    /// The hub's connection broke: what was notified meanwhile is lost, marks too.
+    /// The hub's connection broke: notifications of that time are lost, marks too.
     Lost,
 }
 
-/// What becomes of it.
+/// Treatment of an event from the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Drop,
@@ -95,20 +96,20 @@ impl Listening {
         self.active.is_empty() && self.on_conn.is_empty() && self.moving.is_none() && self.fence == Fence::None
     }
 
-    /// What the hub must listen to for this session.
+    /// Channels that the hub must listen to for this session.
     pub fn wanted(&self) -> Channels {
         let moving = self.moving.iter().flat_map(|moving| &moving.channels);
         self.active.iter().chain(moving).cloned().collect()
     }
 
-    /// What the hub has of it, or will have once a mark has come.
+    /// Channels that the hub serves, or will serve once a mark has come.
     fn moved(&self) -> Channels {
         let is_marked = |moving: &&Move| matches!(moving.stage, Stage::Marked { .. });
         let marked = self.moving.iter().filter(is_marked).flat_map(|moving| &moving.channels);
         self.active.iter().chain(marked).cloned().collect()
     }
 
-    /// What its server connection listens to, as the server says.
+    /// The server reports the channels of the session's connection.
     pub fn on_answer(&mut self, on_conn: Channels) {
         if std::mem::take(&mut self.is_brought) {
             self.active.retain(|channel| on_conn.contains(channel));
@@ -120,7 +121,7 @@ impl Listening {
         self.plan();
     }
 
-    /// Begins to move what the hub does not have, unless something moves already.
+    /// Begins to move the channels that the hub does not serve, unless a move is under way.
     fn plan(&mut self) {
         if matches!(&self.moving, Some(Move { stage: Stage::Marked { .. }, .. })) {
             return;
@@ -129,7 +130,7 @@ impl Listening {
         self.moving = (!channels.is_empty()).then_some(Move { channels, stage: Stage::Subscribing });
     }
 
-    /// What to do now that the server connection is at rest. `hub_has`: whether the hub listens to a channel.
+    /// The step to take now that the server connection is at rest. `hub_has`: true if the hub listens to a channel.
     pub fn step(&mut self, hub_has: impl Fn(&[u8]) -> bool) -> Step {
         if self.on_conn.is_empty() {
             return Step::Nothing;
@@ -174,7 +175,7 @@ impl Listening {
         self.finish();
     }
 
-    /// Forgets what a server connection had that is gone.
+    /// Forgets the channels of a server connection that is gone.
     pub fn conn_lost(&mut self) {
         self.conn_done();
         self.on_conn.clear();
@@ -182,7 +183,7 @@ impl Listening {
         self.plan();
     }
 
-    /// Decides on what came from the hub.
+    /// Decides on an event from the hub.
     pub fn on_event(&mut self, event: Event<'_>) -> Verdict {
         match event {
             Event::Notification { channel } => self.on_notification(channel),
@@ -250,7 +251,8 @@ impl Listening {
         }
     }
 
-    /// What a server connection must be told to listen to before a statement that may look at it or end it. `None`: it has been, or there is nothing.
+    /// Channels that the server connection must listen to before a statement that may look at them or end them. `None`: it does, or
+    /// there are none.
     pub fn bring(&mut self) -> Option<Channels> {
         let moved = self.moved();
         if self.is_brought || moved.is_empty() {
@@ -301,7 +303,7 @@ impl Listening {
     }
 }
 
-/// Whether a mark can be sent at this moment.
+/// `Yes` if a mark can be sent at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MayMark {
     Yes,
@@ -320,7 +322,7 @@ mod tests {
         listening.on_event(Event::Notification { channel: channel.as_bytes() })
     }
 
-    /// One that has moved these channels to the hub.
+    /// A session that has moved these channels to the hub.
     fn moved(names: &[&str]) -> Listening {
         let mut listening = Listening::default();
         listening.on_answer(channels(names));

@@ -1,6 +1,6 @@
-//! Looks at the nodes' roles: when the next one is due, and what becomes of the view by the answers.
+//! Looks at the nodes' roles: the time of the next one, and the view that the answers give.
 //!
-//! In: the view, what nodes said, the time. Out: the next view, and what the log is to be told. No IO: `weir::node_monitor` asks.
+//! In: the view, nodes' answers, the time. Out: the next view, and news for the log. No IO: `weir::control::node_monitor` asks.
 
 use crate::cluster::{ClusterView, Health, NodeIndex, Probe, Role};
 use crate::lag::{self, History};
@@ -15,14 +15,14 @@ const SEARCH_PERIOD_MS: u64 = 1_000;
 /// Answers of one round are taken in together for so long: lags are compared among them.
 const GATHER_MS: u64 = 50;
 
-/// What a node said.
+/// A node's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     pub in_recovery: bool,
     /// WAL position, in bytes from the beginning.
     pub position: Option<u64>,
     pub timeline: Option<u32>,
-    /// Those who stream from there.
+    /// Standbys that stream from there.
     pub streaming: Vec<Streaming>,
 }
 
@@ -46,7 +46,7 @@ pub struct Failure {
 pub enum FailureKind {
     /// It said nothing, or there is no way to it.
     Silent,
-    /// Nobody, or nobody who is ready, is there.
+    /// No server is there, or none that is ready.
     Unreachable,
     /// It is there, and will not be asked.
     Refused,
@@ -58,7 +58,7 @@ pub type Answer = Option<Result<Said, Failure>>;
 /// The next thing to do in a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Take in what was said.
+    /// Take in the answers.
     TakeIn,
     /// Begin the next round.
     Begin,
@@ -73,7 +73,7 @@ pub struct Round {
     pub passed_ms: u64,
     /// Something was said that is not taken in yet.
     pub has_news: bool,
-    /// All who were asked have said something.
+    /// All nodes that were asked have answered.
     pub is_whole: bool,
     /// Somebody saw a reason for another one.
     pub is_nudged: bool,
@@ -116,7 +116,7 @@ pub enum Weight {
     Detail,
 }
 
-/// Takes the answers into the view. Gives whether a role or a health changed, and what the log is to be told.
+/// Takes the answers into the view. Returns true if a role or a health changed, and news for the log.
 pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_s: u64) -> (bool, Vec<News>) {
     let written = written(answers);
     let (mut changed, mut news) = (false, Vec::new());
@@ -141,7 +141,7 @@ pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_
     (changed, news)
 }
 
-/// What an answer says of a node.
+/// The probe's result by a node's answer.
 fn probe(config: &Config, at: NodeIndex, answer: &Result<Said, Failure>, written: Option<u64>) -> Probe {
     match answer {
         Ok(said) => {
@@ -193,9 +193,10 @@ fn report(view: &ClusterView, at: NodeIndex, before: Health, failure: Option<&Fa
     }
 }
 
-/// Notes how far the standbys are behind as time, and whether that is too much. Two know it: we, since when a standby lacks what the primary had
-/// written, and the primary, how long the last thing took that a standby has replayed. The worse counts: the former is as exact as
-/// `sr_check_period`, the latter stands still when replay does. Gives what the log is to be told.
+/// Notes the lags of the standbys as time, and compares them with the limit. There are two measures. Weir knows since when a
+/// standby lacks WAL that the primary had. The primary knows how long the last record took that a standby has replayed. The
+/// worse counts: the former is as exact as `sr_check_period`, the latter stands still when replay does. Returns news for the
+/// log.
 pub fn note_lags(config: &Config, view: &mut ClusterView, answers: &[Answer], history: &mut History, now_ms: u64) -> Vec<News> {
     if let Some(written) = written(answers) {
         history.written(now_ms, written);
@@ -217,7 +218,7 @@ pub fn note_lags(config: &Config, view: &mut ClusterView, answers: &[Answer], hi
     news
 }
 
-/// What the primary says of a node that streams from it under its name.
+/// The primary's row about a node that streams from it under its name.
 fn streaming_of<'a>(node: &NodeConfig, answers: &'a [Answer]) -> Option<&'a Streaming> {
     let mut all = answers.iter().flatten().flatten().flat_map(|said| &said.streaming);
     all.find(|row| !node.application_name.is_empty() && row.application_name == node.application_name)
@@ -242,8 +243,8 @@ fn lag_line(config: &Config, at: NodeIndex, view: &ClusterView) -> Option<News> 
     Some(News { weight: Weight::Log, text })
 }
 
-/// Nodes that say nothing, whose connections are to be broken, so that what waits there runs elsewhere or ends. None while there is no other
-/// primary: what waits for the one there was would gain nothing, and lose its transaction if the server goes on.
+/// Silent nodes whose connections are to be broken, so that their waiting statements run elsewhere or end. None while there is
+/// no other primary: statements that wait for the old one would gain nothing, and lose their transaction if the server goes on.
 pub fn to_give_up(view: &ClusterView, answers: &[Answer]) -> Vec<u16> {
     if view.primary.is_none() {
         return Vec::new();

@@ -1,11 +1,11 @@
-//! Which of several nodes gets a read: by weight, less for one that is slow or has much to do, nearest zone first.
+//! Chooses one of several nodes for a read: by weight, less for a slow or busy node, nearest zone first.
 //!
-//! In: the view, what a worker has seen of each node's answers, dice. Out: a node. No clock and no lock: each worker keeps its own `Load`s
-//! and works out the shares a few times in a second; a read then costs one throw.
+//! In: the view, a worker's measurements of each node, dice. Out: a node. No clock and no lock: each worker keeps its own
+//! `Load`s and works out the shares a few times in a second; a read then costs one throw.
 
 use crate::cluster::{ClusterView, NodeIndex};
 
-/// What a worker knows of how a node answers its reads.
+/// A worker's measurements of a node's answers to reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
     /// Statements under way.
@@ -20,13 +20,13 @@ const US_MAX: f64 = 50_000.0;
 const NEWEST: f64 = 1.0 / 16.0;
 /// Added to all times: differences far below are noise.
 const US_FLOOR: f64 = 1_000.0;
-/// Added to what a node has under way: a few more or less are noise.
+/// Added to the statements that a node has under way: a few more or less are noise.
 const FLIGHT_FLOOR: f64 = 8.0;
 /// A node keeps its whole weight up to so many times the cost of the cheapest one.
 const SLACK: f64 = 2.0;
 /// However slow it is, a node gets this part of its weight, so that it is seen when it is fast again.
 const PART_MIN: f64 = 1.0 / 64.0;
-/// What a node in another zone gets: nothing, as long as one in the own zone may answer.
+/// Share of a node in another zone: nothing, as long as one in the own zone may answer.
 const FAR: f64 = 1e-12;
 
 impl Load {
@@ -38,7 +38,7 @@ impl Load {
         self.us = if self.us == 0.0 { us } else { self.us + (us - self.us) * NEWEST };
     }
 
-    /// What it costs to be answered by a node of this weight; only the relation to other nodes means something.
+    /// Cost of an answer by a node of this weight; only its relation to the costs of other nodes means something.
     fn cost(&self, weight: f64) -> f64 {
         // Divided by its weight: with three times the weight it has three times as much under way and is no slower.
         (self.us + US_FLOOR) * (f64::from(self.in_flight) / weight + FLIGHT_FLOOR)

@@ -1,6 +1,7 @@
-//! Who gets a server connection: hand out, open, make room, or wait. One pool holds the server connections of one user and database on one node.
+//! Decides for a session that wants a server connection: hand out, open, make room, or wait. One pool holds the server
+//! connections of one user and database on one node.
 
-/// What is known of a pool when a session asks for a server connection.
+/// State of a pool when a session asks for a server connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Conns at rest in this pool.
@@ -29,7 +30,7 @@ pub enum Grant {
 /// How well a server connection at rest fits a session, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fit {
-    /// It has rested for so long that its server is asked first whether it is there.
+    /// It has rested for so long that its server must first answer a query.
     Unasked,
     /// Another session has drawn from sequences on it a moment ago.
     Any,
@@ -40,7 +41,7 @@ pub enum Fit {
     Own,
 }
 
-/// Longest waiter first: whoever finds others waiting waits behind them.
+/// Longest waiter first: a session that finds others waiting waits behind them.
 pub fn grant(counts: Counts) -> Grant {
     if counts.paused || counts.waiting > 0 {
         Grant::Wait
@@ -71,7 +72,7 @@ pub enum Refused {
     Down,
 }
 
-/// A pool whose server has refused logins: one at a time asks again, at growing distances, while all others wait.
+/// A pool whose server has refused logins: one session at a time asks again, at growing distances, while all others wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     pub why: Refused,
@@ -83,7 +84,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A login was refused; `before`: what held until then.
+    /// A login was refused; `before`: the backoff until then.
     pub fn refused(before: Option<Backoff>, why: Refused, now_ms: u64) -> Backoff {
         let times = before.map_or(0, |before| before.times);
         let pause_ms = HOLD_MAX_MS.min(HOLD_FIRST_MS << times.min(16));
@@ -120,7 +121,7 @@ impl Backoff {
         self.times == 0 && now_ms >= self.refused_ms + FULL_MEMORY_MS
     }
 
-    /// When who waits looks again. One that may ask already lacks something else, of which it is told.
+    /// Time of a waiter's next look. A waiter that may ask already lacks something else, and is told of that.
     pub fn look_again_ms(&self, now_ms: u64) -> u64 {
         if self.until_ms > now_ms && !self.asks(now_ms) { self.until_ms } else { now_ms + HOLD_MAX_MS }
     }
@@ -136,14 +137,17 @@ pub fn missing(open: u32, wanted: u32, open_max: u32) -> u32 {
     wanted.min(open_max).saturating_sub(open)
 }
 
-/// Time that a pool waits for room before others' server connections are closed for it although it has some of its own, or although they would have none.
+/// Time that a pool waits for room before others' server connections are closed for it in any case. Before, it gets one only if
+/// it has none, and the other pool has several or one at rest.
 pub const ROOM_PATIENCE_MS: u64 = 50;
 
-/// True if another pool's server connection is closed to make room for one that lacks a permission. `lacks_open`: server connections that the latter has; `waited_ms`: how long its
-/// first session has waited; `gives_open`: server connections that the other has; `is_at_rest`: nobody there waits for the server connection.
+/// True if another pool's server connection is closed to make room for a pool that lacks a permission.
 ///
-/// A server connection that is closed costs the login of another. Who has a server connection gets it back after a statement or two, so that limits which many
-/// pools share do not turn every statement into a login.
+/// `lacks_open`: server connections of the pool that lacks; `waited_ms`: wait of its first session; `gives_open`: server
+/// connections of the other pool; `is_at_rest`: nobody there waits for the server connection.
+///
+/// A closed server connection costs another login. The session gets it back after a statement or two, so limits that many pools
+/// share do not turn every statement into a login.
 pub fn makes_room(lacks_open: u32, waited_ms: u64, gives_open: u32, is_at_rest: bool) -> bool {
     let has_none = lacks_open == 0;
     (has_none && (gives_open > 1 || is_at_rest)) || waited_ms >= ROOM_PATIENCE_MS

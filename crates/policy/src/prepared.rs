@@ -1,4 +1,5 @@
-//! Which statements one server connection has prepared, under our names, what servers say of them, and which must go when there are too many.
+//! Statements that one server connection has prepared, under Weir's names; the servers' descriptions of them; and the choice of
+//! those to close when there are too many.
 
 use foldhash::fast::FixedState;
 use foldhash::{HashMap, HashSet};
@@ -32,17 +33,17 @@ pub fn push_name(out: &mut Vec<u8>, id: StatementId) {
 /// are not cut like identifiers, without a word and wherever a character ends, but two that begin so are one.
 const NAME_BYTES_MAX: usize = 63;
 
-/// What a server knows a client's name of a statement by.
+/// The part of a client's statement name by which a server knows it.
 #[inline]
 pub fn key(name: &[u8]) -> &[u8] {
     name.get(..NAME_BYTES_MAX).unwrap_or(name)
 }
 
-/// What a server says of a statement, as one number: the types of its parameters, names and types of its columns.
+/// A server's description of a statement, as one number: the types of its parameters, names and types of its columns.
 ///
-/// A client that was told once reads all later rows by that, so that a server where the statement has come to mean something else must
-/// not answer (0A000 in PostgreSQL: `RevalidateCachedQuery` in plancache.c compares the result by `equalTupleDescs`). Parameters count
-/// too: a server that analyses the text anew may take them for another type than the client, which sends them in binary.
+/// A client reads all later rows by the first description. So a server where the statement means something else by now must not
+/// answer (0A000 in PostgreSQL: `RevalidateCachedQuery` in plancache.c compares the result by `equalTupleDescs`). Parameters
+/// count too: a server that analyses the text anew may take them for another type than the client, which sends them in binary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape(u64);
 
@@ -126,7 +127,7 @@ pub struct Known {
     clock: u64,
 }
 
-/// What to do before a statement can be used on a server connection.
+/// The step before a statement can be used on a server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// It is there.
@@ -148,14 +149,15 @@ impl Known {
         told.allows(place.shape)
     }
 
-    /// Notes what the server says of a statement.
+    /// Notes the server's description of a statement.
     pub fn describe(&mut self, id: StatementId, shape: Shape) {
         if let Some(place) = self.used.get_mut(&id) {
             place.shape = shape;
         }
     }
 
-    /// Notes that a statement is prepared now, by a Parse after which nobody has asked what it is: undo with `forget` if that fails.
+    /// Notes that a statement is prepared now, by a Parse without a question for its description: undo with `forget` if that
+    /// fails.
     pub fn touch(&mut self, id: StatementId, max: usize) -> Need {
         self.clock += 1;
         let place = Place { used: self.clock, shape: Shape::UNKNOWN };
@@ -190,7 +192,7 @@ impl Known {
         self.stale.clear();
     }
 
-    /// The server still has them, but what they mean may have changed.
+    /// The server still has them, but their meaning may have changed.
     pub fn stale_all(&mut self) {
         self.stale.extend(self.used.drain().map(|(id, _)| id));
     }

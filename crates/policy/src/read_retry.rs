@@ -1,6 +1,6 @@
-//! Which errors of a standby say nothing about the statement: the primary is asked then.
+//! Errors of a standby that say nothing about the statement: the primary is asked then.
 
-/// What an error of a standby means for a read of which the client has seen nothing yet.
+/// Meaning of a standby's error for a read of which the client has seen nothing yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The primary would say the same: the client hears it.
@@ -34,8 +34,8 @@ pub fn judge(severity: &[u8], sqlstate: &[u8]) -> Verdict {
     if PASSING.contains(&sqlstate) || sqlstate.starts_with(b"42") { Verdict::Passing } else { Verdict::Stands }
 }
 
-/// What a server in recovery refuses and another one does not, also in a transaction that only reads, by who says it: the words may be
-/// translated. Source: utility.c, plancat.c, varsup.c, lock.c.
+/// Errors that only a server in recovery raises, also in a transaction that only reads. They are known by the function that
+/// raises them, as the words may be translated. Source: utility.c, plancat.c, varsup.c, lock.c.
 const OF_RECOVERY: [(&[u8], &[u8]); 4] = [
     (b"25006", b"PreventCommandDuringRecovery"),
     (b"0A000", b"get_relation_info"),

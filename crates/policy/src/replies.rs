@@ -1,4 +1,4 @@
-//! What a server still owes: one entry per message sent to it that is answered.
+//! Replies that a server still owes: one entry per message sent to it that is answered.
 //!
 //! The order of entries is the order of replies, so each server message is matched with the entry at the front. Entries the
 //! client did not cause (a Parse brought along, settings brought up to date) are eaten.
@@ -13,7 +13,7 @@ use weir_wire::frame::{back, front};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     Query,
-    /// The same behind messages that may still fail: that it drops the unnamed statement stands in the journal.
+    /// A Query behind messages that may still fail: the journal notes that it drops the unnamed statement.
     QueryChange,
     /// A query made to fail in place of one we refuse; the server's error is exchanged for ours.
     QueryRefused,
@@ -32,15 +32,15 @@ pub enum Expect {
     /// A Close of the client's.
     Close,
     CloseOurs,
-    /// CopyDone or CopyFail: never answered, but it ends what a server ignores while it reads CopyData.
+    /// CopyDone or CopyFail: never answered, but it ends the messages that a server ignores while it reads CopyData.
     CopyEnd,
     Sync,
-    /// A Sync that holds something: it is answered by an error, and ends what a Sync ends.
+    /// A Sync with a body: it is answered by an error, and ends the same as a Sync.
     SyncGarbled,
     SyncOurs,
     /// A simple query that brings the session's settings; wholly eaten.
     SettingsOurs,
-    /// A simple query that asks what the session left; its rows are read and eaten.
+    /// A simple query for the session's state; its rows are read and eaten.
     StateOurs,
     /// A simple query that brings something else; wholly eaten.
     PrepareOurs,
@@ -92,11 +92,11 @@ impl Expect {
     }
 }
 
-/// Who asked for what a ReadyForQuery ends.
+/// Origin of the request that a ReadyForQuery ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     Client,
-    /// The same, and a change of the client's has happened.
+    /// The client, and a change of its own has happened.
     ClientChange,
     /// A Sync of ours.
     Sync,
@@ -108,7 +108,7 @@ pub enum Whose {
     Begin,
 }
 
-/// What to do with a server's message.
+/// Treatment of a server's message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     Pass,
@@ -126,7 +126,7 @@ pub enum Reply {
         status: u8,
         whose: Whose,
     },
-    /// An ErrorResponse. What was asked after the failed message, up to the next Sync, will not be answered.
+    /// An ErrorResponse. Requests behind the failed message, up to the next Sync, will not be answered.
     Error(Dropped),
     /// The server refuses the settings of this session.
     SettingsRefused,
@@ -134,8 +134,8 @@ pub enum Reply {
     BeginRefused,
     /// The server refuses a question of ours, or a statement prepared by SQL before.
     OursRefused,
-    /// The server reads a copy's data now, and the client has sent something else: the server takes that for a broken copy and answers
-    /// nothing else to it. The kind of the first such message.
+    /// The server reads a copy's data now, and the client has sent something else. The server takes that for a broken copy and
+    /// answers nothing else to it. The kind of the first such message.
     Misplaced {
         tag: u8,
     },
@@ -143,7 +143,7 @@ pub enum Reply {
     Unasked,
 }
 
-/// What an error took with it.
+/// Expected replies that an error took with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dropped {
     /// Parses and Closes of the client's that will not happen, the failed one included.
@@ -160,13 +160,13 @@ pub struct Dropped {
     pub exchange: bool,
     /// The failed message is of the last statement that was brought along: the question that a message of the client's waits for.
     pub is_question: bool,
-    /// The server skips what follows, up to a Sync that was not sent yet.
+    /// The server skips all messages up to a Sync that was not sent yet.
     pub skips: bool,
     /// The client's own messages up to its Sync are to be thrown away by us: the server was given a Sync of ours.
     pub discard: bool,
 }
 
-/// What a client waits for whose server connection is gone.
+/// Replies that a client waits for when its server connection is gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owed {
     /// ReadyForQuerys, each after an error.
@@ -263,7 +263,7 @@ impl Replies {
         self.unsynced
     }
 
-    /// The server ignores all but Sync: the caller may drop what the client sends.
+    /// The server ignores all but Sync: the caller may drop the client's messages.
     pub fn is_skipping(&self) -> bool {
         self.skipping
     }
@@ -318,7 +318,7 @@ impl Replies {
         self.ring.iter().skip(skip).any(is_work)
     }
 
-    /// What the client still waits for, when the server connection is gone.
+    /// Replies that the client still waits for, when the server connection is gone.
     pub fn owed(&self) -> Owed {
         let mut readies = 0;
         // Messages of the client's that only a Sync of ours ends: it waits for their answers all the same.
@@ -473,7 +473,8 @@ impl Replies {
         Reply::Pass
     }
 
-    /// The kind of the client's first message behind a copy. What is ours stands for a message of the client's that follows it.
+    /// The kind of the client's first message behind a copy. A message of Weir's stands for the client's message that follows
+    /// it.
     fn first_misplaced(&self) -> u8 {
         self.ring.iter().skip(1).find_map(|expect| expect.client_tag()).unwrap_or(front::QUERY)
     }
@@ -481,7 +482,7 @@ impl Replies {
     fn on_error(&mut self, front: Option<Expect>) -> Reply {
         self.copying_in = false;
         match front {
-            // An error nobody asked for is the server's farewell; let the client have it.
+            // An error nobody asked for is the server's last message; let the client have it.
             None => return Reply::Error(Dropped::default()),
             Some(Expect::SettingsOurs) => return Reply::SettingsRefused,
             Some(Expect::StateOurs | Expect::PrepareOurs | Expect::StatementOurs | Expect::UnlistenOurs) => {

@@ -1,21 +1,21 @@
-//! Which role each user's name stands for, as far as was seen.
+//! The role that each user's name stands for, as far as was seen.
 //!
-//! A server process goes on as the role that logged in, whatever becomes of its name. So a connection is a user's only as long as his name
-//! stands for the same role: who has the name next must not get it.
-//! In: what servers say, and the time. Out: whether it is another role than before, and whether a server is to be asked.
+//! A server process goes on as the role that logged in, even if the role is renamed. So a connection belongs to a user only as
+//! long as his name stands for the same role: the next role of that name must not get it.
+//! In: servers' answers, and the time. Out: a change of the role, and a wish to ask a server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weir_wire::write::literal;
 
-/// For so long what was seen counts as certain: longer than the time between two looks at a catalog, so that logins need not ask while
-/// somebody looks anyway.
+/// Time for which an observed role counts as certain. Longer than the time between two looks at a catalog, so that logins need
+/// not ask while somebody looks anyway.
 const CERTAIN_MS: u64 = 2_000;
 
 /// Shortest time between two looks at all users, however many databases are looked at.
 const LOOK_MIN_MS: u64 = 500;
 
-/// What is known of all users that have connections.
+/// Knowledge of all users that have connections.
 #[derive(Debug, Default)]
 pub struct Roles {
     seen: BTreeMap<Arc<str>, Seen>,
@@ -51,7 +51,8 @@ impl Roles {
         }
     }
 
-    /// Takes in what a server says. If it is another role than before: until when the other one was seen. Who came by then is that one.
+    /// Takes in a server's answer. If the role has changed: the time when the old one was last seen. Users who logged in by
+    /// then have the old role.
     pub fn note(&mut self, user: &Arc<str>, oid: &str, now_ms: u64) -> Option<u64> {
         let now = Seen { oid: oid.to_owned(), at_ms: now_ms, is_doubted: false };
         let before = self.seen.insert(user.clone(), now)?;

@@ -1,7 +1,8 @@
-//! Which server a statement goes to, and why.
+//! Chooses the server of a statement, and the reason.
 //!
-//! A text is classed once (`class_of`), what it names once for each catalog and search_path (`Catalog::judge`); the class meets the
-//! session's state at every use (`choose`). Tables of rules are walked, first answer wins; the rule is what logs and counters show.
+//! A text is classed once (`class_of`). Its names are judged once for each catalog and search_path (`Catalog::judge`). The
+//! class meets the session's state at every use (`choose`). Tables of rules are walked, first answer wins; logs and counters
+//! show the rule.
 
 use crate::causal::Nodes;
 use crate::cluster::{ClusterView, NodeIndex};
@@ -12,7 +13,7 @@ use weir_config::Config;
 use weir_config::redirect::Goal;
 use weir_sql::facts::{Begin, Effect, Facts, Hint, Isolation, Name, Transaction};
 
-/// Where a text may run, whatever the session.
+/// Node on which a text may run, in any session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
     pub side: Side,
@@ -44,7 +45,7 @@ struct TextAsk<'a> {
     config: &'a Config,
 }
 
-/// Rules about the text alone, in order. What it names is the catalog's to judge, if it is a read so far.
+/// Rules about the text alone, in order. The catalog judges the names in it, if it is a read so far.
 const TEXT_RULES: &[TextRule] = &[
     TextRule { rule: Rule::LoadBalanceOff, decide: |ask| primary_if(!ask.config.routing.load_balance) },
     TextRule { rule: Rule::NotParsed, decide: |ask| primary_if(ask.facts.effect == Effect::Refused) },
@@ -108,12 +109,13 @@ fn is_catalog(relation: &Name) -> bool {
     }
 }
 
-/// True if a comment keeps a text from being spread where `allow_sql_comments` is off. A hint that names a node says what it wants.
+/// True if a comment keeps a text from being spread where `allow_sql_comments` is off. A hint that names a node is no such
+/// comment.
 pub fn is_held_by_comment(facts: &Facts) -> bool {
     facts.is_commented && matches!(facts.hint, Hint::None | Hint::Unknown)
 }
 
-/// What is known when a statement must be given a node and the session holds none.
+/// Facts about a statement that must be given a node, in a session that holds none.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     pub class: Class,
@@ -146,7 +148,7 @@ pub enum Target {
     Node(NodeIndex),
     /// A primary is needed and none is known now: wait for one.
     NoPrimary,
-    /// A standby will soon have replayed what the session must see: wait for it.
+    /// A standby will soon have replayed all that the session must see: wait for it.
     Replay,
 }
 
@@ -179,7 +181,8 @@ pub fn choose(ask: &Ask<'_>) -> Route {
     Route { target: primary(ask.view), rule: ask.class.rule }
 }
 
-/// Where a read goes whose node lags above the operator's threshold; `None` if it does not, or was named by who knows the read.
+/// The route of a read whose node lags above the operator's threshold; `None` if it does not, or if the hint or the session
+/// named it.
 fn relieve(ask: &Ask<'_>, route: Route) -> Option<Route> {
     let Target::Node(node) = route.target else { return None };
     if !ask.view.nodes[node].lags || matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting) {
@@ -196,7 +199,7 @@ fn relieve(ask: &Ask<'_>, route: Route) -> Option<Route> {
 #[inline]
 fn wished(ask: &Ask<'_>, rule: Rule) -> Option<Target> {
     let wish = ask.wish.filter(|wish| wish.rule == rule)?;
-    // Of the same throw, other bits: which node gets the read must not hang on whether the wish counts.
+    // Other bits of this throw: the node of the read must not hang on the share of the wish.
     let counts = wish.share == u32::MAX || ask.dice.wrapping_mul(OTHER_BITS).swap_bytes() < wish.share;
     match (wish.goal, counts) {
         (Goal::Primary, true) if wish.is_own() => Some(primary(ask.view)),
@@ -210,7 +213,7 @@ fn wished(ask: &Ask<'_>, rule: Rule) -> Option<Target> {
     }
 }
 
-/// An odd number whose product has other high bits. Source: the golden ratio, as in Knuth's multiplicative hashing.
+/// An odd number whose multiplication mixes the high bits. Source: the golden ratio, as in Knuth's multiplicative hashing.
 const OTHER_BITS: u32 = 0x9E37_79B1;
 
 fn favourite(ask: &Ask<'_>) -> Option<Target> {
@@ -231,7 +234,7 @@ pub fn may_stay(view: &ClusterView, node: NodeIndex, wish: Option<ReadPreference
     view.takes_reads(node) || is_wanted() == Some(node)
 }
 
-/// The node if it shows what the session must see, or a wait for it.
+/// The node if it shows all that the session must see, or a wait for it.
 fn reach(ask: &Ask<'_>, node: NodeIndex) -> Option<Target> {
     if ask.fit.has(node) {
         return Some(Target::Node(node));
@@ -241,13 +244,13 @@ fn reach(ask: &Ask<'_>, node: NodeIndex) -> Option<Target> {
 
 /// One of the nodes that `may`, by their shares.
 fn spread(ask: &Ask<'_>, may: impl Fn(NodeIndex) -> bool) -> Option<Target> {
-    // A node that must be waited for keeps its share: reads that took the nearest fit node instead would all end on the primary, which is
-    // fit nearly always.
+    // A node that must be waited for keeps its share. If reads took the nearest fit node instead, all would end on the primary,
+    // which is fit nearly always.
     let node = pick_reader(ask.view, ask.shares, ask.dice, |at| (ask.fit.has(at) || ask.hopeful.has(at)) && may(at))?;
     reach(ask, node)
 }
 
-/// No standby that takes reads shows what the session must see.
+/// No standby that takes reads shows all that the session must see.
 fn not_replayed(ask: &Ask<'_>) -> Option<Target> {
     let is_behind = |at: usize| ask.view.takes_reads(at) && !ask.fit.has(at);
     (0..ask.view.nodes.len()).any(is_behind).then(|| primary(ask.view))
@@ -316,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Where a read goes: the weights, what is fit, what is hopeful.
+    /// The target of a read: by the weights, the fit nodes, the hopeful nodes.
     fn goes(weights: [f64; 3], fit: &[usize], hopeful: &[usize]) -> (Target, &'static str) {
         let view = view(weights);
         let (fit, hopeful) = (nodes(fit), nodes(hopeful));

@@ -1,8 +1,9 @@
-//! What sessions on shared server connections may hear of `currval` and `lastval`.
+//! Values of `currval` and `lastval` for sessions on shared server connections.
 //!
-//! A server process remembers what it drew from sequences, and nothing can move that. A session that asks gets the server connection it drew on last, as
-//! long as it alone has drawn on it, or an error: never another session's value. Where somebody asks, a server connection forgets what others drew
-//! (`DISCARD SEQUENCES`) before a session draws on it. Only `sequence_sessions = pin` makes a session that has drawn keep its server connection.
+//! A server process remembers its draws from sequences, and nothing can move that memory. A session that asks for them gets the
+//! server connection of its last draw, as long as it alone has drawn there, or an error: never another session's value. In
+//! databases where somebody asks, a server connection forgets the draws of others (`DISCARD SEQUENCES`) before a session draws
+//! on it. Only `sequence_sessions = pin` makes a session that has drawn keep its server connection.
 
 /// Where a session drew from sequences last: the number of the server connection, and how often anybody had drawn on it then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,14 +14,14 @@ pub struct Drawn {
     pub is_alone: bool,
 }
 
-/// What is known of the draws on a server connection.
+/// Count of the draws on a server connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally {
     /// The server connection's number.
     pub serial: u64,
     /// How often anybody drew on it, or had it forget.
     pub count: u64,
-    /// What `count` was when it forgot last.
+    /// Value of `count` when it forgot last.
     pub forgotten: u64,
 }
 
@@ -30,7 +31,7 @@ impl Tally {
         self.count == self.forgotten
     }
 
-    /// It is about to forget. Whoever drew there last has lost his values: he shall hear so.
+    /// It is about to forget. The session that drew there last loses its values, and must hear so when it asks.
     pub fn forget(self) -> Tally {
         Tally { count: self.count + 1, forgotten: self.count + 1, ..self }
     }
@@ -50,13 +51,13 @@ impl Drawn {
     }
 }
 
-/// What a statement does with sequences, as far as is known.
+/// Use of sequences by a statement, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     Nothing,
     /// It may draw.
     Draws,
-    /// It asks for what was drawn before, and draws nothing.
+    /// It asks for earlier draws, and draws nothing.
     Recalls,
     /// It asks, and may draw itself.
     Both,
@@ -87,7 +88,7 @@ pub struct Facts {
     /// Where it drew last.
     pub drawn: Option<Drawn>,
     pub tally: Tally,
-    /// Somebody in this database may ask for what was drawn before.
+    /// Somebody in this database may ask for earlier draws.
     pub is_asked: bool,
 }
 
@@ -103,14 +104,14 @@ impl Facts {
             && match by {
                 Use::Nothing => false,
                 Use::Draws => self.is_asked,
-                // What it drew elsewhere, or among others' values, is lost: it is refused.
+                // Its values on another connection, or among others' values, are lost: it is refused.
                 Use::Recalls => self.drawn.is_none(),
                 Use::Both => true,
             }
     }
 
-    /// True if a statement may run that has had the server connection forget, where that is possible. A server process that knows nothing says so
-    /// itself, and of what the text itself draws.
+    /// True if a statement may run after the server connection has forgotten, where that is possible. A blank server process
+    /// itself refuses the question, and knows the draws of the text itself.
     pub fn may_run(&self, by: Use) -> bool {
         !by.recalls() || self.is_own() || (self.tally.is_blank() && (by.draws() || self.drawn.is_none()))
     }
@@ -120,11 +121,11 @@ impl Facts {
 mod tests {
     use super::*;
 
-    /// What a server connection's server process remembers, and who knows what of it.
+    /// Memory of one server process, and the sessions that know a part of it.
     #[derive(Clone, Copy)]
     struct Process {
         tally: Tally,
-        /// Who drew; bits.
+        /// The sessions that drew; bits.
         drawers: u8,
     }
 
@@ -174,7 +175,7 @@ mod tests {
             Some(at)
         }
 
-        /// True if a session that asks hears what is not its own.
+        /// True if a session that asks hears a value of another one.
         fn step(&mut self, who: usize, act: Act) -> bool {
             let by = match act {
                 Act::Does(by) => by,

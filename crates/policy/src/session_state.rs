@@ -1,7 +1,8 @@
-//! What a session has left on a server connection: the question to the server, and what follows from the answer.
+//! State that a session has left on a server connection: the question to the server, and the consequences of its answer.
 //!
-//! The server is asked after a transaction that may have left something, and its answer is the truth: rollbacks, subtransactions and
-//! functions are in it. What can move goes to the session (settings, statements prepared by SQL); what cannot keeps the server connection.
+//! The server is asked after a transaction that may have left something, and its answer is the truth: rollbacks,
+//! subtransactions and functions are in it. State that can move goes to the session (settings, statements prepared by SQL);
+//! other state pins the server connection.
 //!
 //! Parameters that applications make up (`app.user`) are listed nowhere, so those the session may have set are asked for by name.
 
@@ -12,7 +13,7 @@ use weir_catalog::NAMES_MAX;
 use weir_sql::facts::{StateKind, StateKinds};
 use weir_wire::write::literal;
 
-/// What is to be asked after the transaction.
+/// The question after a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
     pub kinds: StateKinds,
@@ -30,7 +31,8 @@ pub struct Ask {
     pub reported: Vec<(String, String)>,
 }
 
-/// In which functions names of made-up parameters are looked for, besides those that a text calls. Ordered: the greatest of several counts.
+/// Functions in which names of made-up parameters are looked for, besides those that a text calls. Ordered: the greatest of
+/// several counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MadeUp {
     /// The names are known.
@@ -49,7 +51,7 @@ impl Ask {
         self.kinds.is_empty()
     }
 
-    /// Nothing is known of what ran.
+    /// Nothing is known of the statements that ran.
     pub fn is_about_all(&self) -> bool {
         self.kinds.has(StateKind::Unknown) || self.kinds.has(StateKind::Unread)
     }
@@ -71,15 +73,17 @@ impl Ask {
         self.kinds.add(StateKind::Setting);
     }
 
-    /// What was set may be taken back: a rollback, also to a savepoint, or an error. Asked for by its name a parameter would count as set to what
-    /// is only its default, so that a new default would never reach the session. All are asked that the server lists as set: that takes half a
-    /// millisecond of the server's, six times as long as one by its name.
+    /// Settings may be taken back: by a rollback, also to a savepoint, or by an error. If a parameter were asked for by its
+    /// name, its default would count as a value that the session has set, and a new default would never reach the session. So
+    /// Weir asks for all parameters that the server lists as set. That takes half a millisecond of the server's, six times as
+    /// long as one by its name.
     pub fn add_rollback(&mut self) {
         self.any_setting |= self.names.iter().any(|name| !name.contains('.') && !WHO.contains(&name.as_str()));
     }
 
-    /// The transaction is over, and `now` tells the values of reported parameters: one that is back where it was changed for the
-    /// transaction only. Of another the value alone does not tell whether the session has set it, so all are asked that a session has.
+    /// The transaction is over, and `now` tells the values of reported parameters. A parameter that is back at its old value
+    /// was changed for the transaction only. Another value alone does not tell if the session has set it, so the server is
+    /// asked for all parameters that the session has set.
     pub fn weigh_reports<'a>(&mut self, now: impl Fn(&str) -> &'a str) {
         let reported = std::mem::take(&mut self.reported);
         self.any_setting |= reported.iter().any(|(name, before)| now(name) != before);
@@ -127,7 +131,7 @@ impl Ask {
         if any || WHO.iter().any(|name| self.names.contains(*name)) {
             push_part(sql, SESSION_USERS);
         }
-        // Of those the server lists, only what the session has set counts then.
+        // Of the parameters that the server lists, only those that the session has set count then.
         let is_asked = |name: &&String| if any { name.contains('.') } else { !WHO.contains(&name.as_str()) };
         let names: Vec<&String> = self.names.iter().filter(is_asked).collect();
         if !names.is_empty() {
@@ -150,8 +154,8 @@ impl Ask {
     }
 }
 
-/// All that the session has set. What an ordinary user may not set (a function with more rights did) cannot be brought to another connection,
-/// nor taken back there: 'd' where it has its default again, 'o' where it has another value.
+/// All that the session has set. A parameter that an ordinary user may not set (a function with more rights did) cannot be
+/// brought to another connection, nor taken back there: 'd' where it has its default again, 'o' where it has another value.
 const SESSION_SETTINGS: &str = "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'user' OR EXISTS (SELECT FROM pg_catalog.pg_roles \
      WHERE rolname OPERATOR(pg_catalog.=) SESSION_USER AND rolsuper) THEN 's' \
      WHEN setting OPERATOR(pg_catalog.=) reset_val THEN 'd' ELSE 'o' END, \
@@ -182,7 +186,7 @@ const FUNCTION_SOURCES: &str = "SELECT 'f', p.proname::pg_catalog.text, l.lannam
      FROM pg_catalog.pg_proc p, pg_catalog.pg_language l WHERE l.oid OPERATOR(pg_catalog.=) p.prolang \
      AND p.proname OPERATOR(pg_catalog.=) ANY (";
 
-/// Each kind and how to ask whether something of it is there.
+/// Each kind, and the query that finds it.
 const PARTS: &[(StateKind, &str)] = &[
     (StateKind::Prepare, "SELECT 'p', name, statement FROM pg_catalog.pg_prepared_statements WHERE from_sql"),
     (StateKind::Listen, "SELECT 'l', c, '' FROM pg_catalog.pg_listening_channels() c"),
@@ -224,21 +228,21 @@ fn push_array<'a>(sql: &mut String, items: impl Iterator<Item = &'a String>, of:
     sql.push_str("[]");
 }
 
-/// What the server said.
+/// The server's answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     pub settings: Vec<(String, String)>,
-    /// Those that the user may not set himself, unless the session knows them already.
+    /// Parameters that the user may not set himself, unless the session knows them already.
     pub foreign: Vec<(String, String)>,
-    /// Such parameters that have their default again.
+    /// Parameters of that kind that have their default again.
     pub default_again: BTreeSet<String>,
     /// Session user and role.
     pub users: Option<(String, String)>,
-    /// What cannot move and is there.
+    /// State that cannot move.
     pub found: StateKinds,
     /// Temporary relations.
     pub temporary: Listed,
-    /// What is listened to.
+    /// Channels that are listened to.
     pub channels: BTreeSet<Vec<u8>>,
     /// Statements prepared by SQL: name and text.
     pub prepared: Vec<(String, String)>,
@@ -288,7 +292,7 @@ impl Answer {
     }
 }
 
-/// The kinds an ask tells about: what is not found of them is not there.
+/// The kinds that an answer tells about: a kind that it does not find is not there.
 pub fn told_by(ask: &Ask) -> StateKinds {
     if ask.is_about_all() {
         return StateKind::ALL.into_iter().fold(StateKinds::NONE, StateKinds::with).without(StateKinds::of(StateKind::Library));
@@ -296,7 +300,7 @@ pub fn told_by(ask: &Ask) -> StateKinds {
     if ask.kinds.has(StateKind::Setting) && ask.any_setting { ask.kinds.with(StateKind::ForeignSetting) } else { ask.kinds }
 }
 
-/// What a server connection has, and what its session wants, after an answer.
+/// Settings on a server connection, and those that its session wants, after an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub of_conn: Settings,
@@ -312,7 +316,7 @@ pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Sett
     for (name, value) in &answer.settings {
         of_conn = of_conn.with(name, value);
     }
-    // The user was allowed to set what his own statements have set.
+    // The user may set parameters that his own statements have set.
     let has_new_foreign = answer.foreign.iter().any(|(name, value)| had.get(name) != Some(value));
     for (name, value) in &answer.foreign {
         of_conn = of_conn.with(name, value);
@@ -329,7 +333,7 @@ pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Sett
             of_conn = of_conn.with(WHO[1], role);
         }
     }
-    // A function reset what the startup packet asked for: the server knows its own default only.
+    // A function reset parameters of the startup packet: the server knows its own default only.
     let mut of_session = of_conn.clone();
     for (name, value) in startup.without_who().pairs() {
         if of_session.get(name).is_none() {

@@ -1,5 +1,5 @@
-//! A session's settings: what it asked for in its startup packet and what it has set since, and the SQL that brings a server connection from one
-//! session's to another's.
+//! A session's settings, from its startup packet and its later statements, and the SQL that changes a server connection from
+//! one session's settings to another's.
 //!
 //! A server connection starts with none. Two sessions that want the same share one `Settings`, so that "the server connection already has them" is a
 //! comparison of pointers.
@@ -39,7 +39,7 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// What a startup packet asks for: its parameters, those in `options` first, so that the named ones win as in PostgreSQL.
+    /// The settings of a startup packet: its parameters, those in `options` first, so that the named ones win as in PostgreSQL.
     pub fn of_startup(startup: &Startup) -> Result<Settings, SettingsError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         let mut set = |name: &str, value: &str| -> Result<(), SettingsError> {
@@ -88,12 +88,12 @@ impl Settings {
         }
     }
 
-    /// The same without one name.
+    /// The settings but one.
     pub fn without(&self, name: &str) -> Settings {
         Settings { pairs: self.pairs.iter().filter(|(n, _)| n != name).cloned().collect() }
     }
 
-    /// The same with one value set; the name is lower case.
+    /// The settings with one value set; the name is lower case.
     pub fn with(&self, name: &str, value: &str) -> Settings {
         let mut pairs = self.pairs.clone();
         match pairs.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
@@ -103,24 +103,25 @@ impl Settings {
         Settings { pairs }
     }
 
-    /// Those that change what a statement means when the server analyses it. Not: names, limits, and parameters of applications
-    /// and extensions (their names hold a dot), which a server reads only when it runs a statement.
+    /// Settings that change the meaning of a statement when the server analyses it. Left out: names, limits, and parameters of
+    /// applications and extensions (their names hold a dot), which a server reads only when it runs a statement.
     pub fn meaning(&self) -> Settings {
         let shapes = |name: &str| !name.contains('.') && !SHAPELESS.contains(&name);
         Settings { pairs: self.pairs.iter().filter(|(name, _)| shapes(name)).cloned().collect() }
     }
 
-    /// Those that may change an answer, its text included; more than shape the meaning, since extensions read parameters of their own.
+    /// Settings that may change a result, its text included; more than shape the meaning, since extensions read parameters of
+    /// their own.
     pub fn shaping_answers(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs().filter(|(name, _)| !SHAPELESS.contains(name) && !name.starts_with("weir."))
     }
 
-    /// Who runs the session's statements is not who logged in.
+    /// The session's statements run as another user than the one who logged in.
     pub fn has_role(&self) -> bool {
         WHO.iter().any(|name| self.get(name).is_some())
     }
 
-    /// What is made without naming a schema is temporary.
+    /// An object made without a schema's name is temporary.
     pub fn makes_temporary(&self) -> bool {
         self.get("search_path").is_some_and(|path| path.to_ascii_lowercase().contains("pg_temp"))
     }
@@ -130,8 +131,8 @@ impl Settings {
         self.get("default_transaction_isolation").is_some_and(|level| level.eq_ignore_ascii_case("serializable"))
     }
 
-    /// What a session has after a reset, which began with `startup`. A parameter that it made up is empty then, and not unknown; one that an
-    /// extension defines has its default.
+    /// Settings after a reset in a session that began with `startup`. A parameter that the session made up is empty then, and
+    /// not unknown; a parameter that an extension defines has its default.
     pub fn after(&self, reset: &Reset, startup: &Settings) -> Settings {
         match reset {
             Reset::All | Reset::Many => {
@@ -151,7 +152,7 @@ impl Settings {
         }
     }
 
-    /// The same without role and session_authorization.
+    /// The settings without role and session_authorization.
     pub fn without_who(&self) -> Settings {
         Settings { pairs: self.pairs.iter().filter(|(name, _)| !WHO.contains(&name.as_str())).cloned().collect() }
     }
@@ -164,13 +165,13 @@ impl Settings {
         }
     }
 
-    /// What a server lists nowhere: names that applications chose, and who runs statements.
+    /// Settings that a server lists nowhere: parameters that applications made up, and the user who runs statements.
     pub fn unlisted(&self) -> Settings {
         let is_unlisted = |name: &str| is_made_up(name) || WHO.contains(&name);
         Settings { pairs: self.pairs.iter().filter(|(name, _)| is_unlisted(name)).cloned().collect() }
     }
 
-    /// One statement that sets again what a reset took back, after the server did it.
+    /// One statement that sets the values again that a reset took back, after the server did it.
     pub fn again(&self, reset: &Reset) -> String {
         match reset {
             Reset::All => Settings::default().change_to(&self.without_who()),
@@ -185,8 +186,8 @@ impl Settings {
         }
     }
 
-    /// Sets what the session has not set: the server tells a value that was set from one that was reset. Of those that applications
-    /// made up it shows no more than the value, which is empty after a reset.
+    /// Sets the parameters that the session has not set: the server tells a value that was set from one that was reset. For
+    /// parameters that applications made up it shows only the value, which is empty after a reset.
     fn again_unless_set(&self) -> String {
         let mut sql = String::new();
         for (name, value) in &self.pairs {
@@ -201,8 +202,8 @@ impl Settings {
         sql
     }
 
-    /// True if a server may refuse to bring a server connection that has `self` to `wanted`, for what has changed since these settings were made: rights, or
-    /// what a value names. Names with a dot are taken from anybody as long as no extension defines them.
+    /// True if a server may refuse to change a server connection from `self` to `wanted`, as rights, or the object that a value
+    /// names, have changed since. Names with a dot are taken from anybody as long as no extension defines them.
     pub fn may_be_refused(&self, wanted: &Settings) -> bool {
         let differs = |name: &str| self.stored(name) != wanted.stored(name);
         let may_be = |name: &str| !is_made_up(name) && NEVER_REFUSED.binary_search(&name).is_err();
@@ -251,7 +252,7 @@ impl Settings {
     }
 }
 
-/// What stands before and after names and values.
+/// The text before and after names and values.
 const AGAIN_UNLESS_SET: (&str, &str) = (
     "SELECT pg_catalog.set_config(n, v, false) FROM (VALUES (",
     ")) AS startup (n, v) WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_settings \
@@ -263,11 +264,12 @@ const AGAIN_UNLESS_SET: (&str, &str) = (
 const SESSION_AUTHORIZATION: &str = "session_authorization";
 const ROLE: &str = "role";
 
-/// Who runs statements, in the order in which they are set: a new session user begins without a role.
+/// Parameters that choose the user who runs statements, in the order in which they are set: a new session user begins without a
+/// role.
 pub const WHO: [&str; 2] = [SESSION_AUTHORIZATION, ROLE];
 
-/// What a parameter with a dot has after a reset: empty if an application made it up, its default if an extension defines it, which only the
-/// server knows. No value of a server's holds this character.
+/// Value of a parameter with a dot after a reset: empty if an application made it up, its default if an extension defines it.
+/// Only the server knows which. No value of a server's holds this character.
 const RESET: &str = "\0";
 
 /// True if an application or an extension made a parameter up.
@@ -275,8 +277,9 @@ fn is_made_up(name: &str) -> bool {
     name.contains('.')
 }
 
-/// Parameters that any user may set, and whose values stay valid; sorted. Of others the answer is waited for before a statement is sent: a round trip
-/// where a server connection changes between sessions that differ in one. Source: guc_tables.c, `PGC_USERSET` without a check hook that looks at the catalog.
+/// Parameters that any user may set, and whose values stay valid; sorted. For others the answer is waited for before a
+/// statement is sent. That is a round trip where a server connection changes between sessions that differ in one. Source:
+/// guc_tables.c, `PGC_USERSET` without a check hook that looks at the catalog.
 const NEVER_REFUSED: [&str; 68] = [
     "application_name",
     "array_nulls",
@@ -370,8 +373,9 @@ fn push_call(sql: &mut String, name: &str, value: Option<&str>) {
     sql.push_str(",false)");
 }
 
-/// A value as it reads in whatever encoding the server connection has: that of the session before, when the statement that brings another arrives. Its bytes are
-/// taken as they are, as those of a startup packet. Values beyond ASCII that are learned later are only known where that is UTF-8, too.
+/// A value that reads the same in the server connection's encoding, which is the session before's when the new value arrives.
+/// Its bytes are taken as they are, as those of a startup packet. Later values beyond ASCII are only known where the encoding
+/// is UTF-8, too.
 fn value_literal(sql: &mut String, value: &str) {
     if value.is_ascii() {
         return literal(sql, value);

@@ -1,11 +1,11 @@
 //! `pg_terminate_backend` and `pg_cancel_backend` of a session, which clients know by a process id that is no process's.
 //!
-//! Only statements that are one such call and nothing else are told apart. One that hits a session is done by Weir, and the server runs in its
-//! place what gives the same answer.
+//! Only statements that are one such call and nothing else are told apart. Weir carries out a call that hits a session, and the
+//! server runs a statement with the same answer in its place.
 
 use weir_wire::frame::split_cstr;
 
-/// What is done to a session.
+/// Action on a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     Terminate,
@@ -84,7 +84,8 @@ impl Call {
         format!("SELECT {value} AS \"{}\"", self.column)
     }
 
-    /// The same in place of a Parse's body behind the name. None: the parameter is said to be of another type, which the function has not.
+    /// The stand-in as a Parse's body behind the name. `None`: the client gives the parameter a type that the function does not
+    /// take.
     pub fn stand_in_of(&self, tail: &[u8]) -> Option<Vec<u8>> {
         let (_, types) = split_cstr(tail)?;
         let known = types.get(2..)?.chunks(4).all(|kind| TYPES.iter().any(|known| known.to_be_bytes() == *kind));
@@ -111,7 +112,7 @@ fn only_value(bind: &[u8]) -> Option<u32> {
     }
 }
 
-/// What is left of a text.
+/// The rest of a text.
 struct Words<'a>(&'a str);
 
 impl Words<'_> {

@@ -1,7 +1,7 @@
-//! Which temporary relations a session may have: their names hide those of other relations, wherever the `search_path` leads.
+//! Temporary relations that a session may have: their names hide those of other relations, wherever the `search_path` leads.
 //!
-//! In: what may have made some, and what the server lists when it is asked. Out: whether a name may mean one of them. Between the two it
-//! is not known what there is, and then every name without a schema may.
+//! In: statements that may have made some, and the server's list when it is asked. Out: true if a name may mean one of them.
+//! Before the server has answered, every name without a schema may.
 
 use std::collections::BTreeSet;
 use weir_sql::facts::Name;
@@ -9,7 +9,7 @@ use weir_sql::facts::Name;
 /// Names remembered of a session. With more, any name may mean one. The server is asked for one more (`inventory::PARTS`).
 const NAMES_MAX: usize = 256;
 
-/// What a server has listed.
+/// The server's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     names: BTreeSet<String>,
@@ -18,7 +18,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Takes in a relation and its kind, as `pg_class` has them; what is no relation has no name.
+    /// Takes in a relation and its kind, as `pg_class` has them; an object that is no relation has no name.
     pub fn add(&mut self, name: String, kind: &str) {
         self.has_view |= kind == "v";
         if self.names.len() == NAMES_MAX {
@@ -35,7 +35,7 @@ pub struct Temporaries {
     listed: Listed,
     /// Some may have come, gone or got another name since the server was asked.
     is_new: bool,
-    /// The same before it was asked, and the answer has not come.
+    /// Some had come, gone or got another name when the server was asked, and the answer has not come.
     is_asked: bool,
 }
 
@@ -79,7 +79,7 @@ impl Temporaries {
         name.schema.is_empty() && (self.is_unsure() || self.listed.names.contains(&name.name))
     }
 
-    /// Who reads one may run anything: it may be a view that calls functions.
+    /// A read of one may run anything: it may be a view that calls functions.
     pub fn have_views(&self) -> bool {
         self.listed.has_view
     }

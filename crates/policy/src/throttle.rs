@@ -1,10 +1,10 @@
 //! How often someone may be wrong: failed logins are counted by address, and by user and address.
 //!
-//! In: who asks, the time. Out: go on, wait, or go away. No IO.
-//! Each failure costs an interval of time; who is more than a burst of intervals ahead of the clock waits, one after the other, so
-//! that connections in parallel are no faster than one. Why both counts: the first slows down one who tries many users, the
-//! second keeps a program with a wrong password from shutting out the others on its host. Users count by the name they gave,
-//! whether it exists or not. A login that succeeds costs nothing.
+//! In: the visitor, the time. Out: go on, wait, or go away. No IO.
+//! Each failure costs an interval of time. A visitor more than a burst of intervals ahead of the clock waits, one connection
+//! after the other, so that connections in parallel are no faster than one. Why both counts: the first slows down an attacker
+//! who tries many users. The second keeps a program with a wrong password from shutting out the others on its host. Users count
+//! by the name they gave, whether it exists or not. A login that succeeds costs nothing.
 
 use std::collections::HashMap;
 
@@ -14,17 +14,20 @@ const USER_INTERVAL_MS: u64 = 1_000;
 const ADDRESS_INTERVAL_MS: u64 = 100;
 /// How many times as many failures an address has as one of its users.
 const ADDRESS_FACTOR: u64 = 10;
-/// Longest wait of one who is let try. Every try is paid for, so that shorter waits make guessing no faster in the long run.
+/// Longest wait of a visitor that may try. Every try is paid for, so that shorter waits make guessing no faster in the long
+/// run.
 const WAIT_MS_MAX: u64 = 5_000;
-/// Who would have to wait longer than this for his turn is sent away. Far above `WAIT_MS_MAX`: a program that goes on trying a wrong password
-/// over a few connections pays less than time forgives, and the right password of the same user on the same host gets in.
+/// A client that would wait longer than this for its turn is sent away. Far above `WAIT_MS_MAX`: a program that goes on trying
+/// a wrong password over a few connections pays less than time forgives. So the right password of the same user on the same
+/// host gets in.
 const QUEUE_MS_MAX: u64 = 60_000;
 /// Failures do not count for longer than this beyond the burst.
 const DEBT_MS_MAX: u64 = 600_000;
 /// Counts kept. When there are more, those that matter least are dropped.
 const COUNTS_MAX: usize = 20_000;
 
-/// Who wants in: the address, and a hash of the user's name. For IPv6 the first 64 bits, since one host has all the others.
+/// Client that wants to log in: the address, and a hash of the user's name. For IPv6 the first 64 bits, since one host has all
+/// the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visitor {
     /// Address.
@@ -33,7 +36,7 @@ pub struct Visitor {
     pub user: u64,
 }
 
-/// What a visitor is told.
+/// Answer to a visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
     /// Go on.
@@ -53,7 +56,7 @@ pub enum Pass {
 /// The user's share of an address, or all of it.
 type Key = (u128, Option<u64>);
 
-/// What was counted: by key, the time up to which its failures are paid for.
+/// Failures that were counted: by key, the time up to which they are paid for.
 #[derive(Debug, Default)]
 pub struct Throttle {
     paid_until_ms: HashMap<Key, u64>,
@@ -112,7 +115,7 @@ impl Throttle {
         }
     }
 
-    /// Drops what is over; if that is not enough, the half that is over soonest.
+    /// Drops the counts that are paid for; if that is not enough, the half that is paid for soonest.
     fn make_room(&mut self, now_ms: u64) {
         self.paid_until_ms.retain(|_, paid_until| *paid_until > now_ms);
         if self.paid_until_ms.len() >= COUNTS_MAX {
@@ -125,7 +128,7 @@ impl Throttle {
     }
 }
 
-/// What a failure costs, and how much is free, by key.
+/// Price of a failure, and the free amount, by key.
 fn prices(visitor: Visitor, burst: u32) -> [(Key, u64, u64); 2] {
     let burst = u64::from(burst);
     let of_user = ((visitor.address, Some(visitor.user)), USER_INTERVAL_MS, burst * USER_INTERVAL_MS);

@@ -1,11 +1,11 @@
 //! A session that has taken too long.
 //!
-//! In: the limits of its user and database, and how long it has been at what it does. Out: the limit that is exceeded.
+//! In: the limits of its user and database, and the times of its present state. Out: the limit that is exceeded.
 
 use weir_config::Config;
 use weir_config::limits::{self, Limits};
 
-/// How long a session has been at what it does, in milliseconds.
+/// Times that a session has spent in its present state, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// The statement that runs.
@@ -27,7 +27,7 @@ pub enum Overtime {
     Idle { limit_ms: u64 },
 }
 
-/// What of a session's limits on time is exceeded; the gravest first.
+/// The limit on time that a session exceeds; the gravest first.
 pub fn overtime(limits: &Limits, spent: &Spent) -> Option<Overtime> {
     let is_over = |limit_ms: u64, spent_ms: u64| limit_ms > 0 && spent_ms >= limit_ms;
     if spent.transaction.is_some_and(|ms| is_over(limits.transaction_ms, ms)) {

@@ -20,13 +20,13 @@ pub enum Attempt {
 pub enum Check {
     /// Nothing: encryption against listeners only.
     Nothing,
-    /// That an authority we trust has signed it.
+    /// An authority that we trust has signed it.
     Authority,
     /// That, and that it is of the host we meant.
     HostName,
 }
 
-/// What a mode means for one server.
+/// Meaning of a mode for one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
     /// In order; a later one is tried when the server refused the one before.
@@ -35,7 +35,8 @@ pub struct Plan {
     pub check: Check,
 }
 
-/// The plan for a server. Source: PostgreSQL manual, "SSL Support", table of modes; `auto` is what Pgpool-II's `ssl` means for servers.
+/// The plan for a server. Source: PostgreSQL manual, "SSL Support", table of modes; `auto` is the meaning of Pgpool-II's `ssl`
+/// for servers.
 ///
 /// Unix sockets are never encrypted: PostgreSQL refuses it, and nobody can listen.
 pub fn plan(mode: SslMode, ssl: bool, has_authorities: bool, is_unix: bool) -> Plan {
@@ -59,8 +60,8 @@ pub fn plan(mode: SslMode, ssl: bool, has_authorities: bool, is_unix: bool) -> P
 
 /// Numbers of the cipher suites that a list in OpenSSL's notation names, in the list's order.
 ///
-/// `known` are OpenSSL's names of the suites there are. Words for groups of suites stand for those of `known` that belong to them; words
-/// for what is not known (`!aNULL`, `+3DES`) change nothing.
+/// `known` are OpenSSL's names of the suites there are. Words for groups of suites stand for those of `known` that belong to
+/// them; unknown words (`!aNULL`, `+3DES`) change nothing.
 pub fn suites(list: &str, known: &[&str]) -> Vec<usize> {
     let mut chosen: Vec<usize> = Vec::new();
     let mut banned: Vec<usize> = Vec::new();
@@ -78,7 +79,7 @@ pub fn suites(list: &str, known: &[&str]) -> Vec<usize> {
                 }
             }
             "+" => {
-                // Moves to the end what is chosen already.
+                // Moves suites to the end that are chosen already.
                 let (moved, kept): (Vec<usize>, Vec<usize>) = chosen.iter().partition(|at| named.contains(at));
                 chosen = [kept, moved].concat();
             }

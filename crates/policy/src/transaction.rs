@@ -1,11 +1,12 @@
 //! Where a transaction runs that its client has begun and that no server knows of yet: its first statement says so.
 //!
-//! In: the options of the BEGIN, where the statement would go outside of a transaction, what of it stays. Out: whether the transaction begins
-//! now, and where. No IO: `weir::begun` sends the BEGIN in front of the statement.
+//! In: the options of the BEGIN, the statement's route outside of a transaction, and the state it leaves. Out: true if the
+//! transaction begins now, and its node. No IO: `weir::traffic::lazy_begin` sends the BEGIN in front of the statement.
 //!
-//! Under READ COMMITTED each statement has a snapshot of its own, so that reads before the first write need no transaction on a server: they
-//! run on standbys like reads outside of one, and the transaction begins with the first statement that needs it. So does one that only
-//! reads: what a standby refuses and the primary does not can then still go there.
+//! Under READ COMMITTED each statement has a snapshot of its own, so reads before the first write need no transaction on a
+//! server. They run on standbys like reads outside of one, and the transaction begins with the first statement that needs it.
+//! This holds for a transaction that only reads, too: a read that a standby refuses and the primary does not can then still go
+//! there.
 
 use crate::route::{Class, Side};
 use weir_catalog::OF_TRANSACTIONS;
@@ -13,7 +14,7 @@ use weir_catalog::rule::Rule;
 use weir_config::OnWrite;
 use weir_sql::facts::{Begin, Isolation};
 
-/// What a session begins its transactions with, if they do not say.
+/// Defaults of a session for transactions that do not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     pub isolation: Isolation,
@@ -53,14 +54,15 @@ pub fn may_ask_memory(begin: Begin, defaults: Defaults, sees_on: bool) -> bool {
     matches!(isolation, Isolation::ReadUncommitted | Isolation::ReadCommitted) && (sees_on || !read_only)
 }
 
-/// Which of a server's own limits a transaction has exceeded of which it does not know.
+/// A limit of the server's that a transaction has exceeded before the server knows of the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldTooLong {
     Idle,
     Whole,
 }
 
-/// Whether a transaction of which no server knows is to end. `spent_ms`: since it began, and since its client was last heard of or answered.
+/// Decides if a transaction of which no server knows is to end. `whole_ms`: since it began. `idle_ms`: since its client last
+/// sent something or got an answer.
 pub fn held_too_long(limits: HeldLimits, whole_ms: u64, idle_ms: u64) -> Option<HeldTooLong> {
     let is_over = |limit_ms: u64, spent_ms: u64| limit_ms > 0 && spent_ms >= limit_ms;
     match (is_over(limits.whole_ms, whole_ms), is_over(limits.idle_ms, idle_ms)) {
@@ -70,7 +72,7 @@ pub fn held_too_long(limits: HeldLimits, whole_ms: u64, idle_ms: u64) -> Option<
     }
 }
 
-/// What is known when the first statement comes.
+/// Facts when the first statement comes.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
     pub begin: Begin,
@@ -87,11 +89,11 @@ pub struct Ask {
     pub asks_time: bool,
     /// It may be of a portal that outlives the next Sync, as only one of a transaction does.
     pub in_pieces: bool,
-    /// The session's reads go on seeing what it has seen, also on another server.
+    /// The session's reads never go back in time, also on another server.
     pub sees_on: bool,
 }
 
-/// What becomes of a statement in a transaction that no server knows of.
+/// Way of a statement in a transaction that no server knows of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// It runs as outside of the transaction, if that is on a standby.
@@ -108,7 +110,7 @@ pub fn way(ask: &Ask) -> Way {
     let primary = |rule| Way::Begins(Class::primary(rule));
     match (read_only, isolation) {
         (true, _) if !is_read && !is_like_anywhere(ask) => Way::Begins(ask.class),
-        // Hot standby knows no SERIALIZABLE, and it is not known what it is.
+        // Hot standby knows no SERIALIZABLE, and the level may be that.
         (true, I::Serializable | I::Unset) => primary(Rule::TransactionSnapshot),
         (true, _) if ask.stay.is_some() => primary(ask.stay.unwrap_or(Rule::TransactionControl)),
         (true, I::ReadUncommitted | I::ReadCommitted) if is_read && ask.sees_on && !ask.asks_time && !ask.in_pieces => {
@@ -128,7 +130,7 @@ pub fn way(ask: &Ask) -> Way {
     }
 }
 
-/// What a session has written so far.
+/// A session's writes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     pub at_all: bool,
@@ -143,15 +145,16 @@ impl Written {
         (mode == OnWrite::Always && self.at_all).then_some(Rule::WroteInSession)
     }
 
-    /// The same within a transaction that has not written yet.
+    /// The rule that keeps a read on the primary within a transaction that has not written yet.
     pub fn stay_within(self, mode: OnWrite) -> Option<Rule> {
         let before = mode == OnWrite::TransTransaction && self.in_transaction;
         self.stay(mode).or(before.then_some(Rule::WroteInTransaction))
     }
 }
 
-/// True if a statement of this class may write by what it names, though its text only reads. `calls`: a function that may write rows, and
-/// not just one that tells of the server or the session; what is for the primary for another reason is not asked of the catalog.
+/// True if a statement of this class may write by the functions and views it names, though its text only reads. `calls`: it
+/// calls a function that may write rows, and not just one that tells of the server or the session. The catalog is not asked
+/// about statements that are for the primary for another reason.
 pub fn may_write(class: Class, calls: bool) -> bool {
     match class.rule {
         Rule::WritingView | Rule::Cast | Rule::Operator | Rule::TooLong => true,
@@ -163,7 +166,7 @@ pub fn may_write(class: Class, calls: bool) -> bool {
 fn is_like_anywhere(ask: &Ask) -> bool {
     let may = match ask.class.rule {
         Rule::Write | Rule::NotKnownToRead | Rule::LocksRows => true,
-        // What it calls may write, and is refused then.
+        // A function that it calls may write, and is refused then.
         Rule::Function | Rule::WritingView | Rule::Cast | Rule::Operator => true,
         _ => false,
     };

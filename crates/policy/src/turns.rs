@@ -1,8 +1,9 @@
 //! How a worker takes its turn on a busy processor.
 //!
-//! A worker that yields when it is woken finds several statements at once when its turn comes, and serves them with one system call; whoever
-//! ran was about to wait anyway: a server at the end of its answer, an application between two statements. Beside programs that compute for
-//! milliseconds it would wait for each of them, though. What the kernel says of its waits tells the two apart.
+//! A worker that yields when it is woken finds several statements at once when its turn comes, and serves them with one system
+//! call. The thread before it was about to wait anyway: a server at the end of its answer, an application between two
+//! statements. Beside programs that compute for milliseconds the worker would wait for each of them, though. The kernel's count
+//! of its waits tells the two cases apart.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// After this it is tried again.
 const REST_LOOKS: u32 = 60;
 
-/// What the kernel counts of a thread, since its start. Source: `/proc/<pid>/schedstat`, the kernel's sched-stats.rst.
+/// The kernel's counts of a thread, since its start. Source: `/proc/<pid>/schedstat`, the kernel's sched-stats.rst.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ran {
     /// Time on a processor.
@@ -26,14 +27,14 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Reads what the kernel writes: nanoseconds, nanoseconds, a count. `None` if it is something else.
+    /// Reads the kernel's text: nanoseconds, nanoseconds, a count. `None` if it is something else.
     pub fn parse(text: &str) -> Option<Ran> {
         let mut fields = text.split_ascii_whitespace().map(|field| field.parse().ok().map(Duration::from_nanos));
         Some(Ran { ran: fields.next()??, waited: fields.next()?? })
     }
 }
 
-/// Whether a worker yields, looked at about once a second.
+/// Decides if a worker yields, about once a second.
 #[derive(Debug, Default)]
 pub struct Turns {
     last: Option<Ran>,
@@ -42,7 +43,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// True if to yield until the next look, if the operator wishes it at all. `now`: what the kernel counts, if it does.
+    /// True to yield until the next look, if the operator wishes it at all. `now`: the kernel's counts, if it counts.
     pub fn yields(&mut self, wished: bool, now: Option<Ran>) -> bool {
         let before = std::mem::replace(&mut self.last, now);
         if !wished {
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn it_yields_until_it_is_starved_and_tries_again() {
-        // (ran, waited) in milliseconds of one look; whether it yields after it
+        // (ran, waited) in milliseconds of one look; true if it yields after it
         let cases = [
             ((0, 0), true),
             ((300, 600), true), // busy, among servers

@@ -10,7 +10,7 @@ use weir_sql::facts::Hint;
 /// The parameter by which a session chooses for itself.
 pub const SETTING: &str = "weir.route";
 
-/// Where reads shall go, and whose wish that is.
+/// The node that reads shall go to, and the origin of the wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPreference {
     pub goal: Goal,
@@ -25,26 +25,26 @@ impl ReadPreference {
         ReadPreference { goal, share: u32::MAX, rule }
     }
 
-    /// True if it is somebody's who knows this session, and not the operator's for many.
+    /// True if the session or its statement asked for it; false if the operator did, for many sessions.
     #[inline]
     pub const fn is_own(&self) -> bool {
         matches!(self.rule, Rule::ReadHinted | Rule::ReadBySetting)
     }
 }
 
-/// Whose session it is.
+/// The session that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
     pub user: &'a str,
     pub database: &'a str,
     /// Its `application_name` now; may be empty.
     pub application: &'a str,
-    /// What it has set `weir.route` to, if it has.
+    /// Its value of `weir.route`, if it has set it.
     pub setting: Option<&'a str>,
 }
 
-/// What is wished for this session's reads. Its own setting goes before the operator's lists; of those the first with an entry for it
-/// counts: by application, by database, by user. Source: Pgpool-II `select_load_balancing_node`.
+/// The read preference of this session. Its own setting goes before the operator's lists; of those the first with an entry for
+/// it counts: by application, by database, by user. Source: Pgpool-II `select_load_balancing_node`.
 pub fn of_session(routing: &RoutingConfig, asker: &Asker<'_>) -> Option<ReadPreference> {
     if let Some(goal) = asker.setting.and_then(|word| Goal::of_hint(Hint::of_word(word))) {
         return Some(ReadPreference::always(goal, Rule::ReadBySetting));

@@ -1,5 +1,5 @@
-//! Timers that stay in the kernel over many rounds: a timer set and taken back with every wait costs more than the wait's other work,
-//! in a virtual machine above all, where it leaves the machine.
+//! Timers that stay in the kernel over many rounds. A timer set and taken back with every wait costs more than the rest of the
+//! wait. In a virtual machine this is worst, as the timer leaves the machine.
 
 use crate::token::{Op, Token};
 use io_uring::types::Timespec;
@@ -12,7 +12,7 @@ const ALARMS_MAX: usize = 16;
 /// How long a round waits for something to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// Only takes what has happened.
+    /// Only takes events that have happened already.
     Not,
     /// At least until something happens or the time has come.
     Until(Instant),
@@ -22,13 +22,13 @@ pub enum Wait {
 /// The alarms of a ring.
 #[derive(Debug, Default)]
 pub struct Alarms {
-    /// Those in the kernel; the earliest is the last.
+    /// Alarms in the kernel; the earliest is the last.
     set: Vec<Instant>,
     /// Where the kernel reads from when the request is submitted.
     time: Box<Timespec>,
 }
 
-/// What is to be done so that a wait ends in time.
+/// The step that makes a wait end in time.
 #[derive(Debug)]
 pub enum Need {
     /// An alarm that is set wakes early enough.
@@ -40,7 +40,7 @@ pub enum Need {
 }
 
 impl Alarms {
-    /// What a wait until `until` needs.
+    /// The step that a wait until `until` needs.
     pub fn need(&mut self, until: Instant, now: impl Fn() -> Instant) -> Need {
         if self.set.last().is_some_and(|&earliest| earliest <= until) {
             return Need::Nothing;

@@ -48,7 +48,7 @@ impl<M> Door<M> {
         }
     }
 
-    /// Those who came before stay to be taken.
+    /// Connections that came before stay to be taken.
     fn close(&mut self) {
         self.file = None;
     }
@@ -58,7 +58,7 @@ impl<M> Door<M> {
         self.failed.is_none()
     }
 
-    /// Who came first of those not taken yet. Error: why nobody can come in, told once.
+    /// The first connection that arrived and was not taken yet. Error: the reason why none can arrive, reported once.
     pub fn take(&mut self) -> io::Result<Option<OwnedFd>> {
         if let Some(came) = self.came.pop_front() {
             return Ok(Some(came));
@@ -70,7 +70,7 @@ impl<M> Door<M> {
         !self.came.is_empty() || self.failed.is_some()
     }
 
-    /// True if nobody will come any more, and all who came were taken.
+    /// True if nobody will come any more, and all connections were taken.
     pub fn is_shut(&self) -> bool {
         !self.open && !self.accepting && self.came.is_empty()
     }

@@ -1,7 +1,7 @@
 //! Sockets over io_uring: all that a round of an event loop reads, sends and waits for is one system call.
 //!
-//! The only crate of ours with `unsafe` code. Its interface is safe because memory the kernel works on is owned here until the kernel is
-//! done: buffers to receive into are given away only after their completion, and what is sent is moved in.
+//! The only crate of ours with `unsafe` code. Its interface is safe because it owns the memory that the kernel works on until
+//! the kernel is done. Buffers to receive into are given away only after their completion, and bytes to send are moved in.
 //!
 //! Needs Linux 6.1 (deferred task work; multishot receive is 6.0): [`Ring::new`] fails where it is missing or forbidden, and the event loop
 //! then works with epoll alone.
@@ -34,7 +34,7 @@ pub fn defer_accept(listener: &impl std::os::fd::AsRawFd, seconds: u32) -> std::
     if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
-/// StateKind a descriptor from programs that this process starts. For one that came from outside by its number and was left open for us.
+/// Keeps a descriptor from programs that this process starts. For one that came from outside by its number and was left open for us.
 pub fn keep_from_children(descriptor: &impl std::os::fd::AsRawFd) -> std::io::Result<()> {
     // SAFETY: no memory is handed over; of a number that is not open the kernel says so.
     let outcome = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };

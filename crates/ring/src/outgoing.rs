@@ -34,13 +34,13 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// What is to be sent; empty when the bounds are wrong.
+    /// The bytes to send; empty when the bounds are wrong.
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.all().get(self.start..self.end).unwrap_or_default()
     }
 }
 
-/// What goes to one socket in one call.
+/// The pieces that go to one socket in one call.
 pub struct Outgoing {
     pieces: Vec<Piece>,
     vectors: [libc::iovec; PIECES_MAX],

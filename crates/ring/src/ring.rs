@@ -1,4 +1,4 @@
-//! The ring: sockets by token, what arrived for them, and what is on its way.
+//! The ring: sockets by token, bytes that arrived for them, and bytes on their way.
 
 use crate::alarm::{Alarms, Need, Wait};
 use crate::door::Door;
@@ -30,9 +30,9 @@ const MANY: usize = 16;
 /// Chunks a socket may have unread before its receiving is stopped.
 const UNREAD_MAX: usize = 4;
 
-/// What the event loop supplies and is told.
+/// The event loop's part: it supplies buffers and is told of events.
 pub trait Host {
-    /// By what it knows a socket.
+    /// The host's handle of a socket.
     type Mark;
     /// A buffer to receive into.
     fn buffer(&self) -> Box<[u8]>;
@@ -59,7 +59,7 @@ enum End {
     Failed(i32),
 }
 
-/// What is to become of a socket once nothing of it is in the kernel.
+/// The end of a socket, once the kernel has no request for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Stay,
@@ -69,7 +69,7 @@ enum Fate {
 
 struct Place<M> {
     mark: M,
-    /// StateKind the socket open as long as a request may name it.
+    /// Keeps the socket open as long as a request may name it.
     _file: Arc<dyn AsFd + Send + Sync>,
     fd: RawFd,
     unread: VecDeque<Chunk>,
@@ -86,7 +86,7 @@ struct Place<M> {
     fate: Fate,
 }
 
-/// Whether the kernel has what a ring needs. Error: why not.
+/// Checks that the kernel has all that a ring needs. Error: the missing thing.
 pub fn available() -> io::Result<()> {
     build().map(drop)
 }
@@ -103,7 +103,7 @@ fn build() -> io::Result<IoUring> {
 
 /// Where one socket is at a time.
 struct Home<M> {
-    /// Of the socket that is here, or of the next one.
+    /// Turn of the socket that is here, or of the next one.
     turn: u32,
     place: Option<Place<M>>,
 }
@@ -210,7 +210,7 @@ impl<M> Ring<M> {
         }
     }
 
-    /// Who came in first at a door of those not taken yet. Error: why nobody can come in; asking again tries again.
+    /// The first connection at a door that was not taken yet. Error: the reason why none can arrive; another call tries again.
     pub fn accepted(&mut self, token: Token) -> io::Result<Option<OwnedFd>> {
         let Some(door) = self.doors.get_mut(token.place as usize) else { return Ok(None) };
         let came = door.take();
@@ -232,7 +232,7 @@ impl<M> Ring<M> {
         }
     }
 
-    /// The same for all doors. Whether no request names one any more.
+    /// Shuts all doors. True if no request names one any more.
     pub fn shut_all(&mut self) -> bool {
         for number in 0..self.doors.len() as u32 {
             self.shut(Token::once(number));
@@ -240,7 +240,8 @@ impl<M> Ring<M> {
         self.doors.iter().all(Door::is_closed)
     }
 
-    /// True if a door that was shut will show nobody any more: the kernel has given its request up, and all who came were taken.
+    /// True if a door that was shut will show nobody any more: the kernel has given its request up, and all connections were
+    /// taken.
     pub fn is_shut(&self, token: Token) -> bool {
         self.doors.get(token.place as usize).is_none_or(Door::is_shut)
     }
@@ -263,8 +264,9 @@ impl<M> Ring<M> {
 
     fn push(&mut self, request: &squeue::Entry) {
         loop {
-            // SAFETY: what the request points to is owned by this ring until its completion: provided buffers for ever, what is sent in
-            // `Place::sending`, sockets by `Place::_file`. The time of an alarm is read when it is submitted, which is in the same turn.
+            // SAFETY: the ring owns the memory of the request until its completion: provided buffers for ever, bytes to send in
+            // `Place::sending`, sockets by `Place::_file`. The time of an alarm is read when it is submitted, which is in the
+            // same turn.
             if unsafe { self.uring.submission().push(request) }.is_ok() {
                 return;
             }
@@ -316,7 +318,7 @@ impl<M> Ring<M> {
         }
     }
 
-    /// Puts back what is left of a chunk, as the next to be taken.
+    /// Puts back the rest of a chunk, as the next to be taken.
     pub fn put_back(&mut self, token: Token, chunk: Chunk) {
         if let Some(place) = self.place(token) {
             place.unread.push_front(chunk);
@@ -333,7 +335,7 @@ impl<M> Ring<M> {
         self.place(token).is_none_or(|place| (place.next.is_none() && place.sending.is_none()) || place.failed.is_some())
     }
 
-    /// Whether `send` takes a piece now. If not, `ready` will tell when it may.
+    /// True if `send` takes a piece now. If not, `ready` will tell when it may.
     pub fn can_send(&mut self, token: Token) -> io::Result<bool> {
         let Some(place) = self.place(token) else { return Err(io::ErrorKind::NotConnected.into()) };
         if let Some(errno) = place.failed {
@@ -344,7 +346,7 @@ impl<M> Ring<M> {
         Ok(can)
     }
 
-    /// ReadPreferences to hear when all is sent.
+    /// The host wants to hear when all is sent.
     pub fn tell_when_sent(&mut self, token: Token) {
         if let Some(place) = self.place(token) {
             place.wants_write = true;
@@ -367,7 +369,7 @@ impl<M> Ring<M> {
         }
     }
 
-    /// Tells by `ready` when the socket takes bytes again: for whoever writes to it directly.
+    /// Tells by `ready` when the socket takes bytes again: for callers who write to it directly.
     pub fn poll_writable(&mut self, token: Token) {
         let Some(place) = self.place(token) else { return };
         if place.polling || place.fate != Fate::Stay {
@@ -379,7 +381,7 @@ impl<M> Ring<M> {
         self.push(&request);
     }
 
-    /// Closes a socket: what was given to `send` is tried once, what else is under way ends.
+    /// Closes a socket: bytes given to `send` are tried once, all else under way ends.
     pub fn close(&mut self, token: Token, host: &impl Host<Mark = M>) {
         self.part(token, Fate::Close, host);
     }
@@ -425,7 +427,7 @@ impl<M> Ring<M> {
         }
         let home = &mut self.places[token.place as usize];
         let Some(gone) = home.place.take() else { return };
-        // Who still has the token must not reach the next socket in this place.
+        // An old token must not reach the next socket in this place.
         home.turn = home.turn.wrapping_add(1);
         self.free.push(token.place);
         for chunk in gone.unread {
@@ -436,7 +438,7 @@ impl<M> Ring<M> {
         }
     }
 
-    /// Makes requests of what was collected.
+    /// Makes requests of the collected bytes.
     fn flush(&mut self, host: &impl Host<Mark = M>) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for token in dirty.drain(..) {
@@ -460,7 +462,8 @@ impl<M> Ring<M> {
         self.spare.push(outgoing);
     }
 
-    /// Sends what was collected, waits for something to happen, and tells the host. True when the watched event queue has something.
+    /// Sends the collected bytes, waits for something to happen, and tells the host. True when the watched event queue has
+    /// something.
     pub fn turn(&mut self, wait: Wait, host: &impl Host<Mark = M>) -> io::Result<bool> {
         self.flush(host);
         if self.watch_due
@@ -586,7 +589,7 @@ impl<M> Ring<M> {
 }
 
 impl<M> Drop for Ring<M> {
-    /// The kernel may still read what is being sent while the ring's file is closed, so that memory is not freed.
+    /// The kernel may still read the sent bytes while the ring's file is closed, so that memory is not freed.
     fn drop(&mut self) {
         for place in self.places.iter_mut().filter_map(|home| home.place.as_mut()) {
             std::mem::forget(place.sending.take());

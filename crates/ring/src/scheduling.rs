@@ -2,9 +2,9 @@
 
 use std::io;
 
-/// Whether this thread, when it is woken, lets whoever runs on its processor go on (`SCHED_BATCH`) or may interrupt it (`SCHED_OTHER`).
-/// Threads and programs it starts afterwards inherit that. Of a thread that was given another class from outside nothing is changed.
-/// Source: sched(7).
+/// Chooses how this thread wakes up: it lets the thread that runs on its processor go on (`SCHED_BATCH`), or may interrupt it
+/// (`SCHED_OTHER`). Threads and programs it starts afterwards inherit the choice. A thread that got another class from outside
+/// keeps it. Source: sched(7).
 ///
 /// Error: the system forbids it, as a sandbox may; nothing has changed then.
 pub fn yield_when_woken(yields: bool) -> io::Result<()> {

@@ -1,11 +1,11 @@
 //! Longer rounds while a thread does little else than pass a stream on.
 //!
-//! A server sends the rows of a large result 8 kB at a time. To wake up for each of them costs more than to move it, so that a round
-//! waits a moment for more. How long follows from how long the stream has lasted: what has no end in sight can wait at its end.
+//! A server sends the rows of a large result 8 kB at a time. A wake-up for each piece costs more than moving it, so a round
+//! waits a moment for more. The longer the stream has lasted, the longer the wait: a result with no end in sight can wait.
 
 use crate::token::{Op, Token};
 
-/// Bytes that arrive at once where a stream flows; what is smaller is a question or an answer, which waits for nobody.
+/// Bytes that arrive at once where a stream flows; a smaller arrival is a question or an answer, which waits for nobody.
 const BYTES_MIN: i32 = 4096;
 
 /// Rounds before the first wait: a result of a few pages is none the later for it.
@@ -14,10 +14,10 @@ const ROUNDS_MIN: u32 = 8;
 /// A round in which more came without waiting needs no wait: the thread wakes up seldom enough, for others want the processor, too.
 const BYTES_ENOUGH: i32 = 16 << 10;
 
-/// Of so many rounds one does not wait, to see how much would come.
+/// One of so many rounds does not wait, to see how much would come.
 const LOOK_EVERY: u32 = 32;
 
-/// What each round of the stream adds to the wait of the next, and the most that comes of it.
+/// Each round of the stream adds a step to the wait of the next, up to a limit.
 const STEP_US: u32 = 2;
 const WAIT_MAX_US: u32 = 100;
 

@@ -1,17 +1,18 @@
 //! How a request is known again when it is over.
 
-/// Bits of the place in what a request is known by. A process has fewer descriptors: Linux allows 2^30 at most, and each takes kilobytes.
+/// Bits of the place in the number of a request. A process has fewer descriptors: Linux allows 2^30 at most, and each takes
+/// kilobytes.
 const PLACE_BITS: u32 = 28;
 
-/// A socket of one ring: its place, and how many sockets had this place before. A token of a socket that has left its place means nothing to
-/// the ring, whoever has the place now.
+/// A socket of one ring: its place, and how many sockets had this place before. The ring ignores a token of a socket that has
+/// left its place, also when another socket has the place now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     pub place: u32,
     pub turn: u32,
 }
 
-/// What a request was.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Receive = 1,
@@ -22,14 +23,14 @@ pub enum Op {
     Cancel = 4,
     /// Waits for the other event queue.
     Watch = 5,
-    /// Takes in who knocks at a door.
+    /// Accepts the next connection at a door.
     Accept = 6,
     /// A time that was waited for has come.
     Alarm = 7,
 }
 
 impl Token {
-    /// For what there is one of in a ring, and for doors, whose places are given once.
+    /// A token for a request of which a ring has one, and for doors, whose places are given once.
     pub const fn once(place: u32) -> Token {
         Token { place, turn: 0 }
     }

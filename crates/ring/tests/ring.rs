@@ -1,4 +1,4 @@
-//! The ring over pairs of unix sockets: what arrives, what leaves, and how it ends. Each wait has a limit and a condition.
+//! The ring over pairs of unix sockets: arrivals, sent bytes, and ends. Each wait has a limit and a condition.
 //!
 //! A kernel without io_uring has nothing to test; the tests say so and pass.
 

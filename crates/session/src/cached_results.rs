@@ -1,8 +1,9 @@
-//! Answers kept for all sessions, and what makes them untrue. Decisions are `weir_cache`'s.
+//! Results cached for all sessions, and their invalidation. Decisions are in `weir_cache`.
 //!
-//! An answer is the bytes to send. It is found by a key that holds all that shapes it, and given out only while its tables are as they
-//! were when its question was sent: so a write costs as much as it has tables, whatever is kept, and what became untrue goes when it is
-//! met or when room is needed. Memory is bounded by `memqcache_total_size`, keys, slots and an allowance for the table included.
+//! A result is the bytes to send. Its key holds all that shapes it. It is served only while its tables are as they were when
+//! its question was sent. So the cost of a write depends on the number of its tables, and not on the number of results. A stale
+//! result is dropped when it is met, or when room is needed. `memqcache_total_size` bounds the memory, with keys, slots and an
+//! allowance for the table.
 
 use crate::task::Waiter;
 use foldhash::fast::RandomState;
@@ -18,9 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_cache::{Admission, Deps, Outcome, Price, Reads, Slot, Text, Versions};
 use weir_config::CacheConfig;
 
-/// Slots of tables: 256 KB. Tables beyond share them, and make each other's answers untrue.
+/// Slots of tables: 256 KB. Tables beyond share them, and invalidate each other's results.
 const SLOTS: usize = 16 << 10;
-/// What an answer costs beside its bytes and key: its place in the table, counts, allocations.
+/// Size of a result beside its bytes and key: its place in the table, counts, allocations.
 const OVERHEAD_BYTES: usize = 256;
 /// Questions under way are noted in so many parts, so that threads rarely meet.
 const BOARDS: usize = 64;
@@ -31,10 +32,10 @@ const ANSWERS_FEW: usize = 1024;
 
 /// A worker and a task of it that waits.
 
-/// Questions under way, by their keys' hash, and who waits for each.
+/// Questions under way, by their keys' hash, and the waiters of each.
 type Board = Mutex<HashMap<u64, Vec<Waiter>, RandomState>>;
 
-/// A key: 32 bytes for who asks under which settings, then kind and text.
+/// A key: 32 bytes for the asker and his settings, then kind and text.
 pub type Key = Box<[u8]>;
 
 /// Bytes of a key's begin.
@@ -51,16 +52,16 @@ pub fn text_of(key: &[u8]) -> &[u8] {
 pub struct CachedResult {
     /// RowDescription, DataRows, CommandComplete.
     pub bytes: Box<[u8]>,
-    /// What it hangs on.
+    /// Versions of tables by which it is true.
     pub deps: Deps,
     pub database: Arc<str>,
-    /// Who logged in that asked for it.
+    /// User of the login that asked for it.
     pub user: Arc<str>,
-    /// A round that began after all it shows was visible: who is given it must not see less from then on.
+    /// A round that began after all it shows was visible: a session that gets it must not see less from then on.
     pub round: u64,
     /// When it was stored, in milliseconds since the start of the proxy.
     pub made_ms: u64,
-    /// What the server took for it.
+    /// The server's time for it.
     pub took_us: u64,
     pub hits: AtomicU64,
 }
@@ -95,7 +96,7 @@ pub struct CachedResults {
     hasher: RandomState,
     boards: Box<[Board]>,
     doubts: Mutex<Vec<Doubt>>,
-    /// Writes past us make answers untrue too.
+    /// Writes past us invalidate results, too.
     pub follows_wal: bool,
     pub total_bytes: usize,
     pub answer_bytes_max: usize,
@@ -105,7 +106,7 @@ pub struct CachedResults {
     pub is_in_store: bool,
 }
 
-/// Writers whose end nobody heard of: their server process may still commit.
+/// Writers whose end is not known: their server process may still commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
     pub database: Arc<str>,
@@ -154,14 +155,14 @@ impl CachedResults {
         None
     }
 
-    /// Stores an answer, if it is worth its room. Whether it is.
+    /// Stores a result if it is worth its room. True: it is stored.
     pub fn put(&self, key: Key, answer: CachedResult) -> bool {
         if self.puts.fetch_add(1, Ordering::Relaxed).is_multiple_of(PUTS_PER_LOOK) {
             self.used.store(self.kept.weight(), Ordering::Relaxed);
         }
         let price = Price { took_us: answer.took_us, bytes: answer.size_bytes(&key) };
         let used = self.used.load(Ordering::Relaxed);
-        // One that was kept before and is not true any more is asked for again by that alone.
+        // A stale result under this key shows that the question is asked again.
         let is_worth_it = self.admission.admits(self.hasher.hash_one(&*key), price, used, self.total_bytes as u64)
             || self.kept.peek(&*key).is_some();
         if is_worth_it {
@@ -172,12 +173,13 @@ impl CachedResults {
 
     /// Forgets all answers, those on their way included. `round` begins after now.
     pub fn clear(&self, round: u64) {
-        // First: what was asked for before is not stored after it. What lies in a store is no answer to us any more.
+        // First, so that results of earlier questions are not stored afterwards. The results in a store are not served any
+        // more.
         self.doubt_all(round);
         self.kept.clear();
     }
 
-    /// Forgets the answers of one user and database to one text, whatever their settings and parameters. False: there is none.
+    /// Forgets the results of one user and database to one text, with all settings and parameters. False: there is none.
     ///
     /// The keys in a store are not known here, so that all answers are forgotten there.
     pub fn remove(&self, user: &str, database: &str, text: &[u8], round: u64) -> bool {
@@ -192,7 +194,7 @@ impl CachedResults {
         !keys.is_empty()
     }
 
-    /// How many there are, and what they weigh.
+    /// Number and size of the results.
     pub fn size(&self) -> (usize, u64) {
         (self.kept.len(), self.kept.weight())
     }
@@ -202,7 +204,8 @@ impl CachedResults {
         self.kept.iter().collect()
     }
 
-    /// Says that this question is about to be sent, unless somebody else's is under way: then notes who waits for its answer.
+    /// Notes that this question is about to be sent, unless another session's is under way: then notes the waiter for its
+    /// result.
     pub fn coalesce(self: &Arc<CachedResults>, key: &[u8], waiter: Waiter) -> Option<Fill> {
         let hash = self.hasher.hash_one(key);
         let mut flights = self.board_of(hash).lock();
@@ -226,7 +229,7 @@ impl CachedResults {
         &self.boards[hash as usize % BOARDS]
     }
 
-    /// Something unseen happened to all that is known: every answer is untrue from now on. `round` covers it.
+    /// Something unseen may have changed everything: every result is stale from now on. `round` covers it.
     pub fn doubt_all(&self, round: u64) {
         self.versions.change(&[self.versions.of_all()], round);
     }
@@ -236,7 +239,7 @@ impl CachedResults {
         self.doubts.lock().iter().filter(|doubt| *doubt.database == *database).cloned().collect()
     }
 
-    /// The server process of one has ended: whatever it did is done.
+    /// A writer's server process has ended: all it did is done.
     pub fn dispel(&self, doubt: &Doubt, round: u64) {
         let mut doubts = self.doubts.lock();
         if let Some(at) = doubts.iter().position(|known| known == doubt) {
@@ -246,7 +249,7 @@ impl CachedResults {
     }
 }
 
-/// A question under way. When it goes, those who wait for its answer look again.
+/// A question under way. When it is dropped, the waiters for its result look again.
 pub struct Fill {
     answers: Arc<CachedResults>,
     hash: u64,
@@ -254,7 +257,7 @@ pub struct Fill {
 }
 
 impl Fill {
-    /// It is over: gives those who waited.
+    /// It is over: wakes the waiters.
     pub fn finish(mut self, mut wake: impl FnMut(Waiter)) {
         self.end().into_iter().for_each(&mut wake);
     }
@@ -269,7 +272,7 @@ impl Fill {
 }
 
 impl Drop for Fill {
-    /// Who waits looks again after a while by himself.
+    /// The waiters look again after a while by themselves.
     fn drop(&mut self) {
         let _ = self.end();
     }
@@ -288,7 +291,7 @@ impl Raised {
         Raised { answers, slots: Vec::new(), at: Doubt { database, node, pid, slots: Vec::new() } }
     }
 
-    /// The same with the room of a list that held slots before, so that a write allocates none.
+    /// Takes the room of a list that held slots before, so that a write allocates none.
     pub fn in_room(self, room: Vec<Slot>) -> Raised {
         debug_assert!(self.slots.is_empty() && room.is_empty());
         let mut raised = self;
@@ -327,7 +330,8 @@ impl Drop for Raised {
 /// Stands for all places, of which none has this number: they are counted from 1.
 const ANYWHERE: u64 = u64::MAX;
 
-/// What is known of a text beside its class: whether its answer may be kept, and what it may change; by place (see `judging`).
+/// Knowledge of a text beside its class: permission to cache its result, and the tables it may change; by place (see
+/// `classify`).
 #[derive(Debug)]
 pub struct Caching {
     pub text: Text,
@@ -344,7 +348,8 @@ impl Caching {
         Caching { text, reads: Memo::default(), touches: Memo::default(), indifferent: Cell::new(0), unseen_write: Cell::new(0) }
     }
 
-    /// What a text touches that touches nothing, wherever it runs. It is remembered since an empty list takes an allocation too.
+    /// The empty list of a text that changes no table, wherever it runs. It is remembered since an empty list takes an
+    /// allocation too.
     pub fn nothing_touched(&self) -> Rc<[Slot]> {
         self.touches.at(ANYWHERE).unwrap_or_else(|| {
             let nothing: Rc<[Slot]> = Rc::default();
@@ -353,7 +358,7 @@ impl Caching {
         })
     }
 
-    /// A standby refused it as a write: what it changes is not known.
+    /// A standby refused it as a write: the tables it changes are not known.
     pub fn note_unseen_write(&self, place: u64) {
         self.indifferent.set(0);
         self.unseen_write.set(place);
@@ -385,7 +390,7 @@ impl Caching {
     }
 }
 
-/// What was found in a few places.
+/// Findings in a few places.
 #[derive(Debug)]
 pub struct Memo<T>(RefCell<[Option<(u64, T)>; MEMO_MAX]>);
 
@@ -402,7 +407,7 @@ impl<T: Clone> Memo<T> {
         self.0.borrow().iter().flatten().find(|(known, _)| *known == place).map(|(_, found)| found.clone())
     }
 
-    /// Of more than a few places the oldest is forgotten.
+    /// With more than a few places the oldest is forgotten.
     pub fn note(&self, place: u64, found: T) {
         let mut known = self.0.borrow_mut();
         known.rotate_right(1);

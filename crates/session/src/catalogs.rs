@@ -1,7 +1,8 @@
-//! The catalogs of the databases in use, shared by all threads: who changes a database says so here, `catalog_watch` reads it anew.
+//! The catalogs of the databases in use, shared by all threads. A session that changes a database says so here, and
+//! `catalog_watch` reads it anew.
 //!
-//! A catalog is known by its edition, a number never given twice. Edition 0 means that nothing is known, or that something has changed
-//! since: what names anything goes to the primary then. So a statement pays one look at a number, and never waits.
+//! A catalog is known by its edition, a number never given twice. Edition 0 means that nothing is known, or that something has
+//! changed since: statements with names go to the primary then. So a statement pays one look at a number, and never waits.
 
 use crate::follow::Follow;
 use arc_swap::ArcSwapOption;
@@ -13,19 +14,19 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 use weir_catalog::{Catalog, Hidden};
 
-/// Number of what is known of a database.
+/// Number of a database's catalog.
 pub type Edition = u64;
 
 /// Nothing is known.
 pub const UNKNOWN: Edition = 0;
 
-/// So often connections forget what others drew before it is taken for granted that nobody asks for it.
+/// After so many times that a connection had to forget the draws of others, Weir assumes that nobody asks for draws.
 const LESSONS: u32 = 1000;
 
 /// A task that waits: its worker and its number there.
 pub type Waiter = (u8, u32);
 
-/// One database, and what is known of it.
+/// One database, and Weir's knowledge of it.
 pub struct Database {
     pub name: Arc<str>,
     /// When a client first named it.
@@ -36,9 +37,9 @@ pub struct Database {
     waiting: Mutex<Vec<Waiter>>,
     edition: AtomicU64,
     current: ArcSwapOption<Catalog>,
-    /// By what something may be left that no text shows: as the catalog says, and more while it is not known or out of date.
+    /// Ways that may leave something which no text shows: by the catalog, and more while it is not known or out of date.
     hidden: AtomicU8,
-    /// Some session has asked for what it drew from sequences, or prepared a text that does.
+    /// Some session has asked for its draws from sequences, or prepared a text that does.
     recalls: AtomicBool,
     /// How often connections are still to forget until one such session has come.
     lessons: AtomicU32,
@@ -50,35 +51,35 @@ pub struct Database {
     watched: AtomicBool,
     /// Somebody wants the database without connections.
     wanted_empty: AtomicBool,
-    /// Who logged in last: the server is asked as him.
+    /// User of the last login: the server is asked as him.
     user: Mutex<Option<Arc<str>>>,
     pub report: Mutex<Report>,
     /// How far its log was taken in.
     pub follow: Follow,
     /// Its marks, as they were last seen.
     marks: [Mutex<String>; 3],
-    /// Of all of them; 0: none was seen.
+    /// One number of all marks; 0: none was seen.
     print: AtomicU64,
 }
 
 /// A value that is another one when something has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// What is defined, as far as the catalog tells.
+    /// Definitions, as far as the catalog has them.
     Definitions,
-    /// What answers hang on beside that: columns, rights, roles.
+    /// Other things that results hang on: columns, rights, roles.
     Rights,
-    /// What sessions begin with.
+    /// Defaults of sessions.
     Defaults,
 }
 
-/// What operators are shown of it.
+/// Facts about it for operators.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Times it was read as a whole, and for how long the last time.
     pub reads: u64,
     pub read_ms: u64,
-    /// How long the last look took that only asked whether something has changed.
+    /// Time that the last look for changes took.
     pub look_ms: u64,
     /// Why it could not be read the last time.
     pub error: Option<String>,
@@ -112,7 +113,7 @@ impl Database {
         }
     }
 
-    /// What is known now; `UNKNOWN` if nothing may be relied upon.
+    /// The edition that is known now; `UNKNOWN` if nothing may be relied upon.
     #[inline]
     pub fn edition(&self) -> Edition {
         self.edition.load(Ordering::Acquire)
@@ -123,20 +124,20 @@ impl Database {
         self.current.load_full()
     }
 
-    /// By what something may be left that no text shows, as far as is known.
+    /// Ways that may leave something which no text shows, as far as is known.
     #[inline]
     pub fn hidden(&self) -> Hidden {
         Hidden::of_bits(self.hidden.load(Ordering::Acquire))
     }
 
-    /// True if something may ask for what was drawn from sequences (`currval`, `lastval`), as far as is known or nobody can know yet.
+    /// True if something may ask for draws from sequences (`currval`, `lastval`), as far as is known or nobody can know yet.
     #[inline]
     pub fn recalls(&self) -> bool {
         let has_asked = self.recalls.load(Ordering::Relaxed) || self.hidden().meets(Hidden::RECALLS);
         has_asked || self.lessons.load(Ordering::Relaxed) > 0
     }
 
-    /// A connection has forgotten what others drew.
+    /// A connection has forgotten the draws of others.
     pub fn note_forgotten(&self) {
         let less = |lessons: u32| lessons.checked_sub(1);
         // There may be none left.
@@ -164,7 +165,7 @@ impl Database {
             return false;
         }
         let mut waiting = self.waiting.lock();
-        // Whoever tries looks for waiters after he has noted that he has.
+        // The task that tries to read it looks for waiters after it has noted that it has.
         let is_untried = self.untried.load(Ordering::Acquire);
         if is_untried && !waiting.contains(&waiter) {
             waiting.push(waiter);
@@ -172,7 +173,7 @@ impl Database {
         is_untried
     }
 
-    /// Somebody has tried to read it. Gives those who waited for it.
+    /// Somebody has tried to read it. Returns the waiters for that.
     pub fn tried(&self) -> Vec<Waiter> {
         self.untried.store(false, Ordering::Release);
         std::mem::take(&mut *self.waiting.lock())
@@ -185,16 +186,16 @@ impl Database {
 
     /// Something may have changed: until it has been read anew nothing is relied upon.
     pub fn note_change(&self) {
-        // In this order: whoever publishes looks at the changes after he has stored his edition.
+        // In this order: `publish` looks at the changes after it has stored its edition.
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
         self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
     }
 
-    /// What was read after `changes` changes is in force, unless there were more since. True: it is.
+    /// Brings the catalog into force that was read after `changes` changes, unless there were more since. True: it is in force.
     pub fn publish(&self, edition: Edition, catalog: Option<Arc<Catalog>>, changes: u64) -> bool {
         if let Some(catalog) = catalog {
-            // First of all: who sees the edition finds its catalog.
+            // First of all: a reader of the edition must find its catalog.
             self.current.store(Some(catalog));
         }
         let hidden = self.current.load().as_ref().map_or(Hidden::ALL.and(Hidden::SEQUENCES), |catalog| catalog.hidden());
@@ -244,7 +245,7 @@ impl Database {
         self.watched.store(false, Ordering::SeqCst);
     }
 
-    /// True if somebody looks after it from now on who did not before.
+    /// True if this call began the watch of it.
     pub fn open(&self) -> bool {
         !self.watched.swap(true, Ordering::SeqCst)
     }

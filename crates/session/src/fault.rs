@@ -1,4 +1,4 @@
-//! What goes wrong, in the form a client is told.
+//! Errors in the form that a client is told.
 
 use weir_wire::write::{self, Report};
 
@@ -22,7 +22,7 @@ pub enum Severity {
     Fatal,
 }
 
-/// What a server says of messages that make no sense. Source: pqformat.c.
+/// A server's words about messages that make no sense. Source: pqformat.c.
 pub mod garbled {
     pub const NOTHING: &str = "no data left in message";
     pub const NO_END_OF_STRING: &str = "invalid string in message";
@@ -92,7 +92,7 @@ impl Fault {
         Fault::error(sqlstate::PROTOCOL_VIOLATION, text)
     }
 
-    /// What a server said, to be said in its place.
+    /// A server's error, to be told in the server's place.
     pub fn of_report(report: &weir_wire::back::Report<'_>) -> Fault {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Fault::error(&text(report.sqlstate), text(report.message))

@@ -4,7 +4,7 @@ use weir_policy::route::Class;
 use weir_policy::wish::ReadPreference;
 use weir_sql::facts::StateKind;
 
-/// What to do after a message of the client.
+/// The step after a message of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Look at the next one.
@@ -17,7 +17,7 @@ pub enum Flow {
     Need(Need),
 }
 
-/// What a statement needs that is not at hand.
+/// A server connection that a statement needs and that is not at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     pub class: Class,

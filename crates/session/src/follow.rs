@@ -26,13 +26,13 @@ pub struct Follow {
     pub report: Mutex<Report>,
 }
 
-/// What operators are shown of it.
+/// Facts about it for operators.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub node: Option<u16>,
     pub slot: String,
     pub plugin: &'static str,
-    /// What it waits for, if it does not follow.
+    /// The step that it waits for, if it does not follow.
     pub step: &'static str,
     pub commits: u64,
     /// Times the stream was lost.
@@ -40,7 +40,7 @@ pub struct Report {
     pub error: Option<String>,
 }
 
-/// The protocol, and what it acts on.
+/// The protocol, and the versions it changes.
 #[derive(Debug)]
 struct Machine {
     follower: Follower,
@@ -89,7 +89,7 @@ impl Follow {
         self.watched.load(Ordering::SeqCst)
     }
 
-    /// Who looks after it is to leave the database alone.
+    /// Tells the task that looks after it to leave the database alone.
     pub fn leave(&self) {
         self.unwanted.store(true, Ordering::SeqCst);
     }
@@ -105,7 +105,8 @@ impl Follow {
         self.watched.store(false, Ordering::SeqCst);
     }
 
-    /// What is covered now. To be asked before the versions of an answer are looked at: a change is raised before it counts as covered.
+    /// The round that is covered now. Ask for it before the versions of a result: a change is raised before it counts as
+    /// covered.
     #[inline]
     pub fn covered(&self) -> Covered {
         Covered { round: self.round.load(Ordering::SeqCst), asked_ms: self.asked_ms.load(Ordering::SeqCst) }
@@ -163,7 +164,7 @@ impl Follow {
         self.act(|machine| machine.follower.redefine(&machine.versions));
     }
 
-    /// What was proven before is no answer to us any more.
+    /// Results with earlier proofs are not served any more.
     pub fn forget(&self, next: u64) {
         self.act(|machine| machine.follower.forget(next));
     }
@@ -179,7 +180,7 @@ impl Follow {
         machine.as_ref().map(|Machine { follower, .. }| (follower.standing().clone(), follower.position(), follower.pending()))
     }
 
-    /// Does something and tells what follows from it. `None`: nobody has wanted it yet.
+    /// Changes the protocol's state and publishes the result. `None`: nobody has wanted it yet.
     fn act<T>(&self, act: impl FnOnce(&mut Machine) -> T) -> Option<T> {
         let mut machine = self.machine.lock();
         let machine = machine.as_mut()?;
@@ -192,7 +193,7 @@ impl Follow {
         Some(result)
     }
 
-    /// What an answer is proven for that came before this round began; see `cache::Proof`. Void if another node than the one that is
+    /// The proof of a result that came before this round began; see `cache::Proof`. Void if another node than the one that is
     /// followed is the primary by now.
     pub fn prove(&self, primary: Option<u16>, deps: &Deps, round: u64) -> Proving {
         let machine = self.machine.lock();
@@ -202,7 +203,7 @@ impl Follow {
         }
     }
 
-    /// Whether an answer with this proof is true now: the round that shows what it shows.
+    /// Tells if a result with this proof is true now. Some: the round by which all it shows was visible.
     pub fn admits(&self, primary: Option<u16>, slots: &[Slot], proof: &Proof) -> Option<u64> {
         let mut machine = self.machine.lock();
         let Machine { follower, versions, .. } = machine.as_mut().filter(|machine| follows(&machine.follower, primary))?;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets: up to 2^5 µs, then doubling up to 2^26 µs (67 s), and what takes longer.
+/// Buckets: up to 2^5 µs, then doubling up to 2^26 µs (67 s), and longer times.
 pub const BUCKETS: usize = 23;
 
 /// Power of two of the first bucket's limit, in microseconds.
@@ -15,7 +15,7 @@ pub struct Histogram {
     sum_us: AtomicU64,
 }
 
-/// What was counted up to now.
+/// Counts up to now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     pub buckets: [u64; BUCKETS],

@@ -1,4 +1,5 @@
-//! Sessions of one worker, user and database that listen, and what they listen to. `listener` feeds it from one server connection.
+//! Sessions of one worker, user and database that listen, and their channels. `listen_task` feeds it from one server
+//! connection.
 
 use crate::task::{NO_TASK, TaskId};
 use std::cell::{Cell, RefCell};
@@ -12,7 +13,7 @@ use weir_wire::write::identifier;
 /// Bytes of notifications that wait for one session; beyond that it ends. PostgreSQL itself keeps 8 GB for all.
 pub const WAITING_BYTES_MAX: usize = 8 << 20;
 
-/// What one event costs beside its bytes.
+/// Size of one event beside its bytes.
 const EVENT_BYTES: usize = 64;
 
 /// One event for a session.
@@ -22,7 +23,7 @@ pub enum Event {
         frame: Rc<[u8]>,
     },
     Mark(Mark),
-    /// The connection broke; what was notified until it stands again is lost.
+    /// The connection broke; notifications until it stands again are lost.
     Lost,
     /// It stands again: the client may look what it has missed.
     Again,
@@ -40,7 +41,7 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// What was sent into the queue for this session will not come.
+    /// Notifications and marks that are under way to this session may be lost.
     pub fn lose(&self) {
         self.push(Event::Lost);
     }
@@ -78,7 +79,7 @@ impl Inbox {
     }
 }
 
-/// What one session has of a hub. Dropped, it listens no more.
+/// One session's part of a hub. Dropped, it listens no more.
 pub struct Subscription {
     pub hub: Rc<Hub>,
     pub inbox: Rc<Inbox>,
@@ -101,12 +102,12 @@ pub struct Hub {
     pub marks: String,
     /// The task that feeds it.
     pub task: Cell<TaskId>,
-    /// In which encoding the server sends channels and payloads; empty while nothing is known.
+    /// Encoding in which the server sends channels and payloads; empty while nothing is known.
     pub encoding: RefCell<String>,
     inboxes: RefCell<HashMap<u64, Rc<Inbox>>>,
     joined: Cell<u64>,
     by_channel: RefCell<HashMap<Vec<u8>, Vec<Rc<Inbox>>>>,
-    /// What the server has confirmed.
+    /// Channels that the server has confirmed.
     listened: RefCell<HashSet<Vec<u8>>>,
 }
 
@@ -177,7 +178,7 @@ impl Hub {
         self.listened.borrow().contains(channel)
     }
 
-    /// What to say to the server so that it listens to what is wanted, and what will be listened to then. `None`: it does.
+    /// Statements that make the server listen to the wanted channels only, and these channels. `None`: it does already.
     pub fn change(&self) -> Option<(String, HashSet<Vec<u8>>)> {
         let by_channel = self.by_channel.borrow();
         let mut listened = self.listened.borrow_mut();
@@ -246,7 +247,7 @@ impl Hub {
     }
 }
 
-/// What a NotificationResponse says.
+/// Contents of a NotificationResponse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification<'a> {
     pub pid: u32,

@@ -44,7 +44,7 @@ impl Loads {
         self.change(node, |load| load.note(us));
     }
 
-    /// A read is no longer on its way, whatever became of it.
+    /// A read is no longer on its way, with any result.
     #[inline]
     pub fn end(&self, node: u16) {
         self.change(node, |load| load.in_flight = load.in_flight.saturating_sub(1));

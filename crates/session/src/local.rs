@@ -2,7 +2,7 @@
 
 use weir_sql::facts::{Effect, Ending, Facts, SessionVerb, Transaction};
 
-/// What `PGPOOL SET` and `PGPOOL RESET` do with a parameter.
+/// Change of a parameter by `PGPOOL SET` and `PGPOOL RESET`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     To(String),
@@ -37,7 +37,7 @@ pub enum Local {
 /// The number of the view that a name after SHOW is of.
 pub type ViewOf = fn(&str) -> Option<usize>;
 
-/// Whether a text is one of ours. `PGPOOL ...` is no SQL, so the parser refuses it.
+/// The command of Weir's own in a text, if it is one. `PGPOOL ...` is no SQL, so the parser refuses it.
 pub fn local_of(facts: &Facts, text: &str, view_of: ViewOf) -> Option<Local> {
     if let Some(name) = &facts.show {
         return view_of(name).map(Local::View);
@@ -89,7 +89,7 @@ fn unquoted(text: &str) -> Option<String> {
     (plain.matches('\'').count() * 2 == inner.matches('\'').count()).then_some(plain)
 }
 
-/// What follows a first word, if it is this one.
+/// The text behind a first word, if it is this one.
 fn after_word<'t>(text: &'t str, word: &str) -> Option<&'t str> {
     let (first, after) = text.split_at_checked(word.len())?;
     (first.eq_ignore_ascii_case(word) && after.starts_with(|c: char| c.is_ascii_whitespace())).then(|| after.trim_start())

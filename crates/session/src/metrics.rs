@@ -1,4 +1,4 @@
-//! What is counted. One row of `METRICS` per counter; each worker has its own, summed when asked for.
+//! Counters. One row of `METRICS` per counter; each worker has its own numbers, which are summed when asked for.
 
 use crate::histogram::{Counted, Histogram, add};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -129,18 +129,18 @@ pub const METRICS: &[Row] = &[
     Row { name: "listeners_lost_total", help: "Connections that listened for clients and broke; notifications were lost." },
     Row { name: "notifications_total", help: "Notifications that came on connections that listen for clients." },
     Row { name: "cache_hits_total", help: "Statements answered from the query cache." },
-    Row { name: "cache_stored_total", help: "Answers stored in the query cache." },
+    Row { name: "cache_stored_total", help: "Results stored in the query cache." },
     Row { name: "cache_waits_total", help: "Statements that waited for an answer another client had asked for." },
     Row { name: "cache_followed_total", help: "Transactions taken in from the primary's log (memqcache_invalidation = wal)." },
-    Row { name: "cache_behind_total", help: "Answers not given since the log was not known to be taken in far enough." },
+    Row { name: "cache_behind_total", help: "Cached results that were not served, because the log was not read far enough yet." },
     Row {
         name: "cache_follow_waits_total",
         help: "Statements that waited for the log to be taken in before their answer was given.",
     },
-    Row { name: "cache_stores_asked_total", help: "Answers looked for in memcached or Redis." },
+    Row { name: "cache_stores_asked_total", help: "Results looked for in memcached or Redis." },
     Row {
         name: "cache_stores_spared_total",
-        help: "Answers not looked for there: their question was seen for the first time, or servers are faster.",
+        help: "Results not looked for there: their question was seen for the first time, or servers are faster.",
     },
     Row { name: "cache_stores_lost_total", help: "Connections to memcached or Redis that broke or did not answer in time." },
 ];

@@ -34,7 +34,7 @@ pub struct Place {
     pub edition: Edition,
     pub settings: Arc<Settings>,
     pub number: u64,
-    /// What the session begins its transactions with.
+    /// Defaults of the session's transactions.
     pub defaults: Defaults,
 }
 

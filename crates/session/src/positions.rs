@@ -1,4 +1,4 @@
-//! What all threads know of WAL positions: the rounds in which the primary is asked, and which of them each standby covers.
+//! All threads' knowledge of WAL positions: the rounds in which the primary is asked, and those that each standby covers.
 //!
 //! Written by `node_monitor`, read by every read that is routed. Decisions are `policy::causal`'s.
 
@@ -12,7 +12,7 @@ use weir_policy::causal::{Covers, Kept, Lag, Life, Mark, Seen, Switch, is_hopefu
 
 /// `behind_since` of a standby that has replayed all that is known of.
 const NOT_BEHIND: u64 = 0;
-/// Of one of which nothing is known.
+/// `behind_since` of a standby of which nothing is known.
 const UNKNOWN: u64 = u64::MAX;
 
 /// A worker and a task of it that waits.
@@ -65,7 +65,7 @@ pub struct Positions {
     primary_shows: AtomicU64,
     /// As of a standby.
     primary_behind_since: AtomicU64,
-    /// Somebody reads with `causal_reads = global`, so that what anybody is told is noted.
+    /// Somebody reads with `causal_reads = global`, so that all answers are noted.
     is_global: AtomicBool,
     told_primary: AtomicU64,
     told_standbys: AtomicU64,
@@ -87,7 +87,7 @@ impl Default for Positions {
         Positions {
             round: AtomicU64::new(0),
             answered_round: AtomicU64::new(0),
-            // The first one is for all who come: it shows who keeps up.
+            // The first round is for all: it shows the standbys that keep up.
             wanted: AtomicU64::new(1),
             is_urgent: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
@@ -176,8 +176,8 @@ impl Positions {
         sleeps
     }
 
-    /// Rounds that this standby covers for certain, in this life of it. Read in this order: whatever its life is, the rounds are of that
-    /// life or a later one.
+    /// Rounds that this standby covers for certain, in this life of it. Read in this order: the rounds belong to that life or a
+    /// later one.
     #[inline]
     pub fn standing(&self, node: u16) -> (Life, Covers) {
         let place = self.place(node);
@@ -191,13 +191,13 @@ impl Positions {
         is_hopeful_since(self.place(node).behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
     }
 
-    /// What the primary shows of what standbys said. True: it is another round than before.
+    /// Notes the round by which the primary shows the words of standbys. True: it is another round than before.
     pub fn publish_primary(&self, shows: Shows) -> bool {
         self.primary_behind_since.store(shows.behind_since_ms.map_or(NOT_BEHIND, |since_ms| since_ms + 1), Ordering::Relaxed);
         self.primary_shows.swap(shows.round, Ordering::AcqRel) != shows.round
     }
 
-    /// True if the primary shows what standbys had said before this round.
+    /// True if the primary shows all that standbys had said before this round.
     #[inline]
     pub fn primary_shows(&self, round: u64) -> bool {
         round == 0 || self.primary_shows.load(Ordering::Acquire) >= round
@@ -208,7 +208,7 @@ impl Positions {
         self.primary_behind_since.load(Ordering::Relaxed) != NOT_BEHIND
     }
 
-    /// True if a wait for the primary to show what standbys said is worth it.
+    /// True if a wait is worth it until the primary shows all that standbys said.
     pub fn is_primary_hopeful(&self, now_ms: u64, wait_ms: u64) -> bool {
         is_hopeful_since(self.primary_behind_since.load(Ordering::Relaxed), now_ms, wait_ms)
     }
@@ -276,7 +276,7 @@ impl Positions {
         self.place(node).behind_since.store(now_ms + 1, Ordering::Relaxed);
     }
 
-    /// What the board says of a standby. True: it covers other rounds than before.
+    /// Publishes the board's mark of a standby. True: it covers other rounds than before.
     pub fn publish(&self, node: u16, mark: Mark, now_ms: u64) -> bool {
         let place = self.place(node);
         let before = place.behind_since.load(Ordering::Relaxed);
@@ -321,7 +321,7 @@ impl Positions {
         self.published.load(Ordering::SeqCst)
     }
 
-    /// Something has become known: gives those who wait. They look again, and come back if it is not enough.
+    /// Something has become known: wakes the waiters. They look again, and come back if it is not enough.
     pub fn take_waiters(&self, mut wake: impl FnMut(Waiter)) {
         self.published.fetch_add(1, Ordering::SeqCst);
         if self.has_waiters() {
@@ -331,7 +331,8 @@ impl Positions {
         }
     }
 
-    /// From the first who names a node on, standbys without weight are asked too. True: it is the first, and the node monitor must be woken.
+    /// From the first read that names a node on, standbys without weight are asked too. True: it is the first, and the node
+    /// monitor must be woken.
     #[inline]
     pub fn wish(&self) -> bool {
         !self.is_wished.load(Ordering::Relaxed) && !self.is_wished.swap(true, Ordering::Relaxed)
@@ -355,8 +356,7 @@ impl Positions {
         self.is_global.load(Ordering::Relaxed)
     }
 
-    /// Somebody wants this. From the first who wants to see what anybody was told, it is noted; what was told before is covered by the next
-    /// round.
+    /// A session has this mode. From the first global one on, all answers are noted; the next round covers the earlier ones.
     pub fn obey(&self, mode: CausalReads) {
         if mode == CausalReads::Global && !self.is_global.swap(true, Ordering::SeqCst) {
             self.told_primary.fetch_max(self.next_round(), Ordering::SeqCst);
@@ -389,7 +389,7 @@ impl Positions {
         }
     }
 
-    /// What anybody was told.
+    /// Rounds that cover all that any session was told.
     #[inline]
     pub fn told(&self) -> Seen {
         let mut seen = unpack(self.told_standbys.load(Ordering::SeqCst));

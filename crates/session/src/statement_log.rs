@@ -1,4 +1,4 @@
-//! What the log says of statements: each one, the node it went to, and those that took long. Off, it costs a look at a flag.
+//! Lines of the log about statements: each one, the node it went to, and those that took long. Off, it costs a look at a flag.
 
 use crate::context::Context;
 use crate::handle::Clock;
@@ -51,13 +51,13 @@ enum Source<'a> {
     Message(&'static str, &'a Prepared),
 }
 
-/// An answer from memory takes the place of what an Execute runs.
+/// An answer from memory takes the place of an Execute's statement.
 #[inline]
 pub fn answered_by_cache(s: &mut Session, w: &Context, prepared: &Prepared) {
     tell(s, w, Source::Message("Execute: ", prepared));
 }
 
-/// Says what there is to say about a statement that goes to the session's server connection now.
+/// Logs a statement that goes to the session's server connection now.
 #[inline]
 fn tell(s: &mut Session, w: &Context, source: Source<'_>) {
     let logged = s.reads.preferences.own.logged(&w.peek_config());
@@ -110,7 +110,7 @@ pub fn answered(s: &mut Session, w: &Context) {
     }
 }
 
-/// Says what message a client has sent, before it is looked at. Texts of Pgpool-II.
+/// Logs a client's message before it is looked at. Texts of Pgpool-II.
 #[inline]
 pub fn came(s: &mut Session, w: &Context, header: Header) {
     if s.reads.preferences.own.logs_messages(&w.peek_config()) && !s.intake.is_message_logged {
@@ -118,7 +118,8 @@ pub fn came(s: &mut Session, w: &Context, header: Header) {
     }
 }
 
-/// The same of a message that is taken without a look at it on its own: one of a run that is answered from memory, or skipped after an error.
+/// Logs a message that is taken without a look at it on its own. It belongs to a run that is answered from memory, or is
+/// skipped after an error.
 #[inline]
 pub fn passed(s: &Session, w: &Context, header: Header) {
     if s.reads.preferences.own.logs_messages(&w.peek_config()) {
@@ -144,7 +145,7 @@ fn write_message(s: &Session, w: &Context, header: Header) {
     let body = &body[..body.len().min(header.body_bytes as usize).min(LOGGED_BYTES_MAX)];
     let mut texts = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     let mut text = || texts.next().unwrap_or_default().into_owned();
-    // Of Describe and Close: `S` or `P`, then the name.
+    // The kind of a Describe or Close, `S` or `P`, then the name.
     let named = |text: String| {
         let kind = if text.starts_with('S') { "statement" } else { "portal" };
         format!("{kind}: \"{}\"", text.get(1..).unwrap_or_default())
@@ -174,7 +175,7 @@ fn is_copy(tag: u8) -> bool {
     matches!(tag, front::COPY_DATA | front::COPY_DONE | front::COPY_FAIL)
 }
 
-/// The server is ready after what took so long; `waited_us` of waiting for a server connection came before.
+/// The server is ready after a slow statement; `waited_us` of waiting for a server connection came before.
 #[inline]
 pub fn ended(s: &Session, w: &Context, us: u64) {
     let Some(limit_ms) = w.peek_config().log.slow_ms else { return };

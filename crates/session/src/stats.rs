@@ -1,5 +1,5 @@
-//! What is counted per user and database. Each worker has its own numbers for each, so that counting takes no lock; whoever asks
-//! adds them up.
+//! Counts per user and database. Each worker has its own numbers for each, so that counting takes no lock; the reader adds them
+//! up.
 
 use crate::histogram::{Counted, Histogram, add};
 use parking_lot::Mutex;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What is counted; the names are those of PgBouncer's SHOW STATS, in its order.
+/// Numbers that are counted; the names are those of PgBouncer's SHOW STATS, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Stat {
@@ -87,7 +87,7 @@ impl Totals {
 /// Database and user.
 pub type Whose = (Arc<str>, Arc<str>);
 
-/// What happened in one period, and how long it was.
+/// Counts of one period, and its length.
 #[derive(Clone, Debug, Default)]
 pub struct Period {
     pub length_us: u64,
@@ -111,7 +111,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// New numbers for a user and database, counted by whoever asks.
+    /// New numbers for a user and database; the caller counts in them.
     pub fn open(&self, user: &Arc<str>, database: &Arc<str>) -> Arc<Stats> {
         let stats = Arc::new(Stats::default());
         self.rows.lock().push(((database.clone(), user.clone()), stats.clone()));

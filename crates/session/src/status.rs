@@ -140,7 +140,7 @@ impl Card {
     }
 }
 
-/// The cards of all sessions.
+/// Status of each session.
 #[derive(Debug)]
 pub struct Cards {
     cards: Mutex<HashMap<u32, Arc<Card>>>,

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weir_policy::causal::Nodes;
 use weir_policy::cluster::ClusterView;
 
-/// One mark for each node, set by whoever waited in vain, taken away by the check of roles.
+/// One mark for each node, set by a session that waited in vain, taken away by the check of roles.
 pub struct Suspects {
-    /// Some mark was set once: who asks for a node looks at one word as long as none was.
+    /// Some mark was set once: until then a look at one word is enough for all nodes.
     has_been: AtomicBool,
     marks: [AtomicBool; NODES_MAX],
 }
@@ -36,7 +36,7 @@ impl Suspects {
         self.mark(node).store(false, Ordering::Relaxed);
     }
 
-    /// Those of the nodes, by place in the view, that are none.
+    /// Those of the nodes, by place in the view, that are no suspects.
     #[inline]
     pub fn spared(&self, view: &ClusterView, nodes: Nodes) -> Nodes {
         if !self.has_been.load(Ordering::Relaxed) {

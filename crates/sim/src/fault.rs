@@ -1,4 +1,4 @@
-//! Faults: what may go wrong, and how long.
+//! Faults of servers, networks and Weirs, and how long they last.
 
 use weir_policy::failover::{Ms, NodeId, Request};
 
@@ -66,7 +66,7 @@ impl Fault {
 pub enum Scripted {
     /// The first Weir dies at once and is back soon.
     WeirDies,
-    /// The same after a while: clients have written meanwhile, and a slow disk has not.
+    /// The first Weir dies after a while: clients have written meanwhile, and a slow disk has not.
     WeirDiesLater,
     /// The old primary starts.
     OldStarts,
@@ -315,7 +315,7 @@ impl World {
         for node in 0..self.plan.nodes {
             self.repair(Repair::Start(node));
             self.repair(Repair::Continue(node));
-            // One that is still starting is refused.
+            // A server that is still starting is refused.
             [500, 4_000, 12_000].into_iter().for_each(|at| self.repair_in(at, Repair::Attach(node)));
         }
         (0..self.plan.weirs).for_each(|weir| self.start_weir(weir));

@@ -1,7 +1,7 @@
 //! A seeded simulation of PostgreSQL servers, the network, clients, an operator and several Weirs, around the real decisions of
 //! `weir_policy::failover`. A seed is a run: the same events in the same order.
 //!
-//! [`run`] plays one seed and gives what was broken. Nothing in here waits, opens a socket or asks a clock.
+//! [`run`] plays one seed and returns the invariants that were broken. Nothing in here waits, opens a socket or asks a clock.
 
 mod dice;
 mod fault;
@@ -31,7 +31,7 @@ pub struct Outcome {
     /// Changes of the primary that some Weir reported.
     pub failovers: usize,
     pub events: u64,
-    /// What happened, if it was asked for.
+    /// Events of the run, if they were asked for.
     pub trace: Vec<String>,
 }
 

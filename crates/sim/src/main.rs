@@ -1,5 +1,5 @@
-//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it; `--seeds N [--from M]` plays many and prints what they broke;
-//! `--without RULE` leaves a safety rule out.
+//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it. `--seeds N [--from M]` plays many and prints their broken
+//! invariants. `--without RULE` leaves a safety rule out.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What must be true of a run.
+//! Invariants of every run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -147,7 +147,7 @@ impl World {
     }
 }
 
-/// True if the reports of the failover that lost this write say so. Those who decided it know best.
+/// True if the reports of the failover that lost this write say so. The Weirs that decided it know best.
 fn is_announced(records: &[Record], write: &Write, acknowledged_at: Ms) -> bool {
     let covers = |record: &&Record| match record.loss {
         Loss::Nothing => false,

@@ -65,7 +65,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// Three nodes of which the primary is killed; what follows is in the script.
+    /// Three nodes of which the primary is killed; the script has the rest.
     pub fn scripted(
         weirs: usize,
         sync_names: &str,

@@ -1,4 +1,4 @@
-//! A simulated PostgreSQL server: a log, a timeline, a role, the rule of synchronous standbys, and what Weirs keep on it.
+//! A simulated PostgreSQL server: a log, a timeline, a role, the rule of synchronous standbys, and the Weirs' marks.
 
 use std::collections::BTreeMap;
 
@@ -47,9 +47,9 @@ pub struct Server {
     pub heard_at: Option<Ms>,
     /// Since when it hears without a break.
     pub heard_from: Ms,
-    /// What followers said they flushed.
+    /// Positions that followers reported as flushed.
     pub flushed: BTreeMap<NodeId, Lsn>,
-    /// Commits that wait for standbys: where they end, and whose they are.
+    /// Commits that wait for standbys: their ends, and their writers.
     pub waiting: Vec<(Lsn, WriteId)>,
     pub sync: Option<SyncRule>,
     pub sync_names: String,
@@ -147,7 +147,8 @@ impl Server {
         matches!(relation, Relation::Holds(_)) && is_prefix
     }
 
-    /// Takes what `upstream` sent: its log up to `end`. What it wrote on its last timeline may end before that timeline began.
+    /// Takes in a piece of the upstream's log, and its history as far as the log now reaches: the piece may end before the upstream's
+    /// last timeline begins.
     pub fn receive(&mut self, log: &[WriteId], history: &History) {
         self.log.extend_from_slice(log);
         let reached = history.switches.iter().take_while(|(_, end)| *end <= self.position()).count();

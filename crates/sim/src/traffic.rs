@@ -34,7 +34,7 @@ impl World {
         self.later(CLIENT_MS, Due::GivenUp { write });
     }
 
-    /// A writer past all Weirs uses any server that takes writes. Synchronous standbys protect what it is told, too.
+    /// A writer past all Weirs uses any server that takes writes. Synchronous standbys protect its acknowledged writes, too.
     pub(crate) fn direct(&mut self) {
         let pause = self.dice.within(20, 200);
         self.later(pause, Due::Direct);

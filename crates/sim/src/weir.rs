@@ -18,13 +18,13 @@ pub struct Weir {
     /// Moves with every start, so that answers to an earlier life are dropped.
     pub life: u32,
     pub disk: String,
-    /// What is being written to disk.
+    /// The text that is being written to disk.
     pub writing: Option<String>,
     /// Where writes go, and to which start of the server.
     pub target: Option<(NodeId, Option<u64>)>,
     /// Connections to servers, by their incarnation.
     pub connections: BTreeMap<NodeId, u64>,
-    /// Orders that are not answered yet: what was ordered, and when.
+    /// Orders that are not answered yet, with their times.
     pub open: BTreeMap<u64, (Action, Ms)>,
     /// Writes sent and not answered.
     pub writes: BTreeSet<WriteId>,

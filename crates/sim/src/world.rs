@@ -332,7 +332,7 @@ impl World {
         })
     }
 
-    /// What a hung server finds when it goes on.
+    /// Runs the messages that a hung server finds when it goes on.
     pub fn run_queue(&mut self, node: NodeId) {
         for due in std::mem::take(&mut self.queues[usize::from(node)]) {
             self.later(1, due);
@@ -358,7 +358,7 @@ impl World {
         }
     }
 
-    /// The operator makes anew what cannot follow, once all Weirs agree on a primary.
+    /// The operator makes servers anew that cannot follow, once all Weirs agree on a primary.
     fn operate(&mut self) {
         self.later(OPERATOR_MS, Due::Operator);
         let Some(primary) = self.agreed() else { return };

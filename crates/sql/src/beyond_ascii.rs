@@ -1,10 +1,10 @@
-//! Whether a text reads the same in whatever encoding a session sends it and a database keeps it.
+//! Finds texts that read the same in every encoding in which a session may send them and a database may keep them.
 //!
-//! A server takes a text from the client's encoding to the database's before it looks at it. In all of PostgreSQL's encodings a byte
-//! below 0x80 that begins a character is ASCII, and no quote, `*`, `/`, `-` or line break is a later byte of one. So plain strings and
-//! comments end at the same byte in all of them. Names do not stay the same: the bytes of `é` in UTF-8 are `Ã©` in LATIN1, and a
-//! database that is not in UTF-8 folds the case of names, and cuts long ones, by its own encoding. Within escapes a backslash
-//! may be the second byte of a character (SJIS, BIG5, GBK).
+//! A server converts a text from the client's encoding to the database's before it looks at it. In all of PostgreSQL's
+//! encodings a byte below 0x80 that begins a character is ASCII. No quote, `*`, `/`, `-` or line break is a later byte of a
+//! character. So plain strings and comments end at the same byte in all of them. Names do not stay the same: the bytes of `é`
+//! in UTF-8 are `Ã©` in LATIN1. A database that is not in UTF-8 folds the case of names, and cuts long ones, by its own
+//! encoding. Within escapes a backslash may be the second byte of a character (SJIS, BIG5, GBK).
 
 /// True if bytes beyond ASCII stand, or may stand, anywhere but in plain strings and comments.
 pub fn names_beyond_ascii(text: &[u8]) -> bool {
@@ -29,7 +29,7 @@ fn stands_in_names(text: &[u8]) -> bool {
             b'\'' if at == 0 || !is_prefix(text[at - 1]) => after_string(rest),
             b'-' if rest.starts_with(b"--") => Some(rest.iter().position(|b| matches!(b, b'\n' | b'\r')).unwrap_or(rest.len())),
             b'/' if rest.starts_with(b"/*") => after_comment(rest),
-            // Perhaps a dollar quote, and what it holds is a text of its own.
+            // This may be a dollar quote, whose contents are a text of their own.
             b'$' if !rest.get(1).is_some_and(u8::is_ascii_digit) => None,
             b'\'' => None,
             _ => Some(1),
@@ -48,7 +48,7 @@ fn is_prefix(byte: u8) -> bool {
 
 /// The length of the quoted name that `text` begins with; `None` where a byte beyond ASCII stands in it, or it has no end.
 fn after_identifier(text: &[u8]) -> Option<usize> {
-    // Of a doubled quote the second one begins the next name.
+    // The second of two quotes begins the next name.
     let inner = text[1..].iter().position(|b| *b == b'"')?;
     text[1..=inner].is_ascii().then_some(inner + 2)
 }
@@ -56,7 +56,7 @@ fn after_identifier(text: &[u8]) -> Option<usize> {
 /// The length of the plain string that `text` begins with; `None` where a backslash leaves a doubt, or it has no end.
 fn after_string(text: &[u8]) -> Option<usize> {
     let inner = text[1..].iter().position(|b| matches!(b, b'\'' | b'\\'))?;
-    // Of a doubled quote the second one begins the next string.
+    // The second of two quotes begins the next string.
     (text[1 + inner] == b'\'').then_some(inner + 2)
 }
 

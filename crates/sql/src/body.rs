@@ -1,11 +1,11 @@
 //! The source of a function in SQL or PL/pgSQL, read word by word: may it leave session state, and what does it call?
 //!
-//! No parse: PL/pgSQL has a grammar of its own, and only a few words matter. What is in doubt counts as leaving something.
+//! No parse: PL/pgSQL has a grammar of its own, and only a few words matter. A source in doubt counts as leaving something.
 
 use crate::leaves::left_by_function;
 use crate::settings::moves_names;
 
-/// What a function's source says.
+/// Result of reading a function's source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// It may leave something itself, or runs text that is made when it runs.
@@ -21,7 +21,7 @@ pub enum Body {
 
 /// Reads a source.
 pub fn read_body(source: &str) -> Body {
-    // Whether that ends a string depends on what stands before it, and on settings.
+    // This ends a string or not, depending on the text before it and on settings.
     if source.contains("\\'") {
         return Body::Suspicious;
     }
@@ -151,7 +151,8 @@ impl<'t> Words<'t> {
         self.text.get(self.at) == Some(&b'(')
     }
 
-    /// True if the next word is `LOCAL`: then a SET ends with the transaction. Not if it changes what names mean in the rest of it.
+    /// True if the next word is `LOCAL`: then a SET ends with the transaction. False if it changes the meaning of names in the
+    /// rest of it.
     fn is_harmless_local_next(&mut self) -> bool {
         self.skip_blanks();
         let rest = &self.text[self.at..];

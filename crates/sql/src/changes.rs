@@ -1,8 +1,7 @@
-//! What of a database a statement may change, as far as its text shows: for who keeps answers and must know when they are no longer
-//! true.
+//! The part of a database that a statement may change, as far as its text shows. The query cache drops results by it.
 //!
-//! What is not known to leave all tables alone changes the whole database: a statement of a kind nobody thought of costs answers that
-//! were still true, never the truth.
+//! A statement that is not known to leave all tables alone changes the whole database. So an unforeseen kind of statement drops
+//! results that were still right, and never keeps a wrong one.
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{DropBehavior, TransactionStmtKind};
@@ -11,7 +10,7 @@ use crate::defines::{is_into_temporary, is_temporary};
 use crate::facts::Changes;
 use crate::walk::{Run, Walk};
 
-/// What a statement changes itself; what it contains is the walk's (`Walk::written`).
+/// Changes of the statement itself; the walk finds those of the statements within it (`Walk::written`).
 pub(crate) fn changes<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Changes {
     use Node as N;
     match node {
@@ -24,14 +23,14 @@ pub(crate) fn changes<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Changes {
                     walk.writes(Some(relation), Run::Now);
                 }
             }
-            // Which tables refer to these ones is not asked: such a statement is rare.
+            // Weir does not look for the tables that refer to these: such a statement is rare.
             if truncate.behavior == DropBehavior::DROP_CASCADE { Changes::Database } else { Changes::Rows }
         }
         N::CopyStmt(copy) if copy.is_from => {
             walk.writes(copy.relation(), Run::Now);
             Changes::Rows
         }
-        // A query within writes by what the walk finds.
+        // The walk finds the writes of a query within.
         N::CopyStmt(_) => Changes::Nothing,
         N::RefreshMatViewStmt(refresh) => {
             walk.writes(refresh.relation(), Run::Now);
@@ -44,7 +43,7 @@ pub(crate) fn changes<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Changes {
         N::ListenStmt(_) | N::UnlistenStmt(_) | N::NotifyStmt(_) | N::LoadStmt(_) | N::CheckPointStmt(_) => Changes::Nothing,
         N::VariableSetStmt(_) | N::VariableShowStmt(_) | N::CommentStmt(_) | N::AlterSeqStmt(_) => Changes::Nothing,
         N::IndexStmt(_) | N::ReindexStmt(_) | N::CreateStatsStmt(_) => Changes::Nothing,
-        // What was prepared is not known: perhaps a membership in a role.
+        // The prepared transaction is not known: perhaps it changes membership in a role.
         N::TransactionStmt(verb) if verb.kind == TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED => Changes::Cluster,
         N::TransactionStmt(_) => Changes::Nothing,
         N::CreateStmt(create) if is_temporary(create.relation()) => Changes::Nothing,

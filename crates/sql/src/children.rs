@@ -1,14 +1,14 @@
 //! One level of the parse tree: the nodes directly below a node that can lead to a relation, a function or an operator.
 //!
 //! The parser's own walker recurses, and overflows a 2 MiB stack at about 8,000 chained operators; this one pushes to the
-//! caller's stack. What is left out on purpose: `WITH` clauses and the targets of writes (`walk` gives them their own
-//! scope), relations of `FOR UPDATE OF` (they are aliases), type names, column lists, options; and the relations of
-//! `CREATE STATISTICS`, which the binding takes for plain names and panics when they are queries.
+//! caller's stack. It leaves out on purpose: `WITH` clauses and the targets of writes (`walk` gives them their own scope),
+//! relations of `FOR UPDATE OF` (they are aliases), type names, column lists, options; and the relations of `CREATE
+//! STATISTICS`, which the binding takes for plain names and panics when they are queries.
 
 use pg_raw_parse::Node;
 use pg_raw_parse::list::{CastNodeList, NodeList};
 
-/// What a node may hold in one field, put on the stack of nodes still to visit.
+/// A field of a node, put on the stack of nodes still to visit.
 trait Child<'a> {
     fn push(self, stack: &mut Vec<Node<'a>>);
 }

@@ -1,4 +1,4 @@
-//! Whether a statement may change what a name stands for: then what is known of the database is out of date.
+//! Finds statements that may change the meaning of a name: after them, Weir's knowledge of the database is out of date.
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{IntoClause, RangeVar, TransactionStmtKind};
@@ -7,10 +7,10 @@ use pg_raw_parse::raw::NodeTag;
 use crate::names::is_temporary_schema;
 use crate::statement::writes;
 
-/// True if a statement may change what others find under a name, or what new sessions begin with.
+/// True if a statement may change the meaning of a name for others, or the defaults of new sessions.
 ///
-/// Of all that writes, what only changes rows, storage or rights does not; neither do temporary tables, which only their own session
-/// sees. What procedural code does is not known from here.
+/// Statements that only change rows, storage or rights define nothing, though they write. Neither do temporary tables, which
+/// only their own session sees. The effect of procedural code is not known from here.
 pub(crate) fn defines(node: Node<'_>) -> bool {
     use Node as N;
     match node {
@@ -24,7 +24,7 @@ pub(crate) fn defines(node: Node<'_>) -> bool {
         N::SelectStmt(select) => select.into_clause().is_some() && !is_into_temporary(select.into_clause()),
         // Nothing else that the binding leaves out writes: a foreign table.
         N::Invalid(other) => other.type_ == NodeTag::T_CreateForeignTableStmt,
-        // What was prepared is not known.
+        // The prepared transaction is not known.
         N::TransactionStmt(verb) => verb.kind == TransactionStmtKind::TRANS_STMT_COMMIT_PREPARED,
         other => writes(other),
     }

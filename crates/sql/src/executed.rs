@@ -1,4 +1,4 @@
-//! Statements prepared by SQL, taken apart: what an `EXECUTE` runs, and what a `PREPARE` prepares.
+//! Statements prepared by SQL, taken apart: the name and values of an `EXECUTE`, and the query of a `PREPARE`.
 
 use pg_raw_parse::Node;
 
@@ -47,7 +47,7 @@ fn after_name(text: &str) -> Option<&str> {
     }
 }
 
-/// What follows a list of types in parentheses, if each is a plain one.
+/// The text behind a list of types in parentheses, if each is a plain one.
 fn after_types(text: &str) -> Option<&str> {
     let (types, rest) = text.strip_prefix('(')?.split_once(')')?;
     let is_plain = |name: &str| PLAIN_TYPES.iter().any(|known| known.eq_ignore_ascii_case(name.trim()));

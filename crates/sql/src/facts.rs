@@ -1,4 +1,4 @@
-//! What a text says, as plain data: the parser's tree is read once and dropped, facts are kept.
+//! Facts about a text, as plain data: the parser's tree is read once and dropped, facts are kept.
 //!
 //! Nothing here decides. `policy::route` weighs the facts against configuration and catalog.
 
@@ -11,21 +11,21 @@ pub struct Facts {
     pub statements: u32,
     /// The strongest effect of all statements.
     pub effect: Effect,
-    /// What it does to the transaction. `Many` when one of several statements is a transaction verb.
+    /// Its effect on the transaction. `Many` when one of several statements is a transaction verb.
     pub transaction: Transaction,
     /// Session state that outlives the transaction, left on the server connection by some statement.
     pub keeps: StateKinds,
     /// Kinds of such state of which it may take something away: `DROP`, `CLOSE`, `UNLISTEN`, `DISCARD`.
     pub frees: StateKinds,
-    /// What the statements that it prepares by SQL will leave when they are executed.
+    /// State that the statements which it prepares by SQL will leave when they are executed.
     pub later: StateKinds,
     /// It runs, makes, removes or shows statements prepared by SQL.
     pub prepared: bool,
     /// The string is one `EXECUTE name` whose values are constants: the name.
     pub runs: Option<String>,
-    /// Parameters it takes back to what they were at the session's start.
+    /// Parameters that it sets back to their values at the session's start.
     pub resets: Option<Reset>,
-    /// `ALTER ROLE ... SET` or `ALTER DATABASE ... SET`: what new connections begin with.
+    /// `ALTER ROLE ... SET` or `ALTER DATABASE ... SET`: defaults of new connections.
     pub alters_defaults: bool,
     /// Databases that it only works on while nobody is connected to them: `DROP DATABASE`, its renaming, a template.
     pub vacates: Vec<String>,
@@ -47,34 +47,35 @@ pub struct Facts {
     pub casts: Vec<Name>,
     /// Columns named behind a dot, by `hash_of_column`; sorted, each once. `t.f` may call a function: `f(t)`.
     pub columns: Vec<u32>,
-    /// It may change what a name stands for to others: it makes, changes or removes a relation that is not temporary, a function, an
-    /// operator, a cast or the like, or it changes what sessions begin with.
+    /// It may change the meaning of a name for others: it makes, changes or removes a relation that is not temporary, a
+    /// function, an operator, a cast or the like. Or it changes the defaults of sessions.
     pub defines: bool,
     /// A single `SHOW name`: the name, lower case.
     pub show: Option<String>,
-    /// `EXPLAIN` without `ANALYZE` only reads whatever it explains; with it, `effect` is that of the statement.
+    /// `EXPLAIN` without `ANALYZE` only reads; with it, `effect` is that of the statement.
     pub explain: bool,
-    /// What the first statement is, for who counts them.
+    /// Kind of the first statement, for statistics.
     pub verb: Verb,
     /// It begins with a comment.
     pub is_commented: bool,
-    /// What the comments at its begin ask of the proxy.
+    /// The request to the proxy in the comments at its beginning.
     pub hint: Hint,
-    /// What of the database it may change, leaving aside what functions do that it calls.
+    /// The part of the database that it may change, apart from changes by functions that it calls.
     pub changes: Changes,
     /// Relations whose rows it changes, as far as it names them; each once.
     pub written: Vec<Name>,
-    /// It may change what names without a schema mean, be it for its transaction only: `search_path`, or who runs statements; or how the server
-    /// reads texts: their encoding, and backslashes in them. Functions of users that do so are not seen.
+    /// It may change the meaning of names without a schema, be it for its transaction only: by `search_path`, or by the user
+    /// who runs statements. Or it may change how the server reads texts: their encoding, and backslashes in them. Functions of
+    /// users that do so are not seen.
     pub moves: bool,
     /// It makes a temporary table that goes when its transaction ends, and so leaves nothing.
     pub makes_brief: bool,
-    /// Its answer hangs on more than what it names and its parameters: on the moment, on who asks, on chance.
+    /// Its result hangs on more than its names and parameters: on the moment, on the asker, or on chance.
     pub fleeting: bool,
 }
 
 impl Facts {
-    /// True if event triggers run with it, if there are any: not with what is only about rows.
+    /// True if event triggers run with it, if there are any: not with statements about rows only.
     pub fn fires_events(&self) -> bool {
         let is_about_rows =
             self.statements == 1 && matches!(self.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Select);
@@ -87,20 +88,20 @@ pub fn hash_of_column(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// What a text may change. Ordered: what several statements change is the greatest of theirs.
+/// The part of a database that a text may change. Ordered: of several statements, the greatest counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Changes {
     #[default]
     Nothing,
-    /// Rows of the relations in `written`, and what follows from that.
+    /// Rows of the relations in `written`, and rows that change with them.
     Rows,
     /// Anything in its database.
     Database,
-    /// What all databases share: roles and databases.
+    /// Objects that all databases share: roles and databases.
     Cluster,
 }
 
-/// What kind of statement it is.
+/// Kind of a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verb {
     /// `SELECT`, `VALUES`, `TABLE`.
@@ -229,7 +230,7 @@ pub enum SessionVerb {
     ResetAll,
 }
 
-/// What a `RESET` takes back.
+/// The settings that a `RESET` takes back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// `RESET ALL`, `DISCARD ALL`.

@@ -1,15 +1,15 @@
-//! What comments in front of a text say: some are meant for the proxy.
+//! Reads the comments in front of a text: some are hints to the proxy.
 //!
 //! Only comments before the first word count. One further back may have come with a value that somebody put into the text.
 
 use crate::facts::Hint;
 
-/// What `NO LOAD BALANCE` is written like; blanks around it do not count.
+/// The text of the hint `NO LOAD BALANCE`; blanks around it do not count.
 const NO_LOAD_BALANCE: &str = "NO LOAD BALANCE";
 /// A comment that begins so is a hint.
 const MARK: &str = "weir:";
 
-/// Whether a text begins with a comment, and the first hint among those at its beginning.
+/// True if a text begins with a comment; and the first hint among the comments at its beginning.
 pub(crate) fn of_text(text: &str) -> (bool, Hint) {
     let (mut rest, mut is_commented, mut hint) = (text.trim_ascii_start(), false, Hint::None);
     while let Some((comment, after)) = split_comment(rest) {

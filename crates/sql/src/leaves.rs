@@ -1,4 +1,4 @@
-//! What a statement may leave on its server connection, as kinds and sets of kinds.
+//! Session state that a statement may leave on its server connection, as kinds and sets of kinds.
 
 /// Why a server connection cannot be given to another client as it is after a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,13 +15,13 @@ pub enum StateKind {
     Temporary,
     /// `DECLARE ... WITH HOLD`.
     HoldCursor,
-    /// `LOAD`, `setseed`, `dblink_connect`: nothing tells afterwards whether it is still there.
+    /// `LOAD`, `setseed`, `dblink_connect`: nothing tells afterwards if their effect is still there.
     Library,
     /// Procedural code and functions that are not PostgreSQL's own: any of the above but `Library`.
     Unknown,
     /// A text that could not be looked at.
     Unread,
-    /// What it drew from sequences, if somebody asks for that (`currval`, `lastval`); no text alone shows it.
+    /// Values that it drew from sequences, if somebody asks for them (`currval`, `lastval`); no text alone shows it.
     Sequence,
     /// A parameter that its own user may not set: a function with more rights (SECURITY DEFINER) has set it.
     ForeignSetting,
@@ -90,7 +90,7 @@ impl StateKinds {
         self.and(StateKinds::of(kind))
     }
 
-    /// Those that are in both.
+    /// Kinds that are in both.
     #[must_use]
     pub const fn common(self, other: StateKinds) -> StateKinds {
         StateKinds(self.0 & other.0)
@@ -138,7 +138,7 @@ const KEEPING: [(&str, StateKind); 14] = [
     ("setseed", StateKind::Library),
 ];
 
-/// What a function leaves, by its name.
+/// The state that a function leaves, by its name.
 pub fn left_by_function(name: &str) -> Option<StateKind> {
     // The table is short, and most names differ from all of its rows in the first letters.
     KEEPING.iter().find(|(known, _)| *known == name).map(|(_, keeps)| *keeps)

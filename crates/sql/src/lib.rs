@@ -1,11 +1,11 @@
-//! Text to facts: PostgreSQL's own parser reads a query string, a walk over its tree notes what routing, pooling and
-//! caching need to know, and the tree is dropped.
+//! Text to facts: PostgreSQL's own parser reads a query string, and a walk over its tree notes the facts for routing, pooling
+//! and caching. The tree is dropped.
 //!
 //! Invariants: no text panics, aborts or overflows a stack (`walk` keeps its own); nothing here decides anything.
 //!
-//! What the parser assumes and the caller must know: the names in the text are UTF-8 as a database in UTF-8 has them, and
-//! `standard_conforming_strings` is on. In a session where the one is untrue, names beyond ASCII are others than they are here
-//! (`beyond_ascii`); where the other is, plain strings that hold a backslash may end elsewhere.
+//! The parser assumes two things of the session, which the caller must know. The names in the text are UTF-8, as a database in
+//! UTF-8 has them: in other sessions, names beyond ASCII are others than they are here (`beyond_ascii`). And
+//! `standard_conforming_strings` is on: in other sessions, plain strings that hold a backslash may end elsewhere.
 pub mod beyond_ascii;
 pub mod body;
 mod executed;

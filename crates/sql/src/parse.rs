@@ -19,10 +19,11 @@ use crate::statement::{self, Verdict};
 use crate::verb;
 use crate::walk::Walk;
 
-/// What `text` says, for any bytes whatever; about 1.5 us for a short statement.
+/// Reads the facts of `text`, which may be any bytes; about 1.5 us for a short statement.
 ///
-/// A text whose names are not UTF-8, that is too long, or refused by the parser has the effect `Refused`: pass it to the primary and
-/// let PostgreSQL complain. In strings and comments any bytes may stand: no fact hangs on them. `keeps` is then `Unread` when it may have left something behind nevertheless.
+/// A text whose names are not UTF-8, that is too long, or refused by the parser has the effect `Refused`. Pass it to the
+/// primary and let PostgreSQL complain. In strings and comments any bytes may stand: no fact hangs on them. `keeps` is then
+/// `Unread` when it may have left something behind nevertheless.
 pub fn facts(text: &[u8]) -> Facts {
     if text.len() > TEXT_BYTES_MAX {
         return refused(text, StateKinds::of(StateKind::Unread));
@@ -72,10 +73,10 @@ const SCAN_STEPS_MAX: usize = 4_000_000;
 /// Runs up to this length, in bytes, are free: rulers in comments and strings.
 const RUN_FREE_BYTES: usize = 128;
 
-/// What PostgreSQL's scanner does over long runs of operator characters, in steps.
+/// Steps of PostgreSQL's scanner over long runs of operator characters.
 ///
-/// At every operator and at every `/*` it reads the whole run and then goes back, which is a square of the run's length:
-/// 160 KB of nested comments took 24 s. A server does that to its own client only; here it would hold up others.
+/// At every operator and at every `/*` it reads the whole run and then goes back, which is the square of the run's length. 160
+/// KB of nested comments took 24 s. A server does that to its own client only; here it would hold up others.
 fn scan_steps(text: &[u8]) -> usize {
     let is_operator = |b: &u8| {
         matches!(b, b'*' | b'/' | b'+' | b'-' | b'<'..=b'>' | b'~' | b'!' | b'@' | b'#' | b'%' | b'^' | b'&' | b'|' | b'`' | b'?')
@@ -92,7 +93,7 @@ fn is_slow_to_scan(text: &[u8]) -> bool {
         && !(skeleton(text, &mut without_literals) && scan_steps(&without_literals) <= SCAN_STEPS_MAX)
 }
 
-/// True if names of a text that is not UTF-8 may be what is not. Texts of one skeleton are judged alike.
+/// True if names of a text may be in the part that is not UTF-8. Texts of one skeleton are judged alike.
 fn has_unreadable_names(text: &[u8]) -> bool {
     let mut without_literals = Vec::new();
     match skeleton(text, &mut without_literals) {

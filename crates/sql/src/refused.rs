@@ -1,4 +1,4 @@
-//! What a text that the parser refuses may have left behind on a server that accepts it.
+//! Session state and changes that a text which the parser refuses may cause on a server that accepts it.
 //!
 //! Nearly always it is a mistake that PostgreSQL refuses as well, and then nothing has run. But the server may be older
 //! or newer than this parser and know an option that is not known here. So the first word of each statement is asked
@@ -11,10 +11,10 @@ use crate::skeleton::skeleton;
 const LEAVING: [&str; 12] =
     ["call", "create", "declare", "discard", "do", "execute", "listen", "load", "lock", "prepare", "reset", "set"];
 
-/// The commands that may change what all databases share.
+/// The commands that may change objects that all databases share.
 const SHARED: [&str; 7] = ["alter", "commit", "create", "drop", "grant", "reassign", "revoke"];
 
-/// What such a text may change if a server understands it.
+/// Changes by such a text if a server understands it.
 pub(crate) fn changes(text: &[u8]) -> Changes {
     if begins_with_any(text, &SHARED) { Changes::Cluster } else { Changes::Database }
 }
@@ -56,7 +56,7 @@ fn after_line(text: &[u8]) -> &[u8] {
     &text[line..]
 }
 
-/// What follows the comment that `text` begins with; comments nest.
+/// The text behind the comment that `text` begins with; comments nest.
 fn after_comment(text: &[u8]) -> &[u8] {
     let (mut depth, mut at) = (0_usize, 0);
     while at < text.len() {

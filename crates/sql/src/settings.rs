@@ -1,4 +1,4 @@
-//! `SET` and its kin: what they leave, and which parameters a text sets.
+//! `SET` and its kin: the session state that they leave, and the parameters that a text sets.
 
 use std::panic::catch_unwind;
 
@@ -35,8 +35,8 @@ pub(crate) fn judge_set(set: &VariableSetStmt) -> Verdict {
     verdict
 }
 
-/// Parameters that say what names without a schema mean, or how texts are read; the grammar makes `SET SCHEMA` a `search_path`, `SET NAMES`
-/// a `client_encoding`.
+/// Parameters that choose the meaning of names without a schema, or the reading of texts; the grammar makes `SET SCHEMA` a
+/// `search_path`, `SET NAMES` a `client_encoding`.
 pub(crate) fn moves_names(name: &str) -> bool {
     matches!(name, "search_path" | "role" | "session_authorization" | "standard_conforming_strings" | "client_encoding")
 }
@@ -83,14 +83,14 @@ pub struct Names {
     pub others: bool,
 }
 
-/// Which parameters `SET`, `RESET` and `set_config` name in a text. Those that functions set within are not seen.
+/// Parameters that `SET`, `RESET` and `set_config` name in a text. Parameters that functions set within are not seen.
 pub fn names_set(text: &[u8]) -> Names {
     let all = Names { known: Vec::new(), others: true };
     let Ok(text) = std::str::from_utf8(text) else { return all };
     if text.len() > crate::TEXT_BYTES_MAX {
         return all;
     }
-    // See `facts`: a node that is not what it should be is no reason to fall over.
+    // See `facts`: an unexpected node is no reason to fall over.
     catch_unwind(|| look(text)).unwrap_or(all)
 }
 

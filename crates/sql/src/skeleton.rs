@@ -1,10 +1,10 @@
-//! The text without its literals: texts with one skeleton have one set of facts, so a driver that writes its values into
-//! the text costs one parse and not one for each value.
+//! The text without its literals. Texts with one skeleton have one set of facts. So a driver that writes its values into the
+//! text costs one parse, and not one for each value.
 //!
 //! In: a text. Out: the same bytes with placeholders for plain numbers and strings, or a refusal. One pass, no table of
 //! keywords, no allocation beyond the caller's buffer: this runs for every statement.
 //!
-//! What must stay true: two texts with equal skeletons are accepted or refused together by PostgreSQL's grammar and have
+//! Invariant: two texts with equal skeletons are accepted or refused together by PostgreSQL's grammar and have
 //! equal facts. So a skeleton is refused wherever a literal could mean more than its class: outside of queries and DML
 //! (`SET x = 'a'`, `EXPLAIN (ANALYZE 0)`), in a string of statements, near backslashes, comments, dollar quotes and
 //! prefixed strings. `tests/skeleton.rs` compares facts over generated texts.
@@ -21,7 +21,7 @@ const DECIMAL: u8 = 0x03;
 /// The only statements whose literals are values and nothing else.
 const FIRST_WORDS: [&str; 7] = ["select", "insert", "update", "delete", "with", "values", "merge"];
 
-/// What a byte can begin. One look-up decides for nearly all bytes that they are copied.
+/// The token that a byte can begin. One look-up decides for nearly all bytes that they are copied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// Blanks, commas, parentheses, most operators.
@@ -136,7 +136,7 @@ fn next_is_digit(text: &[u8], at: usize) -> bool {
     text.get(at + 1).is_some_and(u8::is_ascii_digit)
 }
 
-/// Steps over a word and whatever number is glued to it (`t.5`), which stays as it is.
+/// Steps over a word and a number that is glued to it (`t.5`), which stays as it is.
 fn after_word(text: &[u8], at: usize) -> usize {
     let mut at = at;
     loop {
@@ -184,7 +184,7 @@ fn after_string(text: &[u8], start: usize) -> Option<usize> {
     }
 }
 
-/// Steps over `$1` and whatever is glued to it.
+/// Steps over `$1` and the characters that are glued to it.
 fn after_parameter(text: &[u8], at: usize) -> Option<usize> {
     next_is_digit(text, at).then(|| after_word(text, at + 1))
 }

@@ -1,4 +1,4 @@
-//! One statement: its effect, what it does to transaction and session, what it leaves behind.
+//! One statement: its effect, and the changes that it leaves in transaction and session.
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{
@@ -14,7 +14,7 @@ use crate::walk::{Run, Walk};
 /// `DECLARE ... WITH HOLD`: `CURSOR_OPT_HOLD` in PostgreSQL's parsenodes.h.
 const CURSOR_HOLD: i32 = 0x20;
 
-/// What one statement says, besides what the walk has noted.
+/// Facts of one statement, besides those that the walk has noted.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) effect: Effect,
@@ -107,7 +107,7 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
         Node::ListenStmt(_) => Verdict::keeping(StateKind::Listen),
         Node::LoadStmt(_) => Verdict::keeping(StateKind::Library),
         Node::DeclareCursorStmt(cursor) if cursor.options & CURSOR_HOLD != 0 => Verdict::keeping(StateKind::HoldCursor),
-        // What procedural code does stands in strings and in the catalog, not in the tree.
+        // The work of procedural code stands in strings and in the catalog, not in the tree.
         Node::CallStmt(_) | Node::DoStmt(_) => Verdict::keeping(StateKind::Unknown),
         // The binding leaves this one out, since it begins with a whole `CREATE TABLE`: its name stays unseen, and may be in pg_temp.
         Node::Invalid(other) if other.type_ == NodeTag::T_CreateForeignTableStmt => {
@@ -118,7 +118,7 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
     }
 }
 
-/// Whether calls and names within a statement take effect when it runs.
+/// Tells when calls and names within a statement take effect: at its run, or not.
 fn run_of(node: Node<'_>) -> Run {
     match node {
         Node::PrepareStmt(_) => Run::Never,
@@ -146,7 +146,7 @@ fn judge_explain<'a>(explain: &'a ExplainStmt, walk: &mut Walk<'a>) -> Verdict {
     Verdict { effect: Effect::Reads, explain: true, ..Verdict::default() }
 }
 
-/// What the grammar lets `EXPLAIN` explain; none of it is another `EXPLAIN`.
+/// Judges a statement that the grammar allows in `EXPLAIN`; none of them is another `EXPLAIN`.
 fn judge_explained<'a>(query: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
     let nested = walk.visit(query, Run::Now);
     match query {
@@ -157,7 +157,7 @@ fn judge_explained<'a>(query: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
     }
 }
 
-/// True if an option may be on: PostgreSQL's `defGetBoolean`, where what is no boolean is an error.
+/// True if an option may be on: PostgreSQL's `defGetBoolean`, where another word than a boolean is an error.
 fn may_be_true(option: &DefElem) -> bool {
     let word = match option.arg() {
         Node::Integer(number) => return number.ival != 0,
@@ -187,7 +187,7 @@ fn vacated(node: Node<'_>) -> Option<&str> {
     }
 }
 
-/// The roles whose names are others' or nobody's afterwards.
+/// The roles whose names belong to others or to nobody afterwards.
 fn unseated(node: Node<'_>) -> impl Iterator<Item = &str> {
     let (renamed, dropped) = match node {
         Node::RenameStmt(rename) if rename.rename_type == ObjectType::OBJECT_ROLE => (rename.subname(), None),
@@ -251,7 +251,7 @@ fn isolation(level: &str) -> Isolation {
     }
 }
 
-/// What a statement that is only prepared now leaves once it runs.
+/// State that a statement which is only prepared now leaves once it runs.
 fn left_by(query: Node<'_>, start: i32) -> StateKinds {
     let mut walk = Walk::default();
     walk.start(start);

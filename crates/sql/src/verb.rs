@@ -1,4 +1,4 @@
-//! What kind of statement it is, for who counts them.
+//! The kind of a statement, for statistics.
 
 use pg_raw_parse::Node;
 

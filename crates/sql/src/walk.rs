@@ -41,7 +41,7 @@ struct Scope<'a> {
 /// A node still to visit and the scope it stands in.
 type Visit<'a> = (Node<'a>, u32);
 
-/// Whether the calls and names that are met take effect now.
+/// Time at which the calls and names that the walk meets take effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Run {
     /// The statement runs: calls and temporary names count for `keeps`.
@@ -53,7 +53,7 @@ pub(crate) enum Run {
     Never,
 }
 
-/// What the walk has met so far.
+/// Findings of the walk so far.
 #[derive(Default)]
 pub(crate) struct Walk<'a> {
     pub(crate) functions: Names<'a>,
@@ -64,7 +64,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) columns: Vec<u32>,
     /// Targets of writes.
     pub(crate) written: Names<'a>,
-    /// Something was met whose value hangs on the moment, on who asks, or on chance.
+    /// Something was met whose value hangs on the moment, on the asker, or on chance.
     pub(crate) fleeting: bool,
     pub(crate) locks_rows: bool,
     pub(crate) keeps: StateKinds,
@@ -97,7 +97,7 @@ impl<'a> Walk<'a> {
         self.start
     }
 
-    /// Visits everything below and including `root`. The result is the effect of what is nested: `Writes` for DML and
+    /// Visits everything below and including `root`. The result is the effect of the nested statements: `Writes` for DML and
     /// `INTO`, `Unsure` for row locks, `None` for all else.
     pub(crate) fn visit(&mut self, root: Node<'a>, run: Run) -> Effect {
         let mut effect = Effect::None;
@@ -112,7 +112,7 @@ impl<'a> Walk<'a> {
         effect
     }
 
-    /// Notes a relation outside of any query, such as the target of a write or what a utility statement names.
+    /// Notes a relation outside of any query, such as the target of a write or the object of a utility statement.
     pub(crate) fn target(&mut self, relation: Option<&'a RangeVar>, run: Run) {
         if let Some(relation) = relation {
             self.relation(relation, 0, run);
@@ -286,7 +286,7 @@ impl<'a> Walk<'a> {
         self.functions.add(name, self.place(call.location));
         self.executes |= name.1 == "pg_prepared_statement";
         self.owner(name.0, run);
-        // Which parameter stands in a literal, and texts that differ in literals only are one.
+        // The literal names the parameter, and texts that differ in literals only have the same facts.
         self.moves |= run == Run::Now && name.1 == "set_config";
         if run == Run::Now
             && let Some(keeps) = kept_by(name.1, call)
@@ -328,7 +328,7 @@ impl<'a> Walk<'a> {
         let name = qualified(kind.names().iter().map(Node::from));
         let is_given = matches!(cast.arg(), Node::A_Const(_) | Node::ParamRef(_));
         let is_plain = matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1);
-        // `x::timestamp` may read 'now' in a row, and `x::regclass` what has that name by then.
+        // `x::timestamp` may read 'now' in a row, and `x::regclass` the object that has the name by then.
         self.fleeting |= !is_plain && (!is_given || name.1.starts_with("reg") || hangs_on_today(name.1));
         self.casts_to_time |= matches!(name.1, "time" | "_time");
         if name.0 != "pg_catalog" && !name.1.is_empty() {

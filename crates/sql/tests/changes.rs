@@ -1,5 +1,5 @@
-//! What a text may change, and whether its answer hangs on more than its tables. A line is `statement ==> what`: `nothing`, `rows of`
-//! some relations, `database` or `cluster`, then `fleeting`.
+//! Changes by a text, and dependence of its result on more than its tables. A line is `statement ==> changes`: `nothing`, `rows
+//! of` some relations, `database` or `cluster`, then `fleeting`.
 
 use weir_sql::facts::Changes;
 

@@ -52,7 +52,7 @@ fn shown(facts: &Facts) -> String {
         other => words.push(format!("session={other:?}").to_lowercase()),
     }
     words.extend(facts.show.iter().map(|name| format!("show={name}")));
-    // What was not looked at always may.
+    // A text that was not looked at may always do these.
     words.extend(facts.makes_brief.then(|| "makes_brief".to_owned()));
     words.extend((facts.moves && facts.effect != Effect::Refused).then(|| "moves".to_owned()));
     words.extend(facts.locks_rows.then(|| "locks".to_owned()));

@@ -51,7 +51,7 @@ fn text(number: usize) -> Vec<u8> {
     text
 }
 
-/// What a server says of a database with pgbench's tables.
+/// A server's catalog of a database with pgbench's tables.
 fn catalog(routing: &RoutingConfig) -> Result<Catalog, DraftError> {
     let mut draft = Draft::default();
     for (number, name) in [(&b"11"[..], &b"pg_catalog"[..]), (b"2200", b"public")] {

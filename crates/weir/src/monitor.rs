@@ -1,4 +1,4 @@
-//! What operators see and do: the console, SHOW, metrics, logs.
+//! The operators' interfaces: the console, SHOW, metrics, logs.
 
 pub mod console;
 pub mod exposition;

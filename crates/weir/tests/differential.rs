@@ -43,7 +43,7 @@ const FIXED_SEED: u64 = 20_240_217;
 /// Failures told before a run gives up.
 const FAILURES_MAX: usize = 8;
 
-/// Times a smaller script is tried before its failure counts as gone: what other clients do is not repeated exactly.
+/// Times a smaller script is tried before its failure counts as gone: other clients' actions are not repeated exactly.
 const TRIES: u32 = 3;
 
 /// Cuts tried to make a script smaller.

@@ -1,6 +1,6 @@
-//! Drivers and tools people use, with what they do by default: each runs a script of its language against a server itself and through
-//! Weir, in transaction pooling with two server connections, reads on standbys and neighbours that take the connections away. What it
-//! prints must be the same.
+//! Drivers and tools that people use, with their default behaviour. Each runs a script of its language against a server itself
+//! and through Weir, in transaction pooling with two server connections, reads on standbys and neighbours that take the
+//! connections away. Its output must be the same.
 //!
 //! The scripts are in `drivers/`, with files that pin the drivers' versions. A test whose language is not installed, or whose packages
 //! cannot be fetched, says so and is left out; `cargo xtask test` names those at the end.

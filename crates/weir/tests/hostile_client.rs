@@ -1,8 +1,9 @@
-//! Clients that send what no driver sends: valid conversations that were broken, cut, reordered and flooded, before and after login.
+//! Clients with bytes that no driver sends: valid conversations that were broken, cut, reordered and flooded, before and after
+//! login.
 //!
-//! Each is judged by what PostgreSQL itself answers to the same bytes: the proxy says the same, or ends the session with a protocol
-//! violation (08P01). Meanwhile other clients of the same few server connections look after their own results and state. In the end no
-//! session, no transaction and no memory is left over, and nothing has panicked.
+//! Each is judged by PostgreSQL's own answer to the same bytes: the proxy says the same, or ends the session with a protocol
+//! violation (08P01). Meanwhile other clients of the same few server connections look after their own results and state. In the
+//! end no session, no transaction and no memory is left over, and nothing has panicked.
 //!
 //! `WEIR_HOSTILE_ROUNDS`: conversations (a bounded number without it); `WEIR_HOSTILE_SEED`: the first seed, or `fresh` for one that was
 //! never tried. Without it they are the same in every run, so that a failure is news.
@@ -38,13 +39,13 @@ const ROUNDS: u64 = 1200;
 const FIXED_SEED: u64 = 20_250_607;
 /// Hostile clients at once.
 const THREADS: u64 = 3;
-/// Memory that may come with nine times as many conversations as were there before. Tables of what was seen are bounded, and fill.
+/// Memory that may come with nine times as many conversations as before. Tables of seen texts are bounded, and fill.
 const GROWTH_KB_MAX: u64 = 24 << 10;
 /// Failures told before a run gives up.
 const FAILURES_MAX: usize = 5;
 
-/// The server's databases: one for what goes through the proxy, one for what does not. What a script breaks in one of them must not
-/// show in the other, so that both are read-only but for temporary tables.
+/// The server's databases: one for statements through the proxy, one for direct ones. Damage by a script in one of them would
+/// not show in the other, so both are read-only but for temporary tables.
 const PROXIED: &str = "proxied";
 const DIRECT: &str = "direct";
 
@@ -96,14 +97,14 @@ fn number_of(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
 }
 
-/// Plays so many conversations, shared among the threads, and says what went wrong.
+/// Plays so many conversations, shared among the threads, and returns the faults.
 fn play_all(stand: &Stand, first: u64, rounds: u64) -> Vec<String> {
     let failures = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let failures = &failures;
             scope.spawn(move || {
-                // Those who came and never said enough to log in: `authentication_timeout` ends them.
+                // Clients that never said enough to log in: `authentication_timeout` ends them.
                 let mut silent = Vec::new();
                 for seed in (first + thread..first + rounds).step_by(THREADS as usize) {
                     if let Err(failure) = play(stand, seed, &mut silent) {
@@ -147,7 +148,7 @@ fn shown(bytes: &[u8]) -> String {
     format!("{}{more}", bytes[..bytes.len().min(SHOWN_MAX)].escape_ascii())
 }
 
-/// Sessions, transactions and server connections of those who left are gone, too.
+/// Sessions, transactions and server connections of gone clients are gone, too.
 fn check_nothing_is_left(proxy: &Proxy, server: &Server) {
     let mut console = proxy.console();
     wait_until("sessions of clients that left to end", || show(&mut console, "pool_processes", "pool_pid").len() == 1);

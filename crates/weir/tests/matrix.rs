@@ -1,5 +1,6 @@
-//! Weir in the configurations that people have: a small set of rows in which any two values of any two parameters meet, each with sixteen
-//! clients at work, whose every answer is checked; then the same while servers hang, die, fill up and change their roles.
+//! Weir in the configurations that people have: a small set of rows in which any two values of any two parameters meet. In
+//! each, sixteen clients are at work, whose every answer is checked. Then the rows run again while servers hang, die, fill up
+//! and change their roles.
 //!
 //! `WEIR_MATRIX=3,7` runs only these rows of the tables in `matrix/table.rs`, `WEIR_MATRIX=few` less than half of them, in which every value of
 //! every parameter occurs; `cargo xtask test` does that on its second version of PostgreSQL.
@@ -87,7 +88,7 @@ fn troubled_row(row: &Row, trouble: Trouble, servers: &Servers) -> Vec<String> {
     })
 }
 
-/// What was wrong, with the row it was wrong in.
+/// Faults, each with its row.
 fn named(row: &Row, complaints: Vec<String>) -> Vec<String> {
     println!("{row}: {}", if complaints.is_empty() { "fine" } else { "WRONG" });
     complaints.into_iter().map(|complaint| format!("{row}: {complaint}")).collect()

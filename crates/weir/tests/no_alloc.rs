@@ -23,9 +23,9 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Statements in a row that must cost nothing.
 const STATEMENTS: usize = 1000;
-/// Rows of as many statements, one of which must cost nothing. What the proxy begins with (its catalog, its first look at the servers) may
-/// take the first of them, and what it does once a second some; on a busy machine a row may take that long. A statement that allocates once in
-/// a thousand times leaves none clean, however many there are.
+/// Rows of as many statements, one of which must cost nothing. The proxy's start (its catalog, its first look at the servers)
+/// may take the first of them, and its work once a second some; on a busy machine a row may take that long. A statement that
+/// allocates once in a thousand times leaves none clean, however many there are.
 const ROWS_MAX: usize = 200;
 /// Statements before the first row: buffers and tables grow to their size.
 const WARM_UP: usize = 200;
@@ -63,7 +63,7 @@ fn measure_with(cluster: &Cluster, cache: &str) -> Vec<(String, usize)> {
     measured.unwrap()
 }
 
-/// Questions to the servers are as rare as may be: what they cost is no statement's.
+/// Questions to the servers are as rare as may be: their cost is no statement's.
 fn configuration(cluster: &Cluster, port: u16) -> String {
     let folder = cluster.dir().display();
     let mut text = format!(

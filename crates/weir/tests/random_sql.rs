@@ -1,5 +1,5 @@
-//! Random SQL through Weir, with a primary and two standbys, and direct on a primary: no client sees an error that the primary would not
-//! give, no write is lost or done twice, and all answers agree.
+//! Random SQL through Weir, with a primary and two standbys, and direct on a primary. No client sees an error that the primary
+//! would not give, no write is lost or done twice, and all answers agree.
 //!
 //! Ours (`grammar`) is about what decides where a statement goes: functions that write, and say so or not, overloads, views on views, WITH that
 //! writes, locks, COPY, temporary and unlogged tables, sequences, rules, policies, operators, search_path, definitions, transactions. Steps
@@ -42,9 +42,10 @@ const STEPS: usize = 80;
 const FAILURES_MAX: usize = 5;
 /// Smaller scripts tried for one failure.
 const CUTS_MAX: u32 = 60;
-// A pool has one connection more than there are sessions: each may keep one for good, and whoever asks about the catalog logs in.
+// A pool has one connection more than there are sessions: each may keep one for good, and the session that asks about the
+// catalog logs in.
 
-/// Of a hundred steps so many must have been answered by a standby, or nothing is proven.
+/// So many of a hundred steps must have been answered by a standby, or nothing is proven.
 const ON_STANDBYS_PERCENT_MIN: u64 = 10;
 
 #[test]

@@ -45,7 +45,7 @@ pub fn read_key(body: &[u8]) -> Option<(u32, &[u8])> {
     (!key.is_empty() && key.len() <= 256).then_some((u32::from_be_bytes(pid), key))
 }
 
-/// What a server asks for in its AuthenticationXXX message.
+/// The request in a server's AuthenticationXXX message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Auth<'a> {
     Ok,
@@ -103,7 +103,7 @@ pub fn read_row(body: &[u8]) -> Option<Vec<Option<&[u8]>>> {
     Some(values)
 }
 
-/// The same of a row of `N` columns, without an allocation; `None` also when it has another number of them.
+/// Like `read_row`, for a row of `N` columns and without an allocation; `None` also when the row has another number of columns.
 pub fn read_columns<const N: usize>(body: &[u8]) -> Option<[Option<&[u8]>; N]> {
     let (&count, mut rest) = body.split_first_chunk::<2>()?;
     if usize::from(u16::from_be_bytes(count)) != N {

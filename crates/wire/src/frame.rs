@@ -8,7 +8,7 @@ pub const HEADER_BYTES: usize = 5;
 /// The largest body a peer may announce. PostgreSQL allows 1 GB for most messages (`PQ_LARGE_MESSAGE_LIMIT`, `MaxAllocSize - 1`).
 pub const BODY_BYTES_MAX: u32 = 0x3fff_fffe;
 
-/// What a peer sent that is not protocol 3.
+/// A fault by which a peer is known not to speak protocol 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     #[error("invalid message length {length}, limit is {limit}")]

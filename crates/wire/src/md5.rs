@@ -1,4 +1,4 @@
-//! PostgreSQL's md5 authentication: what is stored, what is sent, how it is checked.
+//! PostgreSQL's md5 authentication: the stored secret, the answer that is sent, and its check.
 //!
 //! Stored: `md5` and the digest of password and user. Sent: `md5` and the digest of that and a salt of four bytes.
 //! The stored form is as good as the password for logging in, so it is wiped and never printed.
@@ -19,7 +19,7 @@ pub const MD5_SALT_BYTES: usize = 4;
 pub struct Md5Secret(Zeroizing<[u8; MD5_TEXT_BYTES]>);
 
 impl Md5Secret {
-    /// What PostgreSQL stores for this user; the user's name is the salt, so a renamed role loses its password.
+    /// The text that PostgreSQL stores for this user. The user's name is the salt, so a renamed role loses its password.
     pub fn from_password(password: &[u8], user: &[u8]) -> Md5Secret {
         Md5Secret(Zeroizing::new(md5_text(&[password, user])))
     }

@@ -1,10 +1,10 @@
 //! SCRAM-SHA-256 as PostgreSQL speaks it: both sides as state machines, nothing else.
 //!
-//! In: the peer's message, and nonces and salts made elsewhere. Out: our message, or the reason to stop.
-//! No randomness, no clock, no IO: `Client` logs in to a server, `Server` lets a client log in to us.
+//! In: the peer's message, and nonces and salts made elsewhere. Out: our message, or the reason to stop. No randomness, no
+//! clock, no IO: `Client` logs in to a server, `Server` lets a client log in to us.
 //! Source: RFC 5802, RFC 7677; PostgreSQL's auth-scram.c, fe-auth-scram.c, scram-common.c.
-//! Two departures from the RFC that PostgreSQL made: the user name in the messages is ignored, because the startup
-//! message has it already, and a password that SASLprep refuses is used as it is.
+//! PostgreSQL departs from the RFC twice. The user name in the messages is ignored, because the startup message has it already.
+//! A password that SASLprep refuses is used as it is.
 
 mod client;
 mod keys;
@@ -65,13 +65,13 @@ pub enum ScramError {
     /// Client's fault, 0A000.
     #[error("{what}")]
     Unsupported {
-        /// What the client wants.
+        /// The feature that the client wants.
         what: &'static str,
     },
     /// Client's fault, 08P01. Also the sign of someone between the two ends.
     #[error("scram channel binding: {what}")]
     Binding {
-        /// What does not fit.
+        /// The part that does not fit.
         what: &'static str,
     },
     /// Client's fault, 28P01: wrong password, or no such user. The two must look alike.
@@ -93,7 +93,7 @@ pub enum ScramError {
 
 /// How an exchange is tied to the TLS channel it runs in.
 ///
-/// One type for both sides. The same three cases exist on each, so that a later TLS stack only fills in the hash.
+/// One type for both sides, which have the same three cases: a TLS library only fills in the hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Binding {
     /// Client: cannot bind (`n`). Server: did not offer it; takes `n` and `y`.
@@ -116,7 +116,7 @@ impl Binding {
     }
 }
 
-/// Value of the `c` attribute: what the header said, and the certificate's hash if there is one.
+/// Value of the `c` attribute: the header, and the certificate's hash if there is one.
 fn channel_attribute(header: &str, binding: &Binding) -> String {
     let mut input = header.as_bytes().to_vec();
     match binding {
@@ -235,7 +235,7 @@ fn decode_iterations(text: &[u8]) -> Result<u32, ScramError> {
     Ok(count)
 }
 
-/// What both sides sign: the three messages without the proof.
+/// The text that both sides sign: the three messages without the proof.
 fn signed_text(first_bare: &[u8], server_first: &[u8], without_proof: &[u8]) -> Vec<u8> {
     [first_bare, server_first, without_proof].join(&b',')
 }

@@ -87,7 +87,7 @@ impl Parameters {
 }
 
 impl<'a> FromIterator<(&'a str, &'a str)> for Parameters {
-    /// What follows a NUL in a name or value is left out, as in a packet.
+    /// The rest of a name or value behind a NUL is left out, as in a packet.
     fn from_iter<I: IntoIterator<Item = (&'a str, &'a str)>>(pairs: I) -> Parameters {
         let mut parameters = Parameters::default();
         let until_nul = |word: &'a str| word.split('\0').next().unwrap_or_default();
@@ -110,8 +110,8 @@ pub enum StartupError {
 }
 
 impl StartupError {
-    /// A server closes the connection without a word: whoever sends such a thing does not speak the protocol. Source: `ProcessStartupPacket`
-    /// and `ProcessCancelRequestPacket` in backend_startup.c (`COMMERROR`).
+    /// A server closes the connection without a word: a peer that sends such bytes does not speak the protocol. Source:
+    /// `ProcessStartupPacket` and `ProcessCancelRequestPacket` in backend_startup.c (`COMMERROR`).
     pub fn is_unanswered(self) -> bool {
         match self {
             StartupError::BadLength { .. } | StartupError::BadCancel => true,
@@ -180,8 +180,8 @@ fn read_parameters(version: Version, list: &[u8]) -> Result<Startup, StartupErro
     Ok(Startup { version, parameters, protocol_options })
 }
 
-/// Parameters not all of which are UTF-8. Those of an application's name are taken as a server takes them, which keeps nothing of them but
-/// ASCII. Others cannot be brought to a connection that is open already, where text has an encoding.
+/// Parameters not all of which are UTF-8. An application's name is taken as a server takes it, which keeps only its ASCII. Others
+/// cannot be brought to a connection that is open already, where text has an encoding.
 fn of_bytes(list: &[u8]) -> Result<Parameters, StartupError> {
     let mut parameters = Parameters::default();
     let mut rest = list;
@@ -199,7 +199,8 @@ fn of_bytes(list: &[u8]) -> Result<Parameters, StartupError> {
     Ok(parameters)
 }
 
-/// What does not print becomes a number, as in servers since version 16; those before put a `?`. Source: `pg_clean_ascii` in string.c.
+/// Bytes that do not print become numbers, as in servers since version 16; older ones put a `?`. Source: `pg_clean_ascii` in
+/// string.c.
 fn clean(value: &[u8]) -> String {
     let mut clean = String::with_capacity(4 * value.len());
     for byte in value {
@@ -232,8 +233,8 @@ pub enum OptionsError {
     Unsupported(String),
 }
 
-/// Switches that set a parameter, and to what; without a value it is what stands behind the switch. Those of the postmaster are for the server
-/// to refuse. Source: `process_postgres_switches` in postgres.c.
+/// Switches that set a parameter, and its value; without a value it is the text behind the switch. Switches of the postmaster
+/// are for the server to refuse. Source: `process_postgres_switches` in postgres.c.
 const SWITCHES: [(char, &str, Option<&str>); 12] = [
     ('B', "shared_buffers", None),
     ('e', "datestyle", Some("euro")),
@@ -293,7 +294,7 @@ pub fn split_options(options: &str) -> Result<Vec<(String, String)>, OptionsErro
     Ok(settings)
 }
 
-/// True if a switch stands alone; what it sets is added.
+/// True if a switch stands alone; its settings are added.
 fn takes_none(switch: char, settings: &mut Vec<(String, String)>) -> bool {
     let found = SWITCHES.iter().find_map(|(letter, name, value)| value.filter(|_| *letter == switch).map(|value| (*name, value)));
     settings.extend(found.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -302,7 +303,7 @@ fn takes_none(switch: char, settings: &mut Vec<(String, String)>) -> bool {
 
 type Set = Result<Vec<(String, String)>, OptionsError>;
 
-/// What a switch with a value sets; `None` if there is no such switch, or not with this value.
+/// The parameter that a switch with a value sets; `None` if there is no such switch, or it does not take this value.
 fn set_by(switch: char, value: &str) -> Option<Set> {
     let one = |name: &str, value: &str| Some(Ok(vec![(name.to_owned(), value.to_owned())]));
     match switch {
@@ -323,7 +324,7 @@ fn assignment(switch: char, text: &str) -> Set {
     Ok(vec![(name.replace('-', "_"), value.to_owned())])
 }
 
-/// What `-d` sets. Source: `set_debug_options` in postgres.c.
+/// The parameters that `-d` sets. Source: `set_debug_options` in postgres.c.
 fn debugging(level: &str) -> Vec<(String, String)> {
     const MORE: [(i64, &str, &str); 4] = [
         (2, "log_statement", "all"),

@@ -1,6 +1,6 @@
-//! What is said to a store of answers, memcached or Redis, and what it says: a reply to each question, in order.
+//! Requests to a store of cached results, memcached or Redis, and its replies: one to each request, in order.
 //!
-//! A reply is bytes from the network: its lengths and counts are bounded, and what is no reply ends the connection.
+//! A reply is bytes from the network: its lengths and counts are bounded, and bytes that are no reply end the connection.
 
 mod memcached;
 mod redis;
@@ -21,19 +21,19 @@ pub enum Dialect {
 /// A question. Keys are letters, digits and colons, 250 bytes at most: memcached takes no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask<'a> {
-    /// What is kept under these keys.
+    /// Asks for the values of these keys.
     Get(&'a [Vec<u8>]),
-    /// Puts it there for so many seconds; 0: for as long as the store likes.
+    /// Sets the value of a key for so many seconds; 0: for as long as the store likes.
     Set { key: &'a [u8], bytes: &'a [u8], seconds: u64 },
-    /// Who we are: user, which may be empty, and password.
+    /// Logs in with a user, which may be empty, and a password.
     LogIn { user: &'a [u8], password: &'a [u8] },
-    /// Which of Redis' databases is meant.
+    /// Chooses one of Redis' databases.
     Select(u32),
-    /// What Redis Cluster consists of.
+    /// Asks for the nodes of Redis Cluster.
     Nodes,
 }
 
-/// What reply is expected.
+/// The reply that is expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// To a `Get` of these keys.
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What an operator does about a refusal, by the words it contains. The first that fits counts.
+/// Advice to the operator on a refusal, by the words in it. The first row that fits counts.
 const ADVICE: &[(&str, &str)] = &[
     ("OOM", "Give it more memory, or let it drop what is asked for least: maxmemory-policy allkeys-lru"),
     ("out of memory", "Give it more memory (-m), and let it drop what is asked for least: no -M"),
@@ -141,7 +141,7 @@ const ADVICE: &[(&str, &str)] = &[
     ("one of a cluster's nodes", "Give memqcache_redis_host one entry, best a name that leads to all nodes"),
 ];
 
-/// What is to be done when a store will not do what it was asked, in its own words.
+/// Advice to the operator when a store refuses a request with these words.
 pub fn advice(words: &str) -> &'static str {
     ADVICE.iter().find(|(sign, _)| words.contains(sign)).map_or("See the store's own log", |(_, advice)| advice)
 }

@@ -1,7 +1,8 @@
-//! What a server streams to a logical replication client: which transactions committed where, and which tables they changed.
+//! A server's stream to a logical replication client: the transactions that committed, their positions, and the tables they
+//! changed.
 //!
-//! Rows may be large and say nothing here, so that of a message its begin is kept and the rest is passed over. Every byte is believed to
-//! come from anybody: what is not understood is an error, and nothing is assumed of it.
+//! Rows may be large and do not matter here, so only the beginning of a message is kept and the rest is passed over. The bytes
+//! may come from anybody: a message that is not understood is an error, and nothing is assumed of it.
 //! Source: PostgreSQL manual, "Streaming Replication Protocol" and "Logical Replication Message Formats"; `pg_decode_change` in
 //! test_decoding.c.
 
@@ -19,9 +20,9 @@ const EPOCH_US: u64 = 946_684_800 * 1_000_000;
 /// A piece of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// All up to this position was said that there is to say.
+    /// All messages up to this position were sent.
     Reached { position: u64, wants_reply: bool },
-    /// What the plugin says, and the position it belongs to.
+    /// A message of the plugin, and its position.
     Said { position: u64, body: &'a [u8], is_cut: bool },
     /// The server reports an error and ends.
     Failed(&'a [u8]),
@@ -113,10 +114,10 @@ pub fn status(out: &mut Vec<u8>, position: u64, now_us: u64, wants_reply: bool) 
     });
 }
 
-/// What puts a server's log into messages.
+/// The plugin that turns a server's log into messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plugin {
-    /// Built into servers; tells what a publication holds.
+    /// Built into servers; tells the changes of the tables in a publication.
     Pgoutput,
     /// Comes with servers; tells of every table.
     TestDecoding,
@@ -134,7 +135,7 @@ pub enum Table<'a> {
     Any,
 }
 
-/// What a plugin says.
+/// A message of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<'a> {
     /// A transaction that has committed is told.
@@ -143,7 +144,7 @@ pub enum Change<'a> {
     },
     Table(Table<'a>),
     Tables(Vec<Table<'a>>),
-    /// All of it was told. What it wrote lies before this position, if the message has it.
+    /// All of the transaction was told. Its changes lie before this position, if the message has it.
     Commit {
         end: Option<u64>,
     },
@@ -173,7 +174,7 @@ fn read_pgoutput(body: &[u8], is_cut: bool) -> Option<Change<'_>> {
             let numbers = (0..count).map(|at| word(rest, 5 + 4 * at).map(Table::Number));
             numbers.collect::<Option<Vec<_>>>().map(Change::Tables)
         }
-        // A table's or type's columns, where a change came from, what a function said.
+        // A table's or type's columns, the origin of a change, a message of a function.
         b'R' | b'Y' | b'O' | b'M' => Some(Change::Nothing),
         _ => None,
     }

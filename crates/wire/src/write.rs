@@ -1,9 +1,9 @@
-//! Encoders for what Weir says itself. All append to a buffer the caller owns.
+//! Encoders of messages. All append to a buffer the caller owns.
 
 use crate::frame::{back, front};
 use crate::startup::Version;
 
-/// Appends one message: the tag, its length, and what `body` writes.
+/// Appends one message: the tag, its length, and the bytes that `body` writes.
 pub fn message(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
     let at = out.len();
@@ -94,7 +94,7 @@ pub fn bare(out: &mut Vec<u8>, tag: u8) {
     message(out, tag, |_| {});
 }
 
-/// An AuthenticationXXX request: its code and what belongs to it.
+/// An AuthenticationXXX request: its code and its data.
 pub fn authentication(out: &mut Vec<u8>, code: u32, rest: &[u8]) {
     message(out, back::AUTHENTICATION, |out| {
         out.extend(code.to_be_bytes());
@@ -132,12 +132,12 @@ pub const INT4: Type = Type { oid: 23, bytes: 4 };
 pub const INT8: Type = Type { oid: 20, bytes: 8 };
 pub const NUMERIC: Type = Type { oid: 1700, bytes: -1 };
 
-/// Text columns only: what `SHOW` answers consist of. Type `text`, so that drivers that look types up can read it.
+/// Text columns only, as in answers to `SHOW`. Type `text`, so that drivers that look types up can read it.
 pub fn row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<Item = &'a str>, formats: &[u16]) {
     typed_row_description(out, columns.map(|name| (name, TEXT)), formats);
 }
 
-/// The format of a column by what a Bind asked for: none for text, one for all, or one each. 0 is text.
+/// The format of a column by the formats in a Bind: none for text, one for all, or one each. 0 is text.
 pub fn format_of(formats: &[u16], column: usize) -> u16 {
     formats.get(column).or(formats.first().filter(|_| formats.len() == 1)).copied().unwrap_or(0)
 }
@@ -169,7 +169,7 @@ pub fn data_row<S: AsRef<str>>(out: &mut Vec<u8>, values: &[S]) {
     });
 }
 
-/// A row of values in whatever form; `None` is NULL.
+/// A row of values in any form; `None` is NULL.
 pub fn data_row_of<'a>(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = Option<&'a [u8]>>) {
     message(out, back::DATA_ROW, |out| {
         out.extend((values.len() as u16).to_be_bytes());
@@ -206,7 +206,7 @@ pub fn no_parameters(out: &mut Vec<u8>) {
     message(out, back::PARAMETER_DESCRIPTION, |out| out.extend(0u16.to_be_bytes()));
 }
 
-// What Weir says to servers.
+// Messages from Weir to servers.
 
 pub fn query(out: &mut Vec<u8>, text: &str) {
     message(out, front::QUERY, |out| cstr(out, text.as_bytes()));

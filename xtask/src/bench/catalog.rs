@@ -1,5 +1,5 @@
-//! A database with very many objects gets its first session: how long until its catalog is known, what that takes of memory, and how long
-//! other statements take meanwhile.
+//! A database with very many objects gets its first session: time until its catalog is known, memory for it, and times of other
+//! statements meanwhile.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use super::proc;
 use super::stats::percentile;
 use super::system::Running;
 
-/// What the database holds.
+/// Objects in the database.
 const TABLES: u32 = 100_000;
 const FUNCTIONS: u32 = 50_000;
 /// Made in one transaction: each takes a lock, and the table of locks is finite.
@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub fn measure(system: &Running) -> Result<Sample> {
     make(system.server_port)?;
     let pid = system.pid().context("no proxy")?;
-    // What all databases share is paid for before.
+    // The cost that all databases share is paid for before.
     let mut asker = connect(system.port, "postgres")?;
     wait_for(&mut asker, "postgres")?;
     let before = proc::resident_bytes(pid)?;

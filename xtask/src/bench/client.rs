@@ -1,6 +1,6 @@
-//! A client of a hundred lines: logs in without a password, sends bytes, counts what comes back.
+//! A client of a hundred lines: logs in without a password, sends bytes, counts the bytes that come back.
 //!
-//! It does as little as possible per message, so that a proxy and not its client is what is measured. Blocking.
+//! It does as little as possible per message, so that the proxy is measured and not its client. Blocking.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -47,7 +47,7 @@ impl Client {
         Ok(client)
     }
 
-    /// For somebody who reads in another way.
+    /// The socket, for a caller who reads in another way.
     pub fn into_socket(self) -> TcpStream {
         self.socket
     }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::workload::{Door, Stage};
 
-/// PgBouncer's database in session mode, for what its transaction mode cannot do.
+/// PgBouncer's database in session mode, for workloads that its transaction mode cannot do.
 pub const SESSION_DATABASE: &str = "bench_session";
 /// Room for the idle workload and a few clients more.
 const CLIENTS_OF_POOLERS: u32 = 10_200;
@@ -21,7 +21,7 @@ fn in_memcached(port: u16) -> String {
     format!("memqcache_method = 'memcached'\nmemqcache_memcached_host = '127.0.0.1'\nmemqcache_memcached_port = {port}\n")
 }
 
-/// What differs from run to run.
+/// Settings that differ from run to run.
 pub struct Settings {
     /// Folder for sockets, process ids and logs.
     pub folder: String,

@@ -1,7 +1,7 @@
 //! System calls and instructions per transaction.
 //!
-//! Each is counted twice, over few and over many transactions, and the difference is divided by the transactions more:
-//! so logins, the start of the program and the tool itself fall out of the result.
+//! Each is counted twice, over few and over many transactions, and the difference is divided by the additional transactions. So
+//! logins, the start of the program and the tool itself fall out of the result.
 
 use std::fs;
 use std::path::Path;
@@ -47,7 +47,7 @@ impl Instructions {
         }
     }
 
-    /// Looks at what works here.
+    /// Finds the counters that work here.
     pub fn find() -> Self {
         let mut perf = Command::new("perf");
         perf.args(["stat", "-x,", "-e", "instructions:u", "true"]);
@@ -61,7 +61,7 @@ impl Instructions {
     }
 }
 
-/// Counts what can be counted for a proxy under a workload.
+/// Counts all that can be counted for a proxy under a workload.
 pub fn count(workload: &Workload, system: System, running: &Running, launcher: &Launcher, source: Instructions) -> Vec<Counted> {
     let Some((few, many)) = amounts(workload) else { return vec![] };
     let window = Window { workload, folder: &launcher.folder, few, many };

@@ -24,7 +24,7 @@ const MARGIN: i32 = 16;
 const TITLE_PIXELS: f64 = 18.0;
 const TEXT_PIXELS: f64 = 14.0;
 const SMALL_PIXELS: f64 = 12.0;
-/// About what a letter takes of its font's size in a sans-serif font.
+/// Width of a letter in a sans-serif font, as a part of the font's size.
 const LETTER_PART: f64 = 0.56;
 
 const INK: RGBColor = RGBColor(36, 41, 47);

@@ -1,4 +1,4 @@
-//! What is drawn of the kept results. `draw` knows how.
+//! Figures of the kept results. `draw` knows how to draw.
 
 use super::archive::Archive;
 use super::file::File;
@@ -27,13 +27,13 @@ impl Figure {
 
 /// One pair of axes.
 pub struct Panel {
-    /// What is shown, with its unit.
+    /// The number that is shown, with its unit.
     pub title: &'static str,
     /// From left to right.
     pub x: Axis,
     /// From bottom to top.
     pub y: Axis,
-    /// Those without points are left out.
+    /// Lines without points are left out.
     pub lines: Vec<Line>,
 }
 
@@ -80,7 +80,7 @@ pub enum Stroke {
     Thick,
     /// A peer.
     Thin,
-    /// The same without what is shown.
+    /// A system without the feature that the figure shows.
     Hollow,
 }
 
@@ -99,7 +99,7 @@ fn look(system: System) -> Look {
     Look { colour: colour(system), stroke: if system == System::Weir { Stroke::Thick } else { Stroke::Thin } }
 }
 
-/// The same system without its cache.
+/// The look of the system without its cache.
 fn hollow(system: System) -> Look {
     Look { colour: colour(system), stroke: Stroke::Hollow }
 }

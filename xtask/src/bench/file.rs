@@ -19,7 +19,7 @@ pub enum File {
 /// All of them.
 pub const FILES: [File; 3] = [File::Table, File::Cache, File::Clients];
 
-/// Memory does not depend on what else the machine does: more rounds would tell nothing.
+/// Memory does not depend on other work of the machine: more rounds would tell nothing.
 pub const IDLE_ROUNDS_MAX: u32 = 3;
 
 /// Each count takes seconds, so that it is made for these only.

@@ -1,26 +1,26 @@
-//! What must be reached, what is aimed at, and what was measured.
+//! Goals of the benchmark: values that must be reached, values aimed at, and the measured ones.
 
 use super::metric::Metric;
 use super::results::Results;
 use super::stats::{self, Spread};
 use super::system::System;
 
-/// What a measured value is held against.
+/// The value that a measured one is compared with.
 #[derive(Debug, Clone, Copy)]
 enum Against {
-    /// The same workload on another system.
+    /// This workload on another system.
     System(System),
     /// Another workload on Weir.
     Workload(&'static str),
-    /// What Weir gains over another workload, as a part of what another system gains: both ratios are within a round.
+    /// Weir's gain over another workload, as a part of another system's gain: both ratios are within a round.
     Gain { over: &'static str, of: System },
-    /// What another workload on Weir takes: the difference is the value.
+    /// Another workload on Weir: the difference is the value.
     Beyond(&'static str),
     /// Nothing: the value itself.
     Limit,
 }
 
-/// Which side of the line is good.
+/// The good side of the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Good {
     Below,
@@ -223,7 +223,7 @@ const fn hit_cpu(workload: &'static str) -> Goal {
 pub enum Verdict {
     /// The aim is reached.
     Aim,
-    /// What must be is reached.
+    /// The required value is reached.
     Must,
     /// Not even that.
     Missed,
@@ -245,7 +245,7 @@ impl Verdict {
 
 /// One line of the last table.
 pub struct Line {
-    /// What is compared.
+    /// Name of the comparison.
     pub what: &'static str,
     /// Under which workload.
     pub workload: &'static str,
@@ -257,7 +257,7 @@ pub struct Line {
     pub aim: f64,
     /// True if higher is better.
     pub higher_is_better: bool,
-    /// What came of it.
+    /// Result of the comparison.
     pub verdict: Verdict,
 }
 
@@ -268,7 +268,7 @@ pub fn judge(results: &Results, was_asked_for: impl Fn(&str, System) -> bool) ->
 }
 
 impl Goal {
-    /// What it is about, and what that is held against.
+    /// The workloads and systems of the goal, and of the value it is compared with.
     fn places(&self) -> [Option<(&'static str, System)>; 2] {
         let other = match self.against {
             Against::Workload(other) | Against::Beyond(other) => Some((other, System::Weir)),

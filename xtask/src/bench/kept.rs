@@ -20,7 +20,8 @@ const WARM_LIMIT: Duration = Duration::from_secs(60);
 const WARM_SHARE: f64 = 0.95;
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Reads each row of the workloads that consist of hits. Weir's are read until they are hits: a store is asked for what was asked before.
+/// Reads each row of the workloads that consist of hits. Weir's are read until they are hits: a store is asked on the second
+/// sight of a question.
 pub fn warm(system: &Running) -> Result<()> {
     read_all(system, HIT_ROWS)?;
     if system.system() != System::Weir {

@@ -1,4 +1,4 @@
-//! What is measured: one row per number, with its unit and how the report shows it.
+//! Metrics: one row per number, with its unit and its form in the report.
 
 /// A number the benchmark can measure about one system under one workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,19 +19,19 @@ pub enum Metric {
     P99Micros,
     /// Growth of the proxy's memory per idle client.
     IdleBytes,
-    /// The proxy's whole memory while clients are idle; what its processes share counts once.
+    /// The proxy's whole memory while clients are idle; memory that its processes share counts once.
     MemoryBytes,
     /// Processor seconds of the proxy per 10^9 bytes of result.
     CpuPerGigabyte,
     /// Of a hundred reads, those that a standby answered.
     OnStandbysPercent,
-    /// Time to class a text and judge what it names.
+    /// Time to class a text and judge its names.
     FirstSightMicros,
     /// From the first session of a database until its catalog is known.
     CatalogMillis,
     /// Growth of the proxy's resident memory by a catalog.
     CatalogBytes,
-    /// The same at its highest, while the catalog is made.
+    /// Growth at its highest, while the catalog is made.
     CatalogPeakBytes,
     /// The slowest statement of others meanwhile.
     SlowestMicros,
@@ -73,7 +73,7 @@ pub const METRICS: &[MetricRow] = &[
     row(Metric::SlowestMicros, "slowest_us", "slowest us", 0),
 ];
 
-/// What one run of a workload gave.
+/// Numbers of one run of a workload.
 pub type Sample = Vec<(Metric, f64)>;
 
 /// The value of `metric` in `sample`, if it was measured.

@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: the measuring stick.
 //!
-//! Rounds of all workloads on all systems before the same PostgreSQL; within a round the systems take turns in a
-//! shuffled order, so that what else the machine does meets all of them, and ratios are taken within a round.
+//! Rounds of all workloads on all systems before the same PostgreSQL. Within a round the systems take turns in a shuffled
+//! order, so that other work of the machine meets all of them. Ratios are taken within a round.
 //!
 //! Map: `workload`, `system`, `metric`, `goals`, `file` are tables · `plan` chooses · `server` PostgreSQL · `programs` finds and builds ·
 //! `conf` their files · `schedule` the order, `run` one run · `pgbench`, `client`, `rush`, `catalog`, `kept`, `redis` make the load · `proc`,
@@ -59,7 +59,7 @@ const OPEN_FILES: u64 = 12_000;
 /// Clients that every limit of open files has room for.
 const CLIENTS_OF_ANY_LIMIT: u32 = 500;
 
-/// What to measure, and how long.
+/// Choice of workloads and times.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Few rounds, few workloads
@@ -125,7 +125,7 @@ struct Bench<'a> {
     instructions: Instructions,
     /// When everything stood.
     begin: Instant,
-    /// What is to be said about the limit of open files.
+    /// Note about the limit of open files.
     limit_note: Option<String>,
     /// The last to be dropped: the others' files are in it.
     #[allow(dead_code)]
@@ -200,7 +200,7 @@ fn check_peers(programs: &system::Programs) -> Result<()> {
     Ok(())
 }
 
-/// Raises the limit of open files for us and what we start; returns a note if that was not possible.
+/// Raises the limit of open files for this process and those it starts; returns a note if that was not possible.
 fn raise_open_files(workloads: &[&Workload]) -> Result<Option<String>> {
     if workloads.iter().all(|workload| workload.clients <= CLIENTS_OF_ANY_LIMIT) {
         return Ok(None);

@@ -113,7 +113,7 @@ fn rate_and_cpu(archive: &Archive, place: Place) -> String {
     if parts.is_empty() { "–".to_owned() } else { parts.join(", ") }
 }
 
-/// What the README compares with PgBouncer.
+/// The README's comparison with PgBouncer.
 const BESIDE_BOUNCER: [(&str, &str); 12] = [
     ("simple-8", "`-S` simple, 8 clients"),
     ("simple-64", "`-S` simple, 64 clients"),
@@ -129,7 +129,7 @@ const BESIDE_BOUNCER: [(&str, &str); 12] = [
     ("scram-connect-10", "`-C -S` with SCRAM, 10 clients"),
 ];
 
-/// What the README compares with Pgpool-II.
+/// The README's comparison with Pgpool-II.
 const BESIDE_PGPOOL: [(&str, &str); 4] = [
     ("spread-8", "`-S`, 8 clients"),
     ("spread-64", "`-S`, 64 clients"),
@@ -151,7 +151,7 @@ const RATIOS: [(&str, &str, &str); 7] = [
     ("hits-8", "hits-8-off", "100 %"),
 ];
 
-/// The same in memcached.
+/// Workloads with results in memcached.
 const SHELVED: [(&str, &str, &str); 4] = [
     ("memcached-20", "ratio-20-off", "20 %"),
     ("memcached-40", "ratio-40-off", "40 %"),
@@ -214,7 +214,7 @@ fn beside_pgpool(archive: &Archive) -> String {
     out + "\n"
 }
 
-/// The figures, and what was counted.
+/// The figures, and the counts.
 fn benchmark(archive: &Archive, shown: &Shown) -> String {
     let mut out: String = ["clients", "memory", "cache"].map(|name| shown.picture(name)).concat();
     let instructions = archive.fact(File::Clients, "instructions");

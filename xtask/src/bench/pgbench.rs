@@ -1,4 +1,4 @@
-//! Runs pgbench and reads what it says: transactions, rate, latencies.
+//! Runs pgbench and reads its output: transactions, rate, latencies.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ const GRACE: Duration = Duration::from_secs(60);
 /// Share of fast transactions whose latency is logged; writing all of them would slow pgbench itself.
 const SAMPLING_RATE: &str = "0.1";
 
-/// What one run of pgbench did.
+/// Result of one run of pgbench.
 pub struct Run {
     /// Transactions it finished.
     pub transactions: f64,
@@ -81,7 +81,7 @@ fn kind_arguments(kind: Kind) -> Result<Vec<&'static str>> {
     }
 }
 
-/// The scripts of what pgbench does not bring itself, and how often each is taken.
+/// Scripts for workloads that pgbench lacks, and the share of each.
 fn scripts_of(kind: Kind) -> Vec<(String, u32)> {
     const READ: &str = READ_OF_ROW;
     let script = match kind {

@@ -1,4 +1,4 @@
-//! What runs: one part for each report, with its workloads, systems and rounds.
+//! Plan of the benchmark: one part for each report, with its workloads, systems and rounds.
 
 use anyhow::{Result, ensure};
 
@@ -13,7 +13,7 @@ const QUICK_SECONDS: u32 = 1;
 /// Seconds of a run for the kept files: with so many rounds, longer runs would take too long.
 const KEPT_SECONDS: u32 = 1;
 
-/// What one report is about.
+/// Subject of one report.
 pub struct Part {
     /// Where its results are kept, if they are.
     pub file: Option<File>,

@@ -74,7 +74,7 @@ fn ticks_to_seconds(ticks: u64) -> f64 {
     ticks as f64 / TICKS_PER_SECOND
 }
 
-/// Bytes of a process and its children: what several of them share is divided among them.
+/// Bytes of a process and its children: shared memory is divided among them.
 pub fn proportional_bytes(root: u32) -> Result<u64> {
     let of = |pid: u32| -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;

@@ -18,7 +18,7 @@ const VERSION_LIMIT: Duration = Duration::from_secs(10);
 /// Servers' programs are not in an ordinary user's PATH.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
-/// Where peers are built, below the folder of what cargo builds.
+/// Folder in which peers are built, below cargo's own.
 const PEERS: &str = "peers";
 
 /// Builds the newest PgBouncer that Debian's archives have, if that is not done yet. Where it cannot be built, the installed one counts.
@@ -33,7 +33,7 @@ pub fn build_peers() -> Result<()> {
 /// Why a program is missing that no system needs.
 pub const UNASKED: &str = "not asked for";
 
-/// Finds or builds what `systems` and `workloads` need; `weir` is a binary to use instead of building one.
+/// Finds or builds the programs of `systems` and `workloads`; `weir` is a binary to use instead of building one.
 pub fn prepare(systems: &[System], workloads: &[&Workload], weir: Option<&Path>, folder: &Path, account: Account) -> Programs {
     let sees_texts = workloads.iter().any(|workload| workload.kind == Kind::FirstSight);
     let wanted = |system: System, make: &dyn Fn() -> Result<PathBuf>| -> Program {

@@ -1,4 +1,4 @@
-//! Redis, and its own benchmark: what a hit costs where nothing is a database.
+//! Redis, and its own benchmark: the cost of a hit without a database's protocol.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -17,7 +17,7 @@ const VALUE_BYTES: &str = "66";
 const SLOWEST: Duration = Duration::from_millis(1);
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether it answers.
+/// Checks that it answers.
 pub fn knock(port: u16) -> Result<()> {
     let mut socket = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), LIMIT)?;
     socket.set_read_timeout(Some(LIMIT))?;

@@ -18,11 +18,11 @@ const REFERENCES: [System; 2] = [System::Bouncer, System::Relay];
 /// The metrics whose ratios are columns of the table; JSON has the ratios of all.
 const COMPARED: [Metric; 4] = [Metric::CpuMicros, Metric::CpuPerGigabyte, Metric::IdleBytes, Metric::Tps];
 
-/// What the numbers were measured on and with.
+/// Machine and programs behind the numbers.
 pub struct About {
     /// Pairs of a name and a text: machine, versions, options.
     pub facts: Vec<(&'static str, String)>,
-    /// What a reader must know to judge the numbers.
+    /// Notes that a reader needs to judge the numbers.
     pub notes: Vec<String>,
 }
 
@@ -174,7 +174,7 @@ fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
-/// Whether a number is followed by its lowest and highest value.
+/// `Shown` if a number is followed by its lowest and highest value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Range {
     Shown,

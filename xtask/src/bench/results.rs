@@ -1,4 +1,4 @@
-//! What was measured, and how one system compares with another.
+//! Measured numbers, and comparisons of systems.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::system::System;
 pub struct Cell {
     /// One entry per round: the sample, or why there is none.
     pub rounds: Vec<Result<Sample, String>>,
-    /// What was counted once, after the rounds.
+    /// Numbers that were counted once, after the rounds.
     pub once: Vec<Counted>,
 }
 
@@ -70,7 +70,7 @@ impl Results {
         spread(&[above.median - below.median])
     }
 
-    /// The median over the rounds of the ratio within a round: what slows a whole round down cancels out.
+    /// The median over the rounds of the ratio within a round: a slow round slows both sides.
     ///
     /// Each side names a workload and a system, so the same function compares two systems or two workloads.
     pub fn ratio(&self, metric: Metric, above: (&'static str, System), below: (&'static str, System)) -> Option<Spread> {

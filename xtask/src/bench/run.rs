@@ -22,7 +22,7 @@ use crate::process;
 
 /// Large reads keep our own client cheap.
 const BUFFER_BYTES: usize = 256 * 1024;
-/// What a statement of a pipeline asks: nearly free for the server, so that the proxy's share shows.
+/// Statement of a pipeline: nearly free for the server, so that the proxy's share shows.
 const PIPELINE_STATEMENT: &str = "SELECT 1";
 
 /// The program that shows texts to Weir's code ends within this time.
@@ -37,7 +37,7 @@ pub enum Amount {
     Transactions(u32),
 }
 
-/// What a run did, before it is divided by anything.
+/// Work of a run, before it is divided by anything.
 struct Done {
     transactions: f64,
     bytes: f64,
@@ -123,7 +123,7 @@ fn perform(workload: &Workload, system: &Running, amount: Amount, folder: &Path)
         }
         Kind::Tables { tables } => {
             let mut run = pgbench::run(workload, system.port, database, amount, folder)?;
-            // What counts is the read of one table, so that scripts of different lengths compare.
+            // The read of one table counts, so that scripts of different lengths compare.
             run.sample.iter_mut().filter(|(metric, _)| *metric == Metric::Tps).for_each(|(_, rate)| *rate *= f64::from(tables));
             Ok(Done { transactions: run.transactions * f64::from(tables), bytes: 0.0, sample: run.sample })
         }
@@ -186,7 +186,7 @@ fn measure_idle(workload: &Workload, system: &Running, statements: u32) -> Resul
         }
         Ok(client)
     };
-    // The first client pays for what is shared by all, a server connection above all.
+    // The first client pays for things shared by all, a server connection above all.
     let mut clients = vec![login()?];
     let before = proc::proportional_bytes(pid)?;
     for index in 0..workload.clients {

@@ -1,7 +1,7 @@
 //! Many clients on one thread, each of which asks again as soon as it is answered.
 //!
-//! pgbench takes more time for a hit than a cache does, so that its rate is pgbench's own. This client writes, reads, and looks at nothing but
-//! whether the answer is whole.
+//! pgbench takes more time for a hit than a cache does, so that its rate is pgbench's own. This client writes, reads, and
+//! checks nothing but the length of the answer.
 
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const STRIDE: usize = 379;
 
 struct Asker {
     socket: TcpStream,
-    /// What has come of the answer.
+    /// The part of the answer that has arrived.
     answer: Vec<u8>,
     row: usize,
 }
@@ -41,7 +41,7 @@ impl Asker {
         self.socket.write_all(&questions[self.row]).context("cannot send")
     }
 
-    /// Whether the answer is whole.
+    /// Reads; true if the answer is whole.
     fn read(&mut self, buffer: &mut [u8]) -> Result<bool> {
         match self.socket.read(buffer) {
             Ok(0) => bail!("connection closed"),

@@ -72,7 +72,7 @@ impl<'a> Schedule<'a> {
         }
         let sample = run::measure(workload, self.running(system, workload)?, seconds, &launcher.folder);
         sample.map_err(|error| match self.up.remove(&(system, workload.door, workload.stage)) {
-            // What failed may have left the system in a state that the next workload should not meet.
+            // The failure may have left the system in a state that the next workload should not meet.
             Some(running) => with_last_words(error, &running),
             None => error,
         })
@@ -113,13 +113,13 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// Ends what is up and hands out the results.
+    /// Ends all running systems and hands out the results.
     pub fn finish(self) -> Results {
         self.results
     }
 }
 
-/// Adds what the system printed last to the reason of a failure.
+/// Adds the system's last output to the reason of a failure.
 fn with_last_words(error: Error, running: &Running) -> Error {
     match running.last_words() {
         Some(words) => anyhow!("{error:#}; its log ends with: {words}"),

@@ -1,4 +1,4 @@
-//! What clients prove and are shown when they do not come in through the open door: made anew for each benchmark.
+//! Passwords and certificates of clients that do not come in through the open door: made anew for each benchmark.
 
 use anyhow::{Context, Result};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -7,7 +7,7 @@ use weir_demo::Cluster;
 /// The password of `postgres`. The server itself asks nobody for it.
 pub const PASSWORD: &str = "bench";
 
-/// A certificate, and what a pooler stores of the password.
+/// A certificate, and the password in the form that a pooler stores.
 pub struct Secrets {
     /// PEM.
     pub certificate: String,

@@ -31,14 +31,14 @@ const BOUNCER_WITH_PREPARED: (u32, u32) = (1, 21);
 /// Clients for each of which a system may have a process, or a connection of the server's.
 const PROCESSES_MAX: u32 = 1_000;
 
-/// What stands between the client and PostgreSQL.
+/// The program between the client and PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum System {
     /// Nothing.
     Direct,
     /// This project.
     Weir,
-    /// PgBouncer: what `scripts/build-pgbouncer.sh` built, else the one that is installed.
+    /// PgBouncer, built by `scripts/build-pgbouncer.sh`, else the one that is installed.
     Bouncer,
     /// Debian's Pgpool-II.
     Pgpool,
@@ -128,9 +128,9 @@ pub type Program = Result<PathBuf, String>;
 pub struct Programs {
     /// The release binary.
     pub weir: Program,
-    /// What `scripts/build-pgbouncer.sh` built, else Debian's, or one in PATH.
+    /// PgBouncer: built by `scripts/build-pgbouncer.sh`, else Debian's, or one in PATH.
     pub bouncer: Program,
-    /// Its version, to know what it can do.
+    /// Its version, to know its features.
     pub bouncer_version: Option<(u32, u32)>,
     /// Debian's, or one in PATH.
     pub pgpool: Program,
@@ -148,7 +148,7 @@ pub struct Programs {
 pub struct Launcher {
     /// Where their files go; each start makes a folder in it.
     pub folder: PathBuf,
-    /// Who runs them.
+    /// Account that runs them.
     pub account: Account,
     /// PostgreSQL's port.
     pub server_port: u16,
@@ -158,7 +158,7 @@ pub struct Launcher {
     pub clients_max: u32,
     /// Server connections a pooler may open in transaction mode.
     pub pool_size: u32,
-    /// What to start.
+    /// Programs to start.
     pub programs: Programs,
     /// For clients that do not come in through the open door.
     pub secrets: Secrets,
@@ -295,7 +295,7 @@ pub struct Running {
     child: Option<Child>,
     /// Where it keeps answers.
     store: Option<Child>,
-    /// What it printed.
+    /// File with its output.
     log: PathBuf,
     session_mode: bool,
     /// Held so that nobody else is given the ports.
@@ -309,7 +309,7 @@ impl Running {
         self.child.as_ref().map(Child::id)
     }
 
-    /// What it is.
+    /// The system that runs.
     pub fn system(&self) -> System {
         self.system
     }

@@ -9,7 +9,7 @@ pub enum Mode {
     Simple,
     /// Parse, Bind, Describe, Execute, Sync with the unnamed statement.
     Extended,
-    /// The same with a named statement, parsed once per connection.
+    /// Bind, Describe, Execute, Sync with a named statement, parsed once per connection.
     Prepared,
 }
 
@@ -24,7 +24,7 @@ impl Mode {
     }
 }
 
-/// What a workload does.
+/// Statements of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `pgbench -S`: one indexed read.
@@ -49,9 +49,9 @@ pub enum Kind {
     Catalog,
     /// An indexed read of one of `HIT_ROWS` rows, all of which were read before: with a cache, nothing but hits.
     Hits,
-    /// The same reads by a client that costs less than pgbench: what a cache gives, and not what its client can take.
+    /// Such reads by a client that costs less than pgbench, so that the cache limits the rate, not the client.
     Rush,
-    /// Of a hundred such reads so many are of those rows; the others were never read before.
+    /// Such reads, of which this many in a hundred are of those rows; the others were never read before.
     HitRatio { percent: u32 },
     /// An indexed read whose answer nobody may keep.
     Uncacheable,
@@ -72,30 +72,30 @@ pub const HIT_ROWS: u32 = 1_000;
 pub enum Door {
     /// In clear text, and nobody is asked who he is.
     Open,
-    /// The same over TLS.
+    /// Over TLS, and nobody is asked who he is.
     Tls,
     /// In clear text, with a password proven by SCRAM-SHA-256.
     Scram,
 }
 
-/// What stands behind the system under test.
+/// Servers and settings behind the system under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// One server.
     One,
     /// One server, and answers are kept: `memory_cache_enabled = on`, with as much memory as by default.
     Cached,
-    /// The same with room for a million answers.
+    /// As `Cached`, with room for a million answers.
     Hoard,
     /// Answers are kept in a memcached beside it.
     Shelved,
     /// A primary and two standbys, reads on all three.
     Spread,
-    /// The same servers, all on the primary: `load_balance_mode = off`.
+    /// As `Spread`, but all reads go to the primary: `load_balance_mode = off`.
     Unspread,
     /// Reads on the standbys only.
     Standbys,
-    /// The same with `causal_reads = off`.
+    /// As `Standbys`, with `causal_reads = off`.
     Uncausal,
 }
 
@@ -103,7 +103,7 @@ pub enum Stage {
 pub struct Workload {
     /// The word for `--only`.
     pub name: &'static str,
-    /// What it does.
+    /// Its statements.
     pub kind: Kind,
     /// How its clients come in.
     pub door: Door,
@@ -111,7 +111,7 @@ pub struct Workload {
     pub stage: Stage,
     /// Clients at the same time.
     pub clients: u32,
-    /// What one transaction is, for the table's heading.
+    /// Name of one transaction, for the table's heading.
     pub unit: &'static str,
     /// When it runs without being asked for by its name.
     pub runs: Runs,
@@ -120,7 +120,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The same row, with results that are kept in this file.
+    /// The row, with results that are kept in this file.
     const fn kept(self, file: File) -> Self {
         Self { file: Some(file), ..self }
     }

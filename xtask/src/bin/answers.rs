@@ -1,8 +1,8 @@
 //! A server that knows one answer: the floor for a cache, as the relay is for a proxy.
 //!
-//! One thread, one edge-triggered epoll, per message one read and one write. Lets everybody in, and answers every Query with the bytes
-//! that PostgreSQL sends for `SELECT abalance FROM pgbench_accounts WHERE aid = …` of a row nobody has changed. It looks at nothing but
-//! the lengths of messages, so no cache can do much less than this. Usage: `answers LISTEN_ADDRESS`.
+//! One thread, one edge-triggered epoll, per message one read and one write. Lets everybody in. Answers every Query with the
+//! bytes that PostgreSQL sends for `SELECT abalance FROM pgbench_accounts WHERE aid = …` of a row nobody has changed. It looks
+//! at nothing but the lengths of messages, so no cache can do much less than this. Usage: `answers LISTEN_ADDRESS`.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;

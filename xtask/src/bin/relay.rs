@@ -52,7 +52,7 @@ impl Pair {
         true
     }
 
-    /// Sends what is left for a side that can take bytes again; false once it is closed.
+    /// Sends the remaining bytes for a side that can take bytes again; false once it is closed.
     fn flush(&mut self, to: usize) -> bool {
         while !self.unsent[to].is_empty() {
             match self.sides[to].write(&self.unsent[to]) {

@@ -1,4 +1,4 @@
-//! Which tests may fail through Weir, and why: the table in `differences.txt`.
+//! Tests that may fail through Weir, with reasons: the table in `differences.txt`.
 
 use anyhow::{Result, bail};
 
@@ -9,7 +9,7 @@ const TABLE: &str = include_str!("differences.txt");
 pub struct Entry {
     pub suite: String,
     pub test: String,
-    /// It hangs on chance whether the test fails.
+    /// The test fails by chance.
     pub is_sometimes: bool,
     pub why: String,
 }

@@ -21,7 +21,7 @@ use suite::{SUITES, Suite, Verdict, Verdicts};
 /// A test that fails through Weir alone is run again this often before it counts: it may only have been starved.
 const AGAIN: u32 = 2;
 
-/// What to run.
+/// Choice of suites and tests.
 #[derive(Debug, Default, clap::Args)]
 pub struct Arguments {
     /// Only these suites (comma separated): asyncpg, pgx
@@ -35,7 +35,7 @@ pub struct Arguments {
     quick: bool,
 }
 
-/// What came of one suite.
+/// Result of one suite.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
     /// Tests that passed both ways.
@@ -129,7 +129,7 @@ fn differing<'a>(direct: &'a Verdicts, through: &'a Verdicts) -> impl Iterator<I
     passed.filter(|test| through.get(*test) != Some(&Verdict::Pass))
 }
 
-/// `is_run`: whether a test is in one of the parts that were run.
+/// `is_run`: true if a test is in one of the parts that were run.
 fn judge(suite: &str, direct: &Verdicts, through: &Verdicts, entries: &[Entry], is_run: impl Fn(&str) -> bool) -> Outcome {
     let mut outcome = Outcome::default();
     for (test, _) in direct.iter().filter(|(_, verdict)| **verdict == Verdict::Pass) {

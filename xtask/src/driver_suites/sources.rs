@@ -13,7 +13,8 @@ use super::stage::Stage;
 
 /// Where the driver tests pin their versions.
 const PINS: &str = "crates/weir/tests/drivers";
-/// What asyncpg's tests need beside it, and its archive to be looked into: pip asks a source archive for its name.
+/// Packages that asyncpg's tests need beside it, and that pip needs to look into its archive: pip asks a source archive for its
+/// name.
 const BESIDE_ASYNCPG: [&str; 2] = ["distro==1.9.0", "setuptools==80.9.0"];
 /// Runs the tests and prints verdicts.
 const RUNNER: &str = include_str!("run_unittest.py");
@@ -24,7 +25,7 @@ const PGX: &str = "github.com/jackc/pgx/v5";
 /// The package in the folder of pgx's module itself.
 pub const PGX_ROOT: &str = "pgx";
 const PGX_DATABASE: &str = "pgx_test";
-/// What pgx's `testsetup/postgresql_setup.sql` makes for those of its tests that get a connection string here.
+/// Objects of pgx's `testsetup/postgresql_setup.sql`, for those of its tests that get a connection string here.
 const PGX_SET_UP: [&str; 6] = [
     "create extension hstore",
     "create extension ltree",
@@ -68,7 +69,7 @@ pub fn fetch_asyncpg() -> Result<Fetched> {
     Ok(Fetched { folder, language: Language::Python })
 }
 
-/// A copy of pgx's module, which `go test` may write to, with what its tests need.
+/// A copy of pgx's module, which `go test` may write to, with the files that its tests need.
 pub fn fetch_pgx() -> Result<Fetched> {
     let version = run(Command::new("go").arg("version"))?;
     let pins = crate::root().join(PINS).join("go");
@@ -105,7 +106,7 @@ impl Fetched {
         }
     }
 
-    /// Makes what the suite wants to find on a server.
+    /// Makes the objects that the suite wants to find on a server.
     pub fn set_up(&self, server: &Server) -> Result<()> {
         match self.language {
             Language::Python => Ok(()),
@@ -171,12 +172,12 @@ fn fetch_once(name: &str, wanted: &str, fetch: impl FnOnce(&Path) -> Result<()>)
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)?;
     fetch(&folder)?;
-    // Last, so that what was interrupted is begun anew.
+    // Last, so that an interrupted fetch is begun anew.
     fs::write(mark, wanted)?;
     Ok(folder)
 }
 
-/// Runs a command and returns what it wrote. Error: it is missing or failed; with the end of what it said.
+/// Runs a command and returns its output. Error: it is missing or failed; with the end of its output.
 fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("cannot run {name}; is it installed?"))?;

@@ -1,4 +1,4 @@
-//! What a suite runs against: a server of its own, and Weir before it or not.
+//! Servers for a suite: one of its own, and Weir before it or not.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// A new server with what the suite wants to find there.
+    /// A new server with the objects that the suite wants to find there.
     pub fn start(way: &Way, fetched: &Fetched) -> Result<Stage> {
         let extra_conf = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         let cluster = Cluster::start(Options { extra_conf, ..Options::default() })?;

@@ -1,4 +1,4 @@
-//! The suites: how each is run, and what it says of its tests.
+//! The suites: their commands, and the verdicts in their output.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,10 +17,10 @@ use crate::process;
 const RUN_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// For one part of pgx's: less than the whole, so that a test that hangs costs its part only.
 const GO_LIMIT: &str = "10m";
-/// What the lines of `run_unittest.py` begin with.
+/// Beginning of the lines of `run_unittest.py`.
 const MARK: &str = "@verdict ";
 
-/// What a suite says of one of its tests.
+/// A suite's verdict on one of its tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Pass,
@@ -56,7 +56,7 @@ pub const LEFT_OUT: [(&str, &str); 1] =
     [("psycopg", "the archives of psycopg 3 and psycopg_pool in the package index come without their tests")];
 
 impl Suite {
-    /// Fetches what is not there yet. Error: the language is not installed, or there is no network.
+    /// Fetches missing packages. Error: the language is not installed, or there is no network.
     pub fn fetch(&self) -> Result<Fetched> {
         match self.kind {
             Kind::Asyncpg => sources::fetch_asyncpg(),
@@ -73,7 +73,7 @@ impl Suite {
         of_test.is_some_and(|(of_test, _)| of_test == part)
     }
 
-    /// Runs some parts. What they print is kept in `log`.
+    /// Runs some parts. Their output is kept in `log`.
     pub fn run(&self, fetched: &Fetched, stage: &Stage, parts: &[String], log: &Path) -> Result<Verdicts> {
         let mut command = fetched.command(stage);
         match self.kind {
@@ -127,7 +127,7 @@ fn verdicts_of_unittest(text: &str) -> Verdicts {
             "skip" => Verdict::Skip,
             _ => Verdict::Fail,
         };
-        // A test of which a part failed fails, whatever is said later.
+        // A test of which a part failed fails, with any later verdict.
         let seen = verdicts.entry(test).or_insert(verdict);
         if verdict == Verdict::Fail {
             *seen = verdict;
@@ -136,7 +136,7 @@ fn verdicts_of_unittest(text: &str) -> Verdicts {
     verdicts
 }
 
-/// From what `go test -json` prints: an object a line. Parts of a test (`TestA/b`) count with it.
+/// Reads the output of `go test -json`: an object a line. Parts of a test (`TestA/b`) count with it.
 fn verdicts_of_go(text: &str) -> Verdicts {
     let mut verdicts = Verdicts::new();
     for event in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// All circles of two modules or more, the largest first; modules in order of their names.
 ///
-/// In: what each module uses. A part is what a module reaches and is reached from: simple, and quick enough for a hundred modules.
+/// In: the uses of each module. A part holds the modules that reach each other: simple, and quick enough for a hundred modules.
 pub fn find(uses: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> = uses.keys().map(|name| (name.as_str(), reached_from(name, uses))).collect();
     let mut circles = Vec::new();
@@ -24,7 +24,7 @@ pub fn find(uses: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     circles
 }
 
-/// What a module uses, what those use, and so on; itself only if a way leads back.
+/// Modules that a module uses, directly or through others; itself only if a way leads back.
 fn reached_from<'a>(name: &str, uses: &'a BTreeMap<String, BTreeSet<String>>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut next: Vec<&str> = uses.get(name).into_iter().flatten().map(String::as_str).collect();

@@ -15,7 +15,7 @@ use crate::source::{Source, sources_below};
 /// A crate of the workspace.
 struct Crate {
     folder: &'static str,
-    /// Those of ours it depends on (tests may depend on more).
+    /// Crates of ours that it depends on (tests may depend on more).
     uses: &'static [&'static str],
     /// Modules in its largest circle; 0 for none. A number that falls is lowered here; none is raised.
     circle_modules: usize,

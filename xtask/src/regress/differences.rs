@@ -1,4 +1,4 @@
-//! What may differ, and why: the table in `differences.txt`, and what `diff` says.
+//! Differences that are allowed, with reasons: the table in `differences.txt`, and the output of `diff`.
 
 use std::ops::RangeInclusive;
 
@@ -15,7 +15,7 @@ pub struct Entry {
     modes: Modes,
     /// Only in this protocol.
     protocol: Option<Protocol>,
-    /// It hangs on chance whether it occurs.
+    /// It occurs by chance.
     is_sometimes: bool,
     pub why: String,
     /// Lines of a `diff`, each with its sign.
@@ -50,8 +50,8 @@ impl Entry {
         !self.is_sometimes
     }
 
-    /// True if the direct run still prints what the entry is about: its part, and one of the lines that only this run has. One that hangs on
-    /// chance is found to be stale by nothing else.
+    /// True if the direct run still prints the entry's subject: its part, and one of the lines that only this run has. For an
+    /// entry that depends on chance, this is the only way to find it stale.
     pub fn is_about(&self, direct: &str) -> bool {
         let mut own = self.lines.iter().filter_map(|line| line.strip_prefix('-')).peekable();
         let prints = |known: &str| direct.lines().any(|line| is_line(known, line.trim_end()));
@@ -59,7 +59,7 @@ impl Entry {
         has_lines && (self.part == [None, None] || self.place(direct).is_some())
     }
 
-    /// `direct`: what the direct run printed.
+    /// `direct`: output of the direct run.
     pub fn explains(&self, hunk: &Hunk, direct: &str) -> bool {
         let is_inside = || self.place(direct).is_some_and(|place| place.contains(&(hunk.line as usize)));
         let is_known = |line: &String| self.lines.iter().any(|known| is_line(known, line));

@@ -1,6 +1,7 @@
 //! `cargo xtask regress`: PostgreSQL's own regression suite, once on a direct connection and then through Weir.
 //!
-//! Every statement of the suite must get the same answer both times. What differs is a bug of Weir's, or stands with its reason in
+//! Every statement of the suite must get the same answer both times. A difference is a bug of Weir's, or stands with its reason
+//! in
 //! `differences.txt`; a reason that is not needed any more fails too. In transaction mode other clients keep taking the server
 //! connection that was used last, so that the suite's session really moves.
 
@@ -37,7 +38,7 @@ pub enum Protocol {
     Extended,
 }
 
-/// What is tried without other wishes. What a session leaves is found in the same way in both protocols when nothing moves.
+/// Modes that run without other wishes. Session state is found in the same way in both protocols when nothing moves.
 const USUAL: [(PoolMode, Protocol); 3] = [
     (PoolMode::Session, Protocol::Simple),
     (PoolMode::Transaction, Protocol::Simple),
@@ -62,7 +63,7 @@ impl PoolMode {
     }
 }
 
-/// What to run.
+/// Choice of modes and tests.
 #[derive(Debug, Default, clap::Args)]
 pub struct Arguments {
     /// Only in this mode; without it in both
@@ -77,11 +78,11 @@ pub struct Arguments {
     tests: Vec<String>,
 }
 
-/// What came of one mode.
+/// Result of one mode.
 #[derive(Debug)]
 pub struct Outcome {
     pub name: String,
-    /// Tests whose answers were the same, or differed in what is explained.
+    /// Tests whose answers were equal, or differed as explained.
     pub passed: u32,
     pub failed: u32,
 }
@@ -96,7 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Fetches and builds what is needed. Error: this machine cannot.
+/// Fetches and builds the suite. Error: this machine cannot.
 pub fn prepare() -> Result<Suite> {
     sources::fetch(&Programs::find()?)
 }
@@ -188,7 +189,7 @@ fn judge(direct: &Results, through: &Results, entries: &[Entry], mode: PoolMode,
     Ok(outcome)
 }
 
-/// What differs between two files, by the system's `diff`, which the suite needs anyway.
+/// Differences of two files, by the system's `diff`, which the suite needs anyway.
 fn hunks(one: &Path, other: &Path) -> Result<Vec<Hunk>> {
     if !other.exists() {
         return Ok(vec![Hunk { line: 0, lines: vec!["-(all of it: there is no result)".to_owned()] }]);

@@ -1,4 +1,4 @@
-//! Other clients of the suite's pool: they take the server connection that was used last, hand over hand, so that the next
+//! Other clients of the suite's pool. They take the server connection that was used last, hand over hand, so that the next
 //! transaction of the suite finds itself on another one.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use weir_demo::Sql;
 
-/// Time between two steps: about that of a short statement, so that most of the suite's statements find a step between them, and the
+/// Time between two steps: about that of a short statement. So most of the suite's statements find a step between them, and the
 /// machine is not busy with these alone.
 const STEP: Duration = Duration::from_micros(500);
 

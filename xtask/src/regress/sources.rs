@@ -1,5 +1,6 @@
-//! Fetches the suite: tests and data from Debian's source package of the installed PostgreSQL, the headers to build what the tests
-//! load. Through the ordinary package client, with a configuration of its own, so that the system's stays as it is.
+//! Fetches the suite: tests and data from Debian's source package of the installed PostgreSQL, and the headers to build the
+//! modules of the tests. Through the ordinary package client, with a configuration of its own, so that the system's stays as it
+//! is.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,10 @@ use weir_demo::Programs;
 
 /// Where the system lists its package archives.
 const SYSTEM_LISTS: [&str; 2] = ["/etc/apt/sources.list", "/etc/apt/sources.list.d"];
-/// What the tests load, beside what is built: from the server's own contributed modules.
+/// Modules that the tests load, beside those that are built: from the server's own contributed modules.
 const MODULES: [&str; 2] = ["autoinc.so", "refint.so"];
 
-/// Contributed modules whose own suites are run too: those that need nothing but themselves and what Debian's package brings.
+/// Contributed modules whose own suites are run too: those that need only themselves and Debian's package.
 const CONTRIBUTED: [&str; 17] = [
     "btree_gin",
     "btree_gist",
@@ -36,7 +37,7 @@ const CONTRIBUTED: [&str; 17] = [
 /// Where the suites lie in the sources, beside the modules'.
 const MAIN_FOLDER: &str = "src/test/regress";
 const PLPGSQL_FOLDER: &str = "src/pl/plpgsql/src";
-/// What was fetched by another edition of this file is fetched again.
+/// Sources that another edition of this file fetched are fetched again.
 const EDITION: &str = "2";
 
 /// The suite of one module.
@@ -48,7 +49,7 @@ pub struct Module {
     pub tests: Vec<String>,
 }
 
-/// What a run needs.
+/// The suite, as a run needs it.
 #[derive(Debug)]
 pub struct Suite {
     pub programs: Programs,
@@ -62,7 +63,7 @@ pub struct Suite {
     pub modules: Vec<Module>,
 }
 
-/// Fetches and builds what is not there yet. Error: not Debian's PostgreSQL, no network, no compiler.
+/// Fetches and builds missing parts. Error: not Debian's PostgreSQL, no network, no compiler.
 pub fn fetch(programs: &Programs) -> Result<Suite> {
     let major = programs.major();
     let library = programs.bin().parent().context("programs lie in a folder bin")?.join("lib");
@@ -231,7 +232,7 @@ fn build(source: &Path, headers: &Path, library: &Path) -> Result<()> {
     run(&mut cc).map(drop)
 }
 
-/// Runs a command and returns what it wrote. Error: it is missing or failed; with what it said.
+/// Runs a command and returns its output. Error: it is missing or failed; with its output.
 fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("cannot run {name}; is it installed?"))?;

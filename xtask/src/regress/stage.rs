@@ -18,13 +18,13 @@ use crate::proxy::Proxy;
 const DATABASE: &str = "regression";
 /// A run takes about a minute on two cores; through Weir, with other clients and on a busy machine, many times that.
 const RUN_LIMIT: Duration = Duration::from_secs(20 * 60);
-/// Tests that make what others use.
+/// Tests that make objects for the others.
 const FIRST: [&str; 2] = ["test_setup", "create_index"];
 
 /// The suite's answers hang on these. Without autovacuum, plans and sizes are the same in every run.
 const SETTINGS: [(&str, &str); 3] = [("autovacuum", "off"), ("max_prepared_transactions", "2"), ("synchronous_commit", "on")];
 
-/// What the driver sets when it makes the database itself.
+/// Settings that the driver makes when it makes the database itself.
 const DATABASE_SETTINGS: [&str; 6] = [
     "lc_messages TO 'C'",
     "lc_monetary TO 'C'",
@@ -40,7 +40,7 @@ pub enum Way {
     Weir { program: PathBuf, mode: PoolMode },
 }
 
-/// What a run left.
+/// Files of a run.
 pub struct Results {
     folder: PathBuf,
     /// Tests in the order of their names.
@@ -49,7 +49,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// What a test printed; missing if it never ended.
+    /// Output of a test; missing if it never ended.
     pub fn file(&self, test: &str) -> PathBuf {
         self.folder.join(format!("{test}.out"))
     }
@@ -99,14 +99,14 @@ pub fn run(suite: &Suite, way: &Way, protocol: Protocol, tests: &[String], folde
 /// One suite, to be run by the driver in one go.
 struct Part<'a> {
     database: String,
-    /// Of its tests' names: nothing, or the module and a slash.
+    /// Prefix of its tests' names: nothing, or the module and a slash.
     prefix: String,
     input: &'a Path,
     /// None: those of the schedule.
     tests: Vec<&'a str>,
 }
 
-/// What is to be run: all, or what is among `wanted`.
+/// The parts to run: all, or those among `wanted`.
 fn parts<'a>(suite: &'a Suite, wanted: &'a [String]) -> Vec<Part<'a>> {
     let mut parts = Vec::new();
     let is_of_main = |test: &&str| !test.contains('/') && !FIRST.contains(test);
@@ -148,7 +148,8 @@ fn make_database(cluster: &Cluster, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Copies a part to where the server, which reads and writes files there, may enter. The folders for what goes in and comes out.
+/// Copies a part to a place that the server may enter, since it reads and writes files there. Returns the folders of input and
+/// output.
 fn lay_out(part: &Part<'_>, work: &Path, account: Account) -> Result<(PathBuf, PathBuf)> {
     let (input, out) = (work.join(&part.database).join("in"), work.join(&part.database).join("out"));
     fs::create_dir_all(out.join("results"))?;
@@ -176,8 +177,8 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs the driver, one test at a time. It fails when a result is not what PostgreSQL's developers expect of this very version; we only
-/// compare runs with each other. The folder it wrote to.
+/// Runs the driver, one test at a time. It fails when a result differs from the one that PostgreSQL's developers expect of this
+/// very version; here only runs are compared with each other. Returns the folder of its output.
 fn drive(suite: &Suite, part: &Part<'_>, work: &Path, port: u16, account: Account) -> Result<PathBuf> {
     let (input, out) = lay_out(part, work, account)?;
     let mut command = Command::new(&suite.driver);

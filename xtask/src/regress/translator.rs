@@ -1,5 +1,5 @@
-//! Stands between `psql` and what it talks to, and turns its simple queries into the messages of the extended protocol, so that the
-//! suite, which knows simple queries only, tries the other half of the protocol too.
+//! Stands between `psql` and its server, and turns simple queries into messages of the extended protocol. So the suite, which
+//! knows simple queries only, tries the other half of the protocol too.
 //!
 //! Source: PostgreSQL manual, "Message Flow" and "COPY Operations".
 
@@ -22,7 +22,7 @@ pub struct Translator {
 }
 
 impl Translator {
-    /// Translates for whoever connects, towards `target` on this machine.
+    /// Translates for all clients, towards `target` on this machine.
     pub fn start(target: u16) -> Result<Translator> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
         let port = listener.local_addr()?.port();
@@ -33,7 +33,7 @@ impl Translator {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
-                // A connection that breaks shows in what its test prints.
+                // A connection that breaks shows in its test's output.
                 if let Ok(client) = client {
                     thread::spawn(move || serve(client, target));
                 }
@@ -54,12 +54,13 @@ impl Drop for Translator {
     }
 }
 
-/// What both directions of a connection know.
+/// State that both directions of a connection share.
 #[derive(Debug, Default)]
 struct State {
     /// A translated query is not answered to its end yet.
     is_translating: bool,
-    /// The Sync of a copy's messages is not sent yet: whether one sent before the data counts would hang on how fast the server fails.
+    /// The Sync of a copy's messages is not sent yet: a Sync before the data would count or not by the speed of the server's
+    /// failure.
     owes_sync: bool,
 }
 
@@ -118,7 +119,7 @@ fn pump_up(mut client: &TcpStream, server: &Mutex<TcpStream>, state: &Mutex<Stat
     }
 }
 
-/// From the server: what answers our additions is left out.
+/// From the server: answers to our additions are left out.
 fn pump_down(server: &TcpStream, mut client: &TcpStream, writer: &Mutex<TcpStream>, state: &Mutex<State>) -> io::Result<()> {
     let mut bytes = Vec::new();
     let mut is_greeted = false;
@@ -145,7 +146,7 @@ fn pump_down(server: &TcpStream, mut client: &TcpStream, writer: &Mutex<TcpStrea
         if !is_ours {
             put(&mut bytes, tag, &body);
         }
-        // Rows leave together; what the client may wait for leaves at once.
+        // Rows leave together; messages that the client may wait for leave at once.
         if !is_greeted || !matches!(tag, b'D' | b'd') || bytes.len() > 64 << 10 {
             client.write_all(&bytes)?;
             bytes.clear();

@@ -1,6 +1,6 @@
-//! Tests that ran out of time among others and pass alone. Real servers share a machine with whatever else runs there; such a test is named,
-//! so that somebody looks into it, and stops nobody. A test that saw anything wrong has failed, whatever it does alone: what many
-//! clients at once bring to light is not there when one is alone.
+//! Tests that ran out of time among others and pass alone. Real servers share a machine with other programs. Such a test is
+//! named, so that somebody looks into it, and stops nobody. A test that saw anything wrong has failed, also if it passes alone:
+//! faults among many clients at once do not show with one.
 
 use std::process::Command;
 
@@ -13,12 +13,12 @@ pub struct Failure {
     /// As cargo names it: `tests/e2e/main.rs`.
     pub program: String,
     pub test: String,
-    /// The first line of what each of its panics says, the first one first.
+    /// The first line of each of its panics, the first panic first.
     pub panics: Vec<String>,
 }
 
 impl Failure {
-    /// What its first panic says.
+    /// Message of its first panic.
     pub fn why(&self) -> &str {
         self.panics.first().map_or("", String::as_str)
     }
@@ -30,8 +30,8 @@ impl Failure {
     }
 }
 
-/// True if a panic says that a wait ran out, in the words of `weir_demo::wait_until`, which all waits of tests end with:
-/// `waited 60001 ms for a login, limit is 60000 ms`.
+/// True if a panic says that a wait ran out, in the words of `weir_demo::wait_until`. All waits of tests end with them: `waited
+/// 60001 ms for a login, limit is 60000 ms`.
 fn is_over_time(panic: &str) -> bool {
     let Some((_, rest)) = panic.split_once("waited ") else { return false };
     let Some((waited, rest)) = rest.split_once(" ms for ") else { return false };
@@ -40,12 +40,12 @@ fn is_over_time(panic: &str) -> bool {
     is_number(waited) && limit.strip_suffix(" ms").is_some_and(is_number)
 }
 
-/// What a thread says that waited for one which panicked: `thread::scope`, and `unwrap` of a `join`.
+/// True for the panic of a thread that waited for another panicked one: `thread::scope`, and `unwrap` of a `join`.
 fn follows_another(panic: &str) -> bool {
     panic == "a scoped thread panicked" || panic.ends_with("on an `Err` value: Any { .. }")
 }
 
-/// The test whose output a line of a test program announces: only those that failed have some.
+/// The test whose output a line of a test program announces: only failed ones have some.
 pub fn failed_test(line: &str) -> Option<&str> {
     line.strip_prefix("---- ")?.strip_suffix(" stdout ----")
 }
@@ -61,7 +61,7 @@ pub fn is_worth_another_look(failures: &[Failure], failed: u32) -> bool {
     is_counted && failures.iter().all(Failure::ran_out_of_time)
 }
 
-/// Arguments of cargo for running one test alone; `None` for what is no program in a folder `tests`.
+/// Arguments of cargo for running one test alone; `None` for a test outside of the folders `tests`.
 pub fn alone<'a>(failure: &'a Failure, programs: &[&'a str]) -> Option<Vec<&'a str>> {
     let path = failure.program.strip_prefix("tests/")?;
     let target = path.strip_suffix("/main.rs").or_else(|| path.strip_suffix(".rs"))?;

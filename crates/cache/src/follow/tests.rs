@@ -1,6 +1,6 @@
-//! The protocol over all orders in which writers past us, their log, its stream, rounds, a standby and those who ask may take their steps:
-//! what is given out shows all that was visible when the last covered round was asked for. With any one rule switched off there is an
-//! order in which something does not.
+//! Explores all orders of steps by writers past Weir, their log, its stream, rounds, a standby and askers. A result that is
+//! served shows all that was visible when the last covered round was asked for. With any one rule switched off, some order
+//! serves a stale one.
 
 use super::super::versions::{Deps, Versions};
 use super::*;
@@ -10,9 +10,9 @@ use std::collections::HashSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    /// What a commit changed stays raised until a snapshot shows it.
+    /// Tables that a commit changed stay raised until a snapshot shows the commit.
     Visible,
-    /// A stream that begins waits for what runs.
+    /// A new stream waits for the transactions that run.
     Runners,
     /// ... as a round says that was asked for after its begin.
     RoundAfterStart,
@@ -26,13 +26,13 @@ enum Without {
 
 const HISTORY: History = History { node: 0, system: 1, timeline: 1 };
 const DATABASE: Slot = 1;
-/// Which tables a writer changes.
+/// Tables that each writer changes.
 const WRITERS: [&[Slot]; 2] = [&[2], &[2, 3]];
-/// Which tables an asker reads, and whether on the standby.
+/// Tables that each asker reads; true if it reads them on the standby.
 const ASKERS: [(&[Slot], bool); 2] = [(&[2], false), (&[3], true)];
 const ROUNDS_MAX: usize = 3;
 
-/// What a writer past us has done.
+/// Progress of a writer past Weir.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Stage {
     #[default]
@@ -63,9 +63,9 @@ struct World {
     told: Option<usize>,
     breaks: u8,
     replayed: usize,
-    /// What was visible when each round was asked for; a round asked for earlier promises less.
+    /// Commits that were visible when each round was asked for; an earlier round promises less.
     visible_then: Vec<Vec<usize>>,
-    /// What the primary answered to each: position and snapshot.
+    /// The primary's answer to each round: position and snapshot.
     answered: Vec<(u64, Snapshot)>,
     /// Answers that have arrived.
     arrived: usize,
@@ -104,7 +104,7 @@ impl World {
         self.places = versions.look();
     }
 
-    /// What is covered, as those see it who give answers out.
+    /// The covered round, as the code sees it that serves results.
     fn covered(&self, without: Without) -> Covered {
         if without == Without::Away { self.follower.covered } else { self.follower.covered() }
     }
@@ -157,7 +157,7 @@ impl World {
     fn stream(&self, without: Without) -> Vec<World> {
         let mut next = Vec::new();
         let Some(told) = self.told else {
-            // A server waits until none runs whose begin it did not see.
+            // A server waits until all transactions have ended whose begin it did not see.
             if !self.stages.contains(&Stage::Running) && self.breaks < 2 {
                 let mut world = self.clone();
                 world.told = Some(self.log.len());
@@ -273,7 +273,7 @@ impl World {
         step == 2 && Versions::of(&self.places).is_true(&Deps::of(&deps))
     }
 
-    /// True if it lacks what was visible when the last covered round was asked for, and would be given out all the same.
+    /// True if it lacks rows that were visible when the last covered round was asked for, and would be served all the same.
     fn is_wrong(&self, without: Without) -> bool {
         let covered = self.covered(without);
         let visible = (covered.round as usize).checked_sub(1).and_then(|at| self.visible_then.get(at));
@@ -298,7 +298,7 @@ fn explore(without: Without) -> (usize, usize, Option<World>) {
             }
             let gives = world.gives();
             giving += usize::from(world.covered(without).round > 0 && gives);
-            // What has become untrue stays so, whatever comes.
+            // A stale result stays stale in all later steps.
             if world.asking.step == 2 && !gives {
                 continue;
             }

@@ -1,7 +1,7 @@
-//! Two Weirs over one store that forgets and gives what it had long ago, in random order: writers past both commit, each Weir's follower
-//! takes in the log, is told rounds and loses its stream, sometimes for another timeline; askers fill and are served. What is served shows all
-//! that its Weir's last covered round saw, and nothing behind the round that is told with it. With any one rule left out, some run serves
-//! something else.
+//! Plays two Weirs over one forgetful store that also returns old values, in random order. Writers past both commit. Each
+//! Weir's follower takes in the log, hears of rounds and loses its stream, sometimes for another timeline. Askers fill the
+//! store and are served. A result that is served shows all that its Weir's last covered round saw, and nothing behind the round
+//! that is told with it. With any one rule left out, some run serves a wrong result.
 
 use super::super::follow::{Round, Snapshot};
 use super::super::versions::Outcome;
@@ -25,7 +25,7 @@ enum Without {
     Timeline,
     /// A change whose round is not answered has no floor.
     Unanswered,
-    /// The log was taken in up to the proof by who serves.
+    /// The Weir that serves has taken in the log up to the proof.
     Reach,
 }
 
@@ -46,7 +46,7 @@ struct Commit {
     is_visible: bool,
 }
 
-/// What a client is shown of the table: the numbers of its commits.
+/// The rows of the table that a client sees: the numbers of their commits.
 type Rows = Vec<usize>;
 
 #[derive(Clone)]
@@ -57,7 +57,7 @@ struct Stored {
 
 struct Filling {
     deps: Deps,
-    /// What the server said, and the round that begins after it.
+    /// The server's answer, and the round that begins after it.
     answer: Option<(Rows, u64)>,
 }
 
@@ -67,7 +67,7 @@ struct Weir {
     /// Commits its stream has told; none: there is no stream.
     told: Option<usize>,
     rounds: u64,
-    /// What was visible when its rounds were asked for, and where the log ended.
+    /// Rows that were visible when each round was asked for, and the end of the log then.
     saw: Vec<(Rows, u64)>,
     filling: Option<Filling>,
     /// The number of a commit through it that is not answered yet.
@@ -118,7 +118,7 @@ impl World {
         self.log.iter().filter(|commit| commit.table == TABLE && commit.is_visible).map(|commit| commit.number).collect()
     }
 
-    /// What is wrong with what was served, if anything is.
+    /// Takes one step. Some: the fault in a result that was served.
     fn step(&mut self) -> Option<String> {
         let at = self.below(2);
         match self.below(13) {
@@ -245,7 +245,7 @@ impl World {
         }
         let slots = [DATABASE, TABLE];
         if self.without == Without::Reach && proof.position > weir.follower.position() {
-            // As if it had been proven for what is known here.
+            // As if it had been proven for the position that is known here.
             proof.position = weir.follower.position();
         }
         let round = match self.without {
@@ -265,7 +265,7 @@ impl World {
         self.served += 1;
         let saw = |round: u64| weir.saw[round as usize - 1].clone();
         let lacks = saw(covered).0.iter().any(|commit| !rows.contains(commit));
-        // Anybody may have seen what was written through it and is visible.
+        // Any client may have seen rows that were written through this Weir and are visible.
         let is_own = |commit: &&Commit| commit.weir == Some(at) && commit.is_visible;
         let lacks_own = self.log.iter().filter(is_own).any(|commit| !rows.contains(&commit.number));
         let end = saw(round).1 as usize;
@@ -301,7 +301,7 @@ impl World {
     }
 }
 
-/// Runs many worlds. Gives how often something was served, and what was wrong.
+/// Runs many worlds. Returns how often something was served, and the first fault.
 fn search(without: Without) -> (usize, Option<String>) {
     let mut served = 0;
     for seed in 0..RUNS {

@@ -1,5 +1,5 @@
-//! The protocol over all orders in which writers, askers, a standby and rounds of positions may take their steps: no answer is given
-//! out that the primary would not give. With any one rule switched off there is an order in which one is.
+//! Explores all orders of steps by writers, askers, a standby and rounds of positions: no result is served that the primary
+//! would not give. With any one rule switched off, some order serves one.
 
 use super::*;
 use std::collections::HashSet;
@@ -10,13 +10,13 @@ enum Without {
     Nothing,
     /// Writers say so only after their commit.
     RaiseBeforeCommit,
-    /// Who asks or is answered does not look for writers under way.
+    /// An asker does not look for writers under way, at its question or at its answer.
     LookForWriters,
     /// Stamps are taken before the question is sent, not when its answer is stored.
     StampsBeforeQuestion,
     /// A standby's answer is stored only if it covers the last change.
     StandbyCovers,
-    /// What was written before the start must be covered, too.
+    /// Writes before the start must be covered, too.
     FirstRound,
     /// A commit says by which round it is covered.
     RoundOfCommit,
@@ -26,16 +26,16 @@ enum Without {
 
 const TABLES: [Slot; 2] = [1, 2];
 
-/// Which tables a writer changes.
+/// Tables that each writer changes.
 const WRITERS: [&[Slot]; 2] = [&[1], &[1, 2]];
-/// Which ones an asker reads, and whether on the standby.
+/// Tables that each asker reads; true if it reads them on the standby.
 const ASKERS: [(&[Slot], bool); 2] = [(&[1, 2], false), (&[0, 2], true)];
 const ROUNDS_MAX: usize = 2;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Asker {
     step: u8,
-    /// What its answer will hang on, as slots and stamps.
+    /// Slots that its result will hang on, with their stamps.
     deps: Option<Vec<(Slot, u64)>>,
     may_store: bool,
     /// Commits it has seen.
@@ -143,7 +143,7 @@ impl World {
         Some(world)
     }
 
-    /// An answer that would be given out now although the primary would give another one.
+    /// A result that would be served now although the primary would give another one.
     fn wrong(&mut self, without: Without) -> Option<usize> {
         (0..ASKERS.len()).find(|&at| {
             let asker = self.askers[at].clone();

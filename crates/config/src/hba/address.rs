@@ -3,7 +3,7 @@
 use super::{Fit, Known, Origin, Question, Visit};
 use core::net::IpAddr;
 
-/// Which hosts a rule is about.
+/// Hosts that a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Address {
     /// Every one, and unix sockets.
@@ -89,8 +89,8 @@ fn is_host(wanted: &str, host: &str) -> bool {
     at.filter(|at| *at > 0).and_then(|at| host.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(wanted))
 }
 
-/// An address in numbers. IPv4 in all forms that `getaddrinfo` takes, by which PostgreSQL reads the field: `0` is 0.0.0.0, as in `0/0`, and
-/// the last of fewer than four parts fills the bytes that are left. Source: inet(3).
+/// An address in numbers. IPv4 in all forms that `getaddrinfo` takes, by which PostgreSQL reads the field. `0` is 0.0.0.0, as
+/// in `0/0`, and the last of fewer than four parts fills the remaining bytes. Source: inet(3).
 pub(super) fn numeric(text: &str) -> Option<IpAddr> {
     if let Ok(ip) = text.parse() {
         return Some(ip);
@@ -115,7 +115,7 @@ fn part(text: &str) -> Option<u32> {
     is_number.then(|| u32::from_str_radix(digits, radix).ok()).flatten()
 }
 
-/// Reads the field. Error: what is wrong with it. `Ok(None)`: an address alone, whose mask must follow.
+/// Reads the field. Error: its fault. `Ok(None)`: an address alone, whose mask must follow.
 pub(super) fn parse(text: &str) -> Result<(IpAddr, Option<Network>), Option<String>> {
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => (address, Some(prefix)),

@@ -11,7 +11,7 @@ use std::path::Path;
 #[derive(Debug, Clone, Default)]
 pub(super) struct IdentMaps(Vec<Entry>);
 
-/// One line: who has this name outside may be that user here.
+/// One line: a person with this outside name may be that user here.
 #[derive(Debug, Clone)]
 struct Entry {
     map: String,
@@ -49,7 +49,7 @@ fn entry(line: &Line) -> Result<Entry, String> {
         None => Outside::Name(outside.text.clone()),
     };
     let inside = match (&outside, inside.text.contains("\\1")) {
-        // What \1 stands for is never a keyword.
+        // The text that replaces \1 is never a keyword.
         (Outside::Pattern(pattern), true) if pattern.captures_len() < 2 => {
             return Err(format!("\"{}\" has \\1, but the regular expression has no subexpression", inside.text));
         }
@@ -65,7 +65,7 @@ impl IdentMaps {
         self.0.iter().any(|entry| entry.map == map)
     }
 
-    /// Whether someone called `outside` may be the user he says he is.
+    /// Tells if a person with the name `outside` may be the user he says he is.
     pub fn fit(&self, map: &str, outside: &str, visit: &Visit<'_>) -> Fit {
         let mut best = Fit::No;
         for entry in self.0.iter().filter(|entry| entry.map == map) {

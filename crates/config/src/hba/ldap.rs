@@ -1,4 +1,4 @@
-//! What an `ldap` rule says of the directory that judges passwords.
+//! Settings of an `ldap` rule: the directory that judges passwords.
 //!
 //! Source: PostgreSQL manual, "LDAP Authentication"; `parse_hba_auth_opt` and `parse_hba_line` in hba.c, `CheckLDAPAuth` in auth.c.
 
@@ -13,7 +13,7 @@ pub struct Directory {
     port: u16,
     /// True if the connection begins with TLS (`ldaps`).
     pub is_ldaps: bool,
-    /// Whether TLS is asked for before anything else (`ldaptls`).
+    /// True if the connection asks for TLS before anything else (`ldaptls`).
     pub starts_tls: bool,
     prefix: Option<String>,
     suffix: Option<String>,
@@ -23,7 +23,7 @@ pub struct Directory {
     attribute: Option<String>,
     filter: Option<String>,
     scope: Scope,
-    /// Whether Weir logs in to servers with the password the directory took (`backend_use_passwd`, of Pgpool-II).
+    /// True if Weir logs in to servers with the password that the directory accepted (`backend_use_passwd`, of Pgpool-II).
     pub is_password_for_servers: bool,
 }
 
@@ -42,29 +42,29 @@ impl fmt::Debug for Hidden {
 pub enum Scope {
     /// The entry itself.
     Base,
-    /// What is right below it.
+    /// The entries right below it.
     OneLevel,
     /// All below it.
     #[default]
     Subtree,
 }
 
-/// What to do to learn whether a password is a user's.
+/// Steps by which the directory tells if a password is a user's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Steps<'a> {
     /// Bind by this name.
     Bind(String),
-    /// Bind by `name` and `password`, search, and bind by what was found.
+    /// Bind by `name` and `password`, search, and bind by the name that was found.
     Search {
-        /// Who searches; empty for nobody in particular.
+        /// The user who searches; empty for an anonymous search.
         name: &'a str,
-        /// Goes with it.
+        /// That user's password.
         password: &'a str,
         /// Where to search.
         base: &'a str,
         /// How far.
         scope: Scope,
-        /// For what, the user's name in it.
+        /// Filter of the search, with the user's name in it.
         filter: String,
     },
 }
@@ -157,7 +157,7 @@ impl Directory {
         self.scope = match next()?.as_deref() {
             Some("sub") => Scope::Subtree,
             Some("one") => Scope::OneLevel,
-            // What RFC 4516 takes for none.
+            // RFC 4516 reads an empty word as none.
             None | Some("base") => Scope::Base,
             Some(other) => return Err(wrong(&format!("scope \"{other}\" is none of base, one and sub"))),
         };
@@ -165,7 +165,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Whether the options fit each other.
+    /// Checks that the options fit each other.
     pub(super) fn check(&self) -> Result<(), String> {
         let searches = self.bind_name.is_some()
             || self.bind_password.is_some()

@@ -133,7 +133,7 @@ fn name(token: &Token) -> Result<Word, String> {
 pub(super) fn pattern(text: &str) -> Result<Regex, String> {
     let built = RegexBuilder::new(text).size_limit(PATTERN_BYTES_MAX).build();
     built.map_err(|cause| {
-        // The cause shows the pattern over several lines; its last line says what is wrong.
+        // The cause shows the pattern over several lines; its last line names the fault.
         let cause = cause.to_string();
         let last = cause.lines().last().unwrap_or_default();
         format!("invalid regular expression \"{text}\": {}", last.trim_start_matches("error: "))

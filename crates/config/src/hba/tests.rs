@@ -15,7 +15,7 @@ fn read(files: &[(&str, &str)]) -> (Option<Hba>, Vec<String>) {
     (hba, problems.iter().map(ToString::to_string).collect())
 }
 
-/// One client in words: `local` or an address, then `user/database`, then what else is known of it.
+/// One client in words: `local` or an address, then `user/database`, then further facts.
 ///
 /// `groups=a,b`, `groups=?` (cannot be asked), `host=name`, `host=?`, `system=name`, `tls`, `cn=name`, `dn=name`, `physical`, `logical`.
 fn decide(hba: &Hba, client: &str) -> String {
@@ -74,7 +74,7 @@ fn decide(hba: &Hba, client: &str) -> String {
     }
 }
 
-/// `cases`: one client per line, `->`, and what is decided.
+/// `cases`: one client per line, `->`, and the decision.
 fn check_files(files: &[(&str, &str)], cases: &str) {
     let (hba, problems) = read(files);
     let hba = hba.unwrap_or_else(|| panic!("{problems:#?}"));
@@ -353,7 +353,7 @@ fn a_unix_socket_shows_who_is_at_its_other_end() {
     );
 }
 
-/// One wrong file each, and what is said of it.
+/// One wrong file each, and its message.
 const WRONG: &[(&str, &str)] = &[
     ("lokal all all trust", "main:1: error: invalid connection type \"lokal\""),
     ("local", "main:1: error: end-of-line before database specification"),

@@ -126,7 +126,7 @@ impl Reader<'_, '_> {
         self.open.pop();
     }
 
-    /// Takes one line, or what it includes.
+    /// Takes one line, or the files it includes.
     fn take(&mut self, path: &Path, number: u32, fields: Vec<Vec<Token>>) {
         let directive = match fields.as_slice() {
             [first, ..] if first.len() == 1 => first[0].text.as_str(),
@@ -239,7 +239,7 @@ fn split(text: &str) -> Result<Vec<Vec<Token>>, String> {
     }
 }
 
-/// The word that begins here, and whether a comma follows it.
+/// The word that begins here, and true if a comma follows it.
 fn next_token(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> Result<(Token, bool), String> {
     let mut token = Token { text: String::new(), is_quoted: chars.peek() == Some(&'"') };
     let mut in_quote = false;

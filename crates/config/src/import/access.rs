@@ -1,8 +1,8 @@
 //! `auth_type`, `client_tls_sslmode` and `auth_hba_file` as rules of `pool_hba.conf`.
 //!
-//! What PgBouncer does, in `client.c`: a TCP client without TLS is refused first, if TLS is asked for; with `verify-ca` and `verify-full`
-//! it has shown a certificate by then. Then the user must be in `auth_file`, or `auth_query` must know him, whatever the method,
-//! except with `pam` and `ldap`. The unix socket needs no TLS.
+//! PgBouncer's order of checks, in `client.c`: a TCP client without TLS is refused first, if TLS is asked for; with `verify-ca`
+//! and `verify-full` it has shown a certificate by then. Then the user must be in `auth_file`, or `auth_query` must know him,
+//! whatever the method, except with `pam` and `ldap`. The unix socket needs no TLS.
 
 use super::Load;
 use super::databases::Listed;
@@ -15,7 +15,7 @@ pub(super) struct Setup<'a> {
     pub hba_file: &'a str,
     pub ldap_options: &'a str,
     pub databases: &'a Listed,
-    /// Those with a forced user.
+    /// Databases with a forced user.
     pub forced: &'a [String],
 }
 
@@ -85,7 +85,7 @@ fn methods(setup: &Setup<'_>, notes: &mut Vec<String>) -> (String, String) {
     }
 }
 
-/// The type of rules for TCP, and what they say of certificates.
+/// The type of rules for TCP, and their demand for certificates.
 fn transport(tls: &str, method: &str) -> (&'static str, &'static str) {
     let is_cert = method.starts_with("cert ");
     match tls {
@@ -97,7 +97,7 @@ fn transport(tls: &str, method: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// The rules of an `auth_hba_file`, with what PgBouncer does beside them.
+/// The rules of an `auth_hba_file`, with PgBouncer's own checks.
 fn translated(bytes: &[u8], setup: &Setup<'_>, notes: &mut Vec<String>) -> String {
     let mut text = String::new();
     let needs_tls = matches!(setup.tls, "require" | "verify-ca" | "verify-full");
@@ -135,7 +135,7 @@ fn translated(bytes: &[u8], setup: &Setup<'_>, notes: &mut Vec<String>) -> Strin
         }
         let _ = writeln!(text, "{}", fields.join("  "));
         if method == "cert" {
-            // Who comes without TLS is refused there, and not by a later rule.
+            // A client without TLS is refused here, and not by a later rule.
             let kind = if is_tcp { "hostnossl" } else { "local" };
             let _ = writeln!(text, "{kind}  {}  reject", fields[1..method_at].join("  "));
         }

@@ -109,7 +109,7 @@ fn line(name: &str, words: &[(&str, &str)]) -> String {
 pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
     let servers_of = |entry: &Entry| entry.servers(folder);
     let count = |servers: &[Server]| entries.iter().filter(|entry| servers_of(entry) == servers).count();
-    // Of equals the first.
+    // The first of equals.
     let main = entries.iter().rev().max_by_key(|entry| count(&servers_of(entry)));
     let servers = main.map(servers_of).unwrap_or_default();
     let (mut taken, mut refused, mut notes, mut has_others) = (Vec::new(), Vec::new(), Vec::new(), false);

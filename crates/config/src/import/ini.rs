@@ -14,7 +14,8 @@ pub struct Line {
     pub value: String,
 }
 
-/// All settings of a file and those it includes, and what cannot be read. A line of an included file has the number of the include.
+/// All settings of a file and those it includes, and the lines that cannot be read. A line of an included file has the number
+/// of the include.
 pub fn read(bytes: &[u8], include: &mut dyn FnMut(&str) -> Result<Vec<u8>, String>) -> (Vec<Line>, Vec<Note>) {
     let mut reader = Reader { include, section: String::new(), lines: Vec::new(), notes: Vec::new(), files: 0 };
     reader.file(bytes, None);

@@ -1,10 +1,10 @@
-//! What each setting of `[pgbouncer]` is called here, and the forms its value takes.
+//! Weir's name for each setting of `[pgbouncer]`, and the forms of its value.
 
-/// What becomes of a setting.
+/// The equal of a setting here.
 pub(super) enum Fate {
     /// The parameter of this name, with the value brought into our form.
     Is(&'static str, fn(&str) -> String),
-    /// Needed nothing: what it does comes without being asked for, or means nothing here.
+    /// Not needed: Weir does this unasked, or it means nothing here.
     Needless(&'static str),
     /// There is nothing like it.
     Missing(&'static str),
@@ -59,7 +59,7 @@ pub(super) fn quoted(value: &str) -> String {
 /// Words for ciphers that name no cipher. Source: PgBouncer's manual, `client_tls_ciphers`.
 const CIPHER_WORDS: [&str; 8] = ["", "default", "secure", "fast", "normal", "legacy", "compat", "all"];
 
-/// Words that name no cipher mean what is the default here.
+/// Words that name no cipher mean the default here.
 fn ciphers(value: &str) -> String {
     quoted(if CIPHER_WORDS.contains(&value) { "HIGH:MEDIUM:+3DES:!aNULL" } else { value })
 }
@@ -168,7 +168,7 @@ pub(super) const SETTINGS: &[(&str, Fate)] = &[
     ("verbose", Missing("use log_min_messages")),
 ];
 
-/// What a setting of PgBouncer's means here, for who sets it while the proxy runs.
+/// Meaning of a setting of PgBouncer's here, for an operator who sets it while the proxy runs.
 pub enum Meaning {
     /// The parameter of this name, and how a value is brought into the form of its file.
     Is(&'static str, fn(&str) -> String),
@@ -190,7 +190,7 @@ pub fn equals() -> impl Iterator<Item = (&'static str, &'static str)> {
     SETTINGS.iter().filter_map(|(theirs, fate)| if let Is(ours, _) = fate { Some((*theirs, *ours)) } else { None })
 }
 
-/// What PgBouncer does when the file does not say so, and Weir would do otherwise.
+/// Defaults of PgBouncer's that differ from Weir's.
 pub(super) const DEFAULTS: [(&str, &str); 11] = [
     ("listen_addr", ""),
     ("listen_port", "6432"),

@@ -2,7 +2,7 @@
 
 use super::Note;
 
-/// The lines of `pool_passwd` for the users of a `userlist.txt`, and what cannot be taken over.
+/// The lines of `pool_passwd` for the users of a `userlist.txt`, and notes on the others.
 ///
 /// Each line is `"user" "password"`; a doubled quote stands for itself; the password is plain, md5 or a SCRAM verifier.
 pub fn read_users(bytes: &[u8]) -> (String, Vec<Note>) {

@@ -1,11 +1,11 @@
-//! The administration console and what monitoring reads.
+//! The administration console and the endpoint of monitoring.
 use std::path::PathBuf;
 
 use weir_wire::pcp::Layout;
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 
-/// What the rows of this area have in common.
+/// Common values of the rows of this area.
 const ROW: Param = Param { group: Group::Admin, since: "Weir 0.1", effect: Effect::Built, ..super::ROW };
 
 /// The rows, related ones together.

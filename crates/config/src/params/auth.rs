@@ -1,4 +1,4 @@
-//! Who may connect.
+//! Logins of clients.
 use std::path::PathBuf;
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};

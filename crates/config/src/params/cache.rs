@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Drop the results of a table that changes.", ..BUILT },
     Param { name: "memqcache_invalidation", kind: Kind::Enum { values: &["proxy", "wal"], also: &[] }, default: "proxy", applies: Applies::AtStart, since: "Weir 0.1",
         set: |c, _, v| c.cache.follows_wal = v.word() == "wal",
-        help: "Which writes make results untrue. proxy: those through this Weir. wal: all that the primary commits, which Weir then follows by logical replication; wal_level must be logical, and sr_check_user must have REPLICATION.", ..BUILT },
+        help: "Writes that invalidate results. proxy: those through this Weir. wal: all that the primary commits, which Weir then follows by logical replication; wal_level must be logical, and sr_check_user must have REPLICATION.", ..BUILT },
     Param { name: "memqcache_publication", kind: Kind::Text, default: "", applies: Applies::AtStart, since: "Weir 0.1",
         set: |c, _, v| c.cache.publication = v.text(),
         help: "Publication FOR ALL TABLES by which the plugin pgoutput tells of writes. Empty: the plugin test_decoding does, which needs none. With a publication, PostgreSQL refuses UPDATE and DELETE on tables without a primary key or other replica identity.", ..BUILT },

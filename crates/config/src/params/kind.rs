@@ -1,4 +1,4 @@
-//! What the values of a parameter look like: reading, checking, printing. Rules are those of PostgreSQL's settings.
+//! Form of a parameter's values: reading, checking, printing. Rules are those of PostgreSQL's settings.
 //!
 //! Why our own number reader: PostgreSQL accepts `0x1F`, `010` (octal), `1.5h`, and rounds a fraction to a whole number
 //! of the next smaller unit first (guc.c, `parse_int` and `convert_to_base_unit`).
@@ -167,7 +167,7 @@ impl Kind {
         if let Some(number) = self.number() {
             let read = number.read(text).ok_or_else(wrong)?;
             let checked = check_range(name, read, number);
-            // A range in decimal would puzzle who wrote 777 and meant 0777.
+            // A range in decimal would puzzle an operator who wrote 777 and meant 0777.
             let checked = if matches!(self, Kind::Octal { .. }) { checked.map_err(|_| wrong()) } else { checked };
             return checked.map(Value::Int);
         }
@@ -215,7 +215,7 @@ impl Kind {
         self.number().map_or("", Number::unit)
     }
 
-    /// Which values are allowed, in words.
+    /// The values that are allowed, in words.
     pub fn describe(&self) -> String {
         if let Kind::Octal { max } = self {
             return format!("octal permissions with a leading 0, from 0000 to {max:04o}");
@@ -359,7 +359,7 @@ fn split_escaped(text: &str, separator: char) -> Vec<String> {
         if c == '\\' && chars.peek() == Some(&separator) {
             entries[last].extend(chars.next());
         } else if c == '\\' {
-            // The pair stays together, so that the second `\` of `\\` does not escape what follows.
+            // The pair stays together, so that the second `\` of `\\` does not escape the next character.
             entries[last].push(c);
             entries[last].extend(chars.next());
         } else if c == separator {

@@ -1,7 +1,7 @@
 //! How much of everything there may be, and for how long.
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 
-/// What the rows of this area have in common.
+/// Common values of the rows of this area.
 const ROW: Param = Param { group: Group::Limit, since: "Weir 0.1", effect: Effect::Built, ..super::ROW };
 
 /// Clients or server connections: 0 stands for no limit.

@@ -35,7 +35,7 @@ pub const INDEX_MAX: u16 = 127;
 pub struct Param {
     /// Name in the file, without the number of an indexed parameter.
     pub name: &'static str,
-    /// What its values look like.
+    /// Form of its values.
     pub kind: Kind,
     /// Value used when the file does not set it, written as in the file.
     pub default: &'static str,
@@ -43,9 +43,9 @@ pub struct Param {
     pub applies: Applies,
     /// Area it is listed under.
     pub group: Group,
-    /// Whether it is repeated with a number.
+    /// Repetition of the parameter with a number.
     pub indexed: Indexed,
-    /// Whether anything reads it.
+    /// Effect of the parameter in this version.
     pub effect: Effect,
     /// Pgpool-II release that brought it; "4.3" means 4.3 or older, "next" means not released yet.
     pub since: &'static str,
@@ -83,15 +83,15 @@ pub enum Group {
     Pool,
     /// PostgreSQL servers and the clustering mode.
     Backend,
-    /// Who may connect.
+    /// Logins of clients.
     Auth,
     /// Encryption.
     Tls,
-    /// Which statement goes where.
+    /// Routing of statements to nodes.
     Route,
     /// Looking at the servers: health, lag, role.
     Check,
-    /// What happens when a server fails or returns.
+    /// The failure and the return of a server.
     Failover,
     /// Bringing a server back by copying another one.
     Recovery,
@@ -109,7 +109,7 @@ pub enum Group {
     Weir,
 }
 
-/// Whether and how a parameter is repeated with a number.
+/// Repetition of a parameter with a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Indexed {
     /// Once.
@@ -124,21 +124,21 @@ pub enum Indexed {
     Heartbeat,
 }
 
-/// Whether anything reads a parameter.
+/// Effect of a parameter in this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// It does what its help says.
     Built,
     /// It is accepted and checked, and changes nothing.
     NotYet,
-    /// The same for good: what it is about is not needed, or always so. Its help says why.
+    /// It is accepted and will never change anything: its subject is not needed, or always done. Its help says why.
     Needless,
 }
 
 /// Setter of every parameter that nothing reads yet.
 fn nothing(_: &mut Config, _: u16, _: &Value) {}
 
-/// What most rows have in common; a row states only how it differs.
+/// Common values of most rows; a row states only how it differs.
 const ROW: Param = Param {
     name: "",
     kind: Kind::Text,
@@ -189,7 +189,7 @@ pub fn find(name: &str) -> Option<&'static Param> {
     all().find(|param| param.name == name).or_else(|| all().find(|param| param.name.eq_ignore_ascii_case(name)))
 }
 
-/// What a written name stands for.
+/// Result of looking up a written name.
 #[derive(Clone, Copy)]
 pub enum Named {
     /// A parameter, or one of its numbered forms; an old name has been replaced by the new one.
@@ -265,7 +265,7 @@ fn edit_distance(from: &str, to: &str) -> usize {
 }
 
 impl Applies {
-    /// What an operator must do for a changed value to count.
+    /// The step by which an operator makes a changed value count.
     pub fn describe(self) -> &'static str {
         match self {
             Applies::AtStart => "restart",

@@ -1,4 +1,4 @@
-//! Which statement goes to which node.
+//! Routing of statements to nodes.
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param, Value};
 use crate::OnWrite;
 use crate::redirect::{Redirect, read_redirects};

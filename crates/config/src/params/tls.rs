@@ -8,7 +8,7 @@ use crate::{ChannelBinding, SslMode, TlsVersion};
 const ROW: Param = Param { group: Group::Tls, ..super::ROW };
 /// A row of this area that does what its help says.
 const BUILT: Param = Param { effect: Effect::Built, ..ROW };
-/// The same for one that Pgpool-II does not have.
+/// A row that does what its help says, of a parameter that Pgpool-II does not have.
 const OURS: Param = Param { since: "Weir 0.1", ..BUILT };
 
 fn file(value: &Value) -> Option<PathBuf> {

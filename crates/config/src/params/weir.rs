@@ -4,7 +4,7 @@ use crate::{IoMethod, PoolMode, SequenceSessions};
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 
-/// What the rows of this area have in common.
+/// Common values of the rows of this area.
 const ROW: Param = Param { group: Group::Weir, ..super::ROW };
 /// A row of this area that does what its help says.
 const BUILT: Param = Param { effect: Effect::Built, ..ROW };

@@ -1,8 +1,8 @@
 //! Passwords encrypted by Pgpool-II's `pg_enc`: AES-256 in CBC mode, in base64 behind `AES`.
 //!
-//! Key and first block come from the text in the key file by SHA-1, without salt, one round: equal passwords have equal cipher
-//! texts, and nothing tells a wrong key from a right one but what comes out. It hides passwords from a glance, and keeps old
-//! files working; verifiers are better. Source: OpenSSL's `EVP_BytesToKey`, as Pgpool-II calls it.
+//! Key and first block come from the text in the key file by SHA-1, without salt, one round. So equal passwords have equal
+//! cipher texts, and only the result tells a wrong key from a right one. It hides passwords from a glance, and keeps old files
+//! working; verifiers are better. Source: OpenSSL's `EVP_BytesToKey`, as Pgpool-II calls it.
 
 use aes::Aes256;
 use base64::Engine;
@@ -17,14 +17,14 @@ const KEY_TEXT_BYTES_MAX: usize = 256;
 const KEY_BYTES: usize = 32;
 const BLOCK_BYTES: usize = 16;
 
-/// What decrypts `AES...` credentials. Wiped when dropped, never printed.
+/// The key that decrypts `AES...` credentials. Wiped when dropped, never printed.
 #[derive(Clone)]
 pub struct PoolKey(Zeroizing<[u8; KEY_BYTES + BLOCK_BYTES]>);
 
 /// Why a credential could not be decrypted. The text never shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecryptError {
-    /// Not what `pg_enc` writes.
+    /// Not in the form that `pg_enc` writes.
     #[error("encrypted password (AES) is not valid base64")]
     Encoding,
     /// It was encrypted with another key, or changed.

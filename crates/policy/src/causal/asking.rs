@@ -1,7 +1,7 @@
-//! When a node is asked for its WAL position: the primary in rounds, as long as statements run, a standby until it has replayed what the
-//! primary had.
+//! Times at which a node is asked for its WAL position. The primary is asked in rounds, as long as statements run. A standby is
+//! asked until it has replayed the primary's position.
 //!
-//! In: what is wanted and known, the time in microseconds. Out: a duty.
+//! In: the wish, the knowledge, the time in microseconds. Out: a duty.
 
 use crate::cluster::Role;
 
@@ -26,7 +26,7 @@ pub enum Duty {
     Sleep,
 }
 
-/// What is wanted of a node.
+/// The need for a question to a node.
 #[derive(Clone, Copy, Debug)]
 pub enum Want {
     /// The primary's next round is needed, or not yet.
@@ -90,7 +90,7 @@ impl Asking {
         };
     }
 
-    /// It could not be asked, or contradicts what it counts as.
+    /// It could not be asked, or contradicts its role.
     pub fn failed(&mut self, now_us: u64) {
         self.retry_us = Some(now_us + RETRY_US);
     }

@@ -6,7 +6,7 @@
 /// Every round.
 pub const ALL_ROUNDS: u64 = u64::MAX;
 
-/// What the primary shows of what standbys said.
+/// The part of the standbys' words that the primary shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shows {
     /// It shows all that standbys had said before the question of this round.

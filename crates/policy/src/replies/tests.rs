@@ -1,4 +1,4 @@
-//! What is awaited, played as scripts.
+//! Expected replies, played as scripts.
 
 use super::*;
 

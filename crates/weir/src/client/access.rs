@@ -1,4 +1,4 @@
-//! What decides who gets in, as far as two threads see it: what the files say, and what was found out since.
+//! The data by which logins are decided, as far as two threads see it: the files' contents, and the facts found out since.
 
 use crate::client::blocking_jobs::{Errands, Limits};
 use crate::client::directory::{Claim, Verdict};
@@ -19,7 +19,7 @@ use weir_config::passwd::{Passwords, PoolKey, Secret};
 use weir_policy::throttle::{Throttle, Visitor};
 use weir_wire::scram::{Challenge, SaltedKeys};
 
-/// Users of whom something is remembered: far more than log in anywhere, and an end to what invented names can cost.
+/// Users that are remembered: far more than log in anywhere, and a limit on the cost of invented names.
 const USERS_MAX: usize = 100_000;
 
 /// Keys are derived by one thread, so that a storm of logins takes no more than a core; the last in its queue waits two seconds.
@@ -35,7 +35,7 @@ const DIRECTORIES: Limits = Limits { threads: 8, queue: 512, answers: 10_000, li
 /// Threads that ask PAM, each with a process: modules wait for people and their telephones, and two seconds after a wrong password.
 const SERVICES: Limits = Limits { threads: 32, queue: 512, answers: 10_000, lifetime: None };
 
-/// What the files say about access.
+/// The files' rules of access.
 #[derive(Clone, Debug, Default)]
 pub struct AccessFiles {
     pub passwords: Passwords,
@@ -45,13 +45,13 @@ pub struct AccessFiles {
     pub key: Option<PoolKey>,
     /// Networks this machine has an address in.
     pub networks: Vec<Network>,
-    /// Nobody whom the password file does not name gets in without having proved something, or by a rule that trusts him. Without,
-    /// such users are let in as far as servers trust them, and must not be helped by what another client once proved.
+    /// True if every user without a line in the password file must prove something, or log in by a rule that trusts him. If
+    /// false, such users are let in as far as servers trust them, and must not be helped by another client's proof.
     pub keeps_proofs: bool,
 }
 
 impl AccessFiles {
-    /// Who looks at the servers, and his password: the configuration's, else the password file's.
+    /// The user as whom Weir looks at the servers, and his password: the configuration's, else the password file's.
     pub fn checker<'a>(&'a self, check: &'a CheckConfig) -> (&'a str, Option<Cow<'a, Secret>>) {
         let user = if check.user.is_empty() { "postgres" } else { &check.user };
         let own = Secret::parse(check.password.as_bytes(), self.key.as_ref()).ok().map(Cow::Owned);
@@ -69,14 +69,14 @@ pub struct Salted {
 /// Roles a user is a member of, and since when that is known.
 type Groups = (Instant, Arc<BTreeSet<String>>);
 
-/// What `auth_query` said of a user, when, and for how long that is believed.
+/// Result of `auth_query` for a user, its time, and the time for which it is believed.
 struct Asked {
     at: Instant,
     lifetime: Duration,
     secret: Option<Secret>,
 }
 
-/// What a client proved itself with, and when a server or a verifier last confirmed it.
+/// Proof of a client, and the last time a server or a verifier confirmed it.
 #[derive(Clone)]
 pub struct Proven {
     pub secret: Secret,
@@ -86,8 +86,8 @@ pub struct Proven {
 /// Everything about access that the threads of one proxy share.
 pub struct Access {
     files: ArcSwap<AccessFiles>,
-    /// Moves when the files were read again: server connections opened with older passwords are closed instead of used, since they prove nothing
-    /// about who may log in now.
+    /// Moves when the files were read again. Server connections opened with older passwords are closed instead of used, since
+    /// they prove nothing about present rights to log in.
     generation: AtomicU64,
     /// Wipes the difference between users that exist and those that do not; new at each start.
     pub salt_secret: [u8; 32],
@@ -95,12 +95,12 @@ pub struct Access {
     pub keys: Arc<Errands<Salted, SaltedKeys>>,
     /// Names of hosts that their own addresses prove.
     pub hosts: Arc<Errands<IpAddr, Option<Arc<str>>>>,
-    /// What directories said of passwords.
+    /// Verdicts of directories on passwords.
     pub directories: Arc<Errands<Claim, Verdict>>,
-    /// What PAM said of them.
+    /// Verdicts of PAM on passwords.
     pub services: Arc<Errands<pam::Claim, Verdict>>,
     groups: Mutex<HashMap<Box<str>, Groups>>,
-    /// What clients of users without a password here have proved themselves with: enough to log in to servers.
+    /// Proofs of clients whose users have no password here: enough to log in to servers.
     proven: Mutex<HashMap<Box<str>, Proven>>,
     asked: Mutex<HashMap<Box<str>, Asked>>,
     throttle: Mutex<Throttle>,
@@ -127,7 +127,7 @@ impl Access {
         }
     }
 
-    /// Takes what the files say now.
+    /// Takes new contents of the files.
     pub fn replace(&self, files: AccessFiles) {
         self.files.store(Arc::new(files));
         self.generation.fetch_add(1, Ordering::Release);
@@ -142,12 +142,13 @@ impl Access {
         self.files.load_full()
     }
 
-    /// Which reading of the files is in force. Ask for it before the files: a reload in between makes a server connection old at once.
+    /// Number of the reading of the files that is in force. Ask for it before the files: a reload in between makes a server
+    /// connection old at once.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// What is known for logging in to servers as this user: from the password file, or from a client that proved itself.
+    /// The secret for logins to servers as this user: from the password file, or from a client that proved itself.
     pub fn secret_for_server(&self, user: &str) -> Option<Secret> {
         let files = self.files.load();
         match files.passwords.get(user) {
@@ -162,7 +163,7 @@ impl Access {
         }
     }
 
-    /// Remembers what a client of the user proved itself with, until another one proves itself with something else.
+    /// Remembers the proof of a client of the user, until another one brings another proof.
     pub fn prove(&self, user: &str, secret: Secret) {
         let mut proven = self.proven.lock();
         match proven.get_mut(user) {
@@ -177,12 +178,12 @@ impl Access {
         }
     }
 
-    /// What a client of the user proved itself with.
+    /// The last proof of a client of the user.
     pub fn proven(&self, user: &str) -> Option<Proven> {
         self.proven.lock().get(user).cloned()
     }
 
-    /// What `auth_query` said of a user, while that is believed.
+    /// The result of `auth_query` for a user, while it is believed.
     pub fn asked(&self, user: &str) -> Option<Option<Secret>> {
         let asked = self.asked.lock();
         asked.get(user).filter(|asked| asked.at.elapsed() < asked.lifetime).map(|asked| asked.secret.clone())
@@ -196,8 +197,8 @@ impl Access {
         asked.insert(user.into(), Asked { at: Instant::now(), lifetime, secret });
     }
 
-    /// A client of the user could not prove what `auth_query` said: perhaps the password was changed since. Not at once again,
-    /// or wrong passwords would be questions to the servers.
+    /// A client of the user could not prove the secret of `auth_query`: perhaps the password was changed since. Not at once
+    /// again, or wrong passwords would be questions to the servers.
     pub fn doubt_asked(&self, user: &str) {
         const LEAST: Duration = Duration::from_secs(1);
         let mut asked = self.asked.lock();
@@ -216,7 +217,7 @@ impl Access {
         self.throttle.lock()
     }
 
-    /// Who counts as one visitor. For IPv6 the network, since one host has all of its addresses.
+    /// The visitor for an address and a user. For IPv6 the network counts, since one host has all of its addresses.
     pub fn visitor(&self, address: IpAddr, user: &str) -> Visitor {
         let address = match address.to_canonical() {
             IpAddr::V4(v4) => u128::from(u32::from(v4)),

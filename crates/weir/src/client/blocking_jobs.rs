@@ -1,7 +1,7 @@
 //! Answers that take a thread's time to find: each is found once, by few threads, and remembered.
 //!
-//! For what would hold up an event loop: thousands of hashes for a password's keys, a name server that does not answer. Those who
-//! need an answer that is being found wait for it together, so a storm of logins costs each password's hashes once. Threads are
+//! For work that would hold up an event loop: thousands of hashes for a password's keys, a name server that does not answer.
+//! Several tasks that need one answer wait for it together, so a storm of logins costs each password's hashes once. Threads are
 //! started when there is something to do and end when there is not.
 
 use parking_lot::Mutex;
@@ -27,7 +27,7 @@ pub struct Limits {
     pub lifetime: Option<Duration>,
 }
 
-/// What there is now.
+/// State of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum State<V> {
     Known(V),
@@ -40,7 +40,7 @@ pub enum State<V> {
 type Work<V> = Box<dyn FnOnce() -> V + Send>;
 type Wake = Arc<dyn Fn(Waiter) + Send + Sync>;
 
-/// Where the answer will stand for those who wait for it, also if it is forgotten before they look.
+/// Place of the answer for its waiters, also if it is forgotten before they look.
 pub type Promise<V> = Arc<OnceLock<V>>;
 
 enum Place<V> {
@@ -120,7 +120,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Er
             let thread = std::thread::Builder::new().name(self.name.into()).spawn(move || errands.run(&wake));
             match thread {
                 Ok(_) => inner.threads += 1,
-                // Those that run already will do it; without any, nobody would.
+                // Running threads will do the work; without any, nobody would.
                 Err(_) if inner.threads > 0 => {}
                 Err(_) => {
                     inner.queue.pop_back();
@@ -165,7 +165,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Er
                 next
             };
             let Some((key, work)) = next else { return };
-            // A fault leaves no answer: those who wait ask again, and meet it in their own errand.
+            // A fault leaves no answer: the waiters ask again, and meet it in their own errand.
             let answer = catch_unwind(AssertUnwindSafe(work)).ok();
             let waiters = {
                 let mut inner = self.inner.lock();

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The counts. Who has no clients has no entry, so that invented names leave nothing behind.
+/// The counts. A user without clients has no entry, so that invented names leave nothing behind.
 #[derive(Clone, Debug, Default)]
 pub struct Seats(Arc<Mutex<Counts>>);
 
@@ -19,7 +19,7 @@ struct Counts {
     addresses: HashMap<IpAddr, u32>,
 }
 
-/// Whose limit is reached.
+/// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     User(u32),
@@ -32,7 +32,7 @@ pub enum Full {
 pub struct Seat {
     seats: Seats,
     address: Option<IpAddr>,
-    /// User, database, and what the servers call it, once they have been proven.
+    /// User, database, and the servers' name of the database, once they have been proven.
     whose: Option<(Arc<str>, Arc<str>, Arc<str>)>,
 }
 
@@ -45,7 +45,7 @@ impl Seats {
         Ok(Seat { seats: self.clone(), address, whose: None })
     }
 
-    /// True if anyone is connected to a database of the servers, by whatever name.
+    /// True if anyone is connected to a database of the servers, by any name.
     pub fn has_clients_of(&self, database: &str) -> bool {
         self.0.lock().served.contains_key(database)
     }

@@ -1,4 +1,4 @@
-//! Asks an LDAP directory whether a password is a user's. Blocks: runs on the threads of `errand`.
+//! Asks an LDAP directory if a password is a user's. Blocks: runs on the threads of `blocking_jobs`.
 //!
 //! Source: `CheckLDAPAuth` in PostgreSQL's auth.c.
 
@@ -30,14 +30,14 @@ pub struct Claim {
     pub password: [u8; 32],
 }
 
-/// What a directory said, and when.
+/// A directory's verdict, and its time.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     pub at: Instant,
     pub outcome: Outcome,
 }
 
-/// What a directory said.
+/// A directory's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The password is the user's.

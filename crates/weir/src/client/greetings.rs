@@ -20,10 +20,10 @@ pub type Key = (Arc<str>, Arc<str>, Arc<Settings>);
 pub struct Welcome {
     /// A ParameterStatus for each parameter that is the same for all of them.
     pub statuses: Box<[u8]>,
-    /// What the server said beside that, before its own process id and after it.
+    /// The server's other messages, before its own process id and after it.
     pub early: Box<[u8]>,
     pub late: Box<[u8]>,
-    /// The application's name is reported, too: of the one who was welcomed first.
+    /// The application's name is reported, too: the one of the client that was welcomed first.
     pub application: Option<Box<str>>,
     /// Servers read their texts otherwise than Weir's parser.
     pub reads_otherwise: bool,
@@ -55,7 +55,7 @@ pub struct ReadPreferences {
 
 pub type Seen<K, V> = Cache<K, Rc<V>, UnitWeighter, RandomState>;
 
-/// What a worker knows of clients like those it has welcomed.
+/// A worker's knowledge of clients like those it has welcomed.
 pub struct Welcomes {
     pub by_key: Seen<Key, Welcome>,
     /// By the parameters of the startup packet.

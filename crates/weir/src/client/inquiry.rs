@@ -1,7 +1,8 @@
-//! Asks a server about a user: his verifier (`auth_query`), whether he may log in at all, the roles he is a member of.
+//! Asks a server about a user: his verifier (`auth_query`), his right to log in at all, the roles he is a member of.
 //!
-//! Each worker keeps one connection for this and asks one question at a time, so that a storm of logins costs a server little. What
-//! was said is believed for `auth_cache_time`. Nothing a client sends shapes the connection: it has its own login and settings, the
+//! Each worker keeps one connection for this and asks one question at a time, so that a storm of logins costs a server little.
+//! The answers are believed for `auth_cache_time`. Nothing a client sends shapes the connection: it has its own login and
+//! settings, the
 //! user's name travels as a value, and only `pg_catalog` is searched.
 
 use crate::control::mail::Nudge;
@@ -28,7 +29,7 @@ const GROUPS_QUERY: &str = "WITH RECURSIVE member(oid) AS (SELECT oid FROM pg_ca
     UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m, member WHERE m.member = member.oid) \
     SELECT r.rolname FROM pg_catalog.pg_roles r, member WHERE r.oid = member.oid";
 
-/// Whether the user $1 may log in now, and for how many seconds at least. No row: there is no such role.
+/// True if the user $1 may log in now, and for how many seconds at least. No row: there is no such role.
 const ROLE_QUERY: &str = "SELECT rolcanlogin AND (rolvaliduntil IS NULL OR rolvaliduntil > pg_catalog.now()), \
     CASE WHEN pg_catalog.isfinite(rolvaliduntil) \
     THEN pg_catalog.floor(EXTRACT(epoch FROM rolvaliduntil - pg_catalog.now()))::pg_catalog.text END \
@@ -37,11 +38,11 @@ const ROLE_QUERY: &str = "SELECT rolcanlogin AND (rolvaliduntil IS NULL OR rolva
 /// Time for which it is believed that there is no such user: he may be created any moment.
 const ABSENT_LIFETIME: Duration = Duration::from_secs(1);
 
-/// Longest name asked for. Servers have shorter ones (63 bytes, unless they were built otherwise), and what is remembered of users who
-/// do not exist shall be small.
+/// Longest name asked for. Servers have shorter ones (63 bytes, unless they were built otherwise), and unknown users must not
+/// cost much memory.
 const NAME_BYTES_MAX: usize = 255;
 
-/// Time between two looks at whether a server is known.
+/// Time between two looks for a known server.
 const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
 /// Why nothing is known.
@@ -69,7 +70,7 @@ pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTr
         return Ok(known);
     }
     let turn = Turn::take(w, deadline).await?;
-    // Whoever had the turn before may have asked the same.
+    // The task that had the turn before may have asked this question.
     if let Some(known) = w.shared.access.groups(user, lifetime) {
         return Ok(known);
     }
@@ -81,7 +82,7 @@ pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTr
     Ok(groups)
 }
 
-/// What `auth_query` says a user must prove; `None`: nobody could prove it. Cancel safe.
+/// The secret that a user must prove by `auth_query`; `None`: nobody could prove it. Cancel safe.
 pub async fn secret(w: &Worker, user: &str, deadline: Instant) -> Result<Option<Secret>, InquiryError> {
     if user.len() > NAME_BYTES_MAX {
         return Ok(None);
@@ -109,7 +110,7 @@ pub async fn secret(w: &Worker, user: &str, deadline: Instant) -> Result<Option<
     Ok(secret)
 }
 
-/// What the rows mean: a secret to prove, and the time until the role expires.
+/// Meaning of the rows: a secret to prove, and the time until the role expires.
 fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(Option<Secret>, Option<Duration>), InquiryError> {
     let Some([may_log_in, seconds]) = role.first().map(Vec::as_slice) else { return Ok((None, None)) };
     let secret = match found {
@@ -177,7 +178,7 @@ impl<'a> Turn<'a> {
         self.keep(line, answer)
     }
 
-    /// StateKind the connection unless it failed. A statement's error leaves it whole.
+    /// Keeps the connection unless it failed. A statement's error leaves it whole.
     fn keep(&self, line: Line, answer: Result<Vec<Vec<Row>>, OpenError>) -> Result<Vec<Vec<Row>>, InquiryError> {
         if matches!(answer, Ok(_) | Err(OpenError::Refused { .. })) {
             *self.0.inquiry.line.borrow_mut() = Some(line);
@@ -221,7 +222,7 @@ pub async fn servers(w: &Worker, deadline: Instant) -> Vec<Address> {
     }
 }
 
-/// A connection for questions of our own, as whoever asks about users.
+/// A connection for questions of our own, as the user who asks about users.
 pub async fn talk_to(w: &Worker, address: &Address, deadline: Instant) -> Result<Talk, OpenError> {
     let (user, database) = asker(w);
     enter(w, address, &user, &database, deadline).await
@@ -338,7 +339,7 @@ mod tests {
         values.iter().map(|value| value.map(|value| value.as_bytes().to_vec().into())).collect()
     }
 
-    /// What is made of the rows of both queries.
+    /// Checks the result of `judge` for the rows of both queries.
     fn check(found: &[&[Option<&str>]], role: &[&[Option<&str>]], expected: &str) {
         let rows = |all: &[&[Option<&str>]]| all.iter().map(|values| row(values)).collect::<Vec<_>>();
         let judged = match judge("joe", &rows(found), &rows(role)) {

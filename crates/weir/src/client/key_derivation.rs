@@ -1,5 +1,5 @@
-//! Waits, without holding up the event loop, for what takes a thread's time: keys of passwords, names of hosts, what directories
-//! and PAM say.
+//! Waits for slow answers without holding up the event loop: keys of passwords, names of hosts, verdicts of directories and
+//! PAM.
 
 use crate::client::access::Salted;
 use crate::client::blocking_jobs::{Errands, Promise, State, Waiter};
@@ -43,7 +43,8 @@ pub async fn keys(
     wait(w, &w.shared.access.keys, &key, work, deadline).await
 }
 
-/// Whether a password has these keys. Cancel safe. What does not fit is not remembered: guesses shall not take the place of keys.
+/// The keys of a password, if they fit `stored_key`. Cancel safe. Keys that do not fit are not remembered: guesses shall not
+/// take the place of keys.
 pub async fn fits(
     w: &Worker,
     password: &Zeroizing<Vec<u8>>,
@@ -62,7 +63,7 @@ pub async fn fits(
 
 /// The name of a host, if the name's own addresses include the one we see. Cancel safe.
 ///
-/// Source: `check_hostname` in PostgreSQL's hba.c: who owns an address may give it any name, so the name must know it, too.
+/// Source: `check_hostname` in PostgreSQL's hba.c: the owner of an address may give it any name, so the name must know it, too.
 pub async fn host_name(w: &Worker, address: IpAddr, deadline: Option<Instant>) -> Result<Option<Arc<str>>, Unanswered> {
     let work = move || {
         let name = dns_lookup::lookup_addr(&address).ok()?;
@@ -76,7 +77,7 @@ pub async fn host_name(w: &Worker, address: IpAddr, deadline: Option<Instant>) -
     wait(w, &w.shared.access.hosts, &address, work, deadline).await
 }
 
-/// What a directory says of a user's password; what it took is believed for `auth_cache_time`. Cancel safe.
+/// A directory's verdict on a user's password; an accepted one is believed for `auth_cache_time`. Cancel safe.
 pub async fn ask_directory(
     w: &Worker,
     directory: &Arc<Directory>,
@@ -104,7 +105,7 @@ pub async fn ask_directory(
     Ok(verdict.outcome)
 }
 
-/// What PAM says of a user's password; what it took is believed for `auth_cache_time`. Cancel safe.
+/// PAM's verdict on a user's password; an accepted one is believed for `auth_cache_time`. Cancel safe.
 pub async fn ask_pam(
     w: &Worker,
     service: &Arc<Service>,
@@ -136,7 +137,8 @@ async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 's
 ) -> Result<V, Unanswered> {
     let mut promise: Option<Promise<V>> = None;
     loop {
-        // What is not worth a place is forgotten by the first who hears it; all who waited with him have it, too.
+        // An answer that deserves no place is forgotten by the first reader. All who waited with him have it through their
+        // promise.
         if let Some(answer) = promise.as_ref().and_then(|promise| promise.get()) {
             return Ok(answer.clone());
         }

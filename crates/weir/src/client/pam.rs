@@ -1,9 +1,8 @@
-//! Asks the system's PAM whether a password is a user's, in a process of its own for each question.
+//! Asks the system's PAM if a password is a user's, in a process of its own for each question.
 //!
-//! Modules are other people's code that blocks, crashes and leaks: what they do to their process ends with it, and one that hangs is
-//! killed when the login's time is up. `judge` is our side and blocks: it runs on the threads of `errand`. `serve` is the other
-//! side, the same program started again.
-//! Source: `CheckPAMAuth` and `pam_passwd_conv_proc` in PostgreSQL's auth.c.
+//! Modules are other people's code that blocks, crashes and leaks. The damage ends with their process, and a hanging one is
+//! killed when the login's time is up. `judge` is our side and blocks: it runs on the threads of `blocking_jobs`. `serve` is
+//! the other side, the same program started again. Source: `CheckPAMAuth` and `pam_passwd_conv_proc` in PostgreSQL's auth.c.
 
 use crate::client::directory::{Outcome, Verdict};
 use nonstick::items::ItemsMut;
@@ -29,7 +28,7 @@ pub const COMMAND: &str = "judge-by-pam";
 /// Time for an answer when logins have no limit of their own.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Longest answer that is read; what modules say is cut at half of it.
+/// Longest answer that is read; modules' messages are cut at half of it.
 const ANSWER_BYTES_MAX: usize = 4096;
 
 /// Longest question: a client's password message has up to 16 kB, its startup packet 10 kB.
@@ -48,7 +47,7 @@ pub struct Claim {
     pub password: [u8; 32],
 }
 
-/// Asks a service about a user's password, and whether the user may come in now.
+/// Asks a service about a user's password, and about his right to come in now.
 pub fn judge(claim: &Claim, password: &Zeroizing<Vec<u8>>, deadline: Option<Instant>) -> Verdict {
     let deadline = deadline.unwrap_or_else(|| Instant::now() + LIMIT);
     let fields = [claim.service.name.as_bytes(), claim.user.as_bytes(), claim.host.as_deref().unwrap_or("").as_bytes(), password];
@@ -59,7 +58,7 @@ pub fn judge(claim: &Claim, password: &Zeroizing<Vec<u8>>, deadline: Option<Inst
     Verdict { at: Instant::now(), outcome }
 }
 
-/// The other side's process, which does not outlive its question, and whether it was ended.
+/// The other side's process, which does not outlive its question, and true if it was ended.
 struct Helper(Child, bool);
 
 impl Helper {
@@ -100,7 +99,7 @@ fn ask(question: &[u8], deadline: Instant) -> io::Result<Vec<u8>> {
         answer.extend_from_slice(&part[..read]);
         if read == 0 || answer.len() > ANSWER_BYTES_MAX {
             drop(stdout);
-            // It may only have closed what it had open, and wait for something.
+            // It may only have closed its files, and wait for something.
             return Err(io::Error::other(format!("the process that asks PAM has ended: {}", helper.end()?)));
         }
     }
@@ -124,7 +123,7 @@ fn await_bytes(stdout: &impl std::os::fd::AsFd, deadline: Instant) -> io::Result
 
 /// Fields of a question: each its length and its bytes.
 fn encode(fields: [&[u8]; 4]) -> Zeroizing<Vec<u8>> {
-    // All at once: what grows leaves copies of the password behind.
+    // All at once: a growing buffer leaves copies of the password behind.
     let mut out = Zeroizing::new(Vec::with_capacity(fields.iter().map(|field| field.len() + 4).sum()));
     for field in fields {
         out.extend_from_slice(&u32::try_from(field.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -133,7 +132,7 @@ fn encode(fields: [&[u8]; 4]) -> Zeroizing<Vec<u8>> {
     out
 }
 
-/// The same backwards; `None` for what `encode` did not write.
+/// Reads the fields that `encode` wrote; `None` for other bytes.
 fn fields_of(mut question: &[u8]) -> Option<[&[u8]; 4]> {
     let mut fields = [&[] as &[u8]; 4];
     for field in &mut fields {
@@ -143,7 +142,7 @@ fn fields_of(mut question: &[u8]) -> Option<[&[u8]; 4]> {
     question.is_empty().then_some(fields)
 }
 
-/// An answer is a word, and what there is to log.
+/// An answer is a word, and a text for the log.
 fn decode(answer: &[u8]) -> Outcome {
     let text = String::from_utf8_lossy(answer);
     let (word, cause) = text.trim_end().split_once(' ').unwrap_or((text.trim_end(), ""));
@@ -158,7 +157,7 @@ fn decode(answer: &[u8]) -> Outcome {
 pub fn serve() -> io::Result<()> {
     let mut question = Zeroizing::new(Vec::with_capacity(QUESTION_BYTES_MAX as usize));
     io::stdin().lock().take(QUESTION_BYTES_MAX).read_to_end(&mut question)?;
-    // What modules print must not be taken for the answer, nor may they read from our pipe.
+    // Output of PAM's modules must not be taken for the answer, nor may they read from Weir's pipe.
     let mut out = File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?);
     rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
@@ -169,7 +168,7 @@ pub fn serve() -> io::Result<()> {
     let said = Rc::default();
     let answer = match consult(fields, &said) {
         Ok(()) => "right\n".to_string(),
-        // Whatever the code is, as in PostgreSQL: many modules say of a wrong password that the system had an error.
+        // Every code means a wrong password, as in PostgreSQL: many modules report one as an error of the system.
         Err((step, code)) => {
             let mut words = format!("{step}: {code}");
             for complaint in said.borrow().iter() {
@@ -183,17 +182,17 @@ pub fn serve() -> io::Result<()> {
     out.write_all(answer.as_bytes())
 }
 
-/// What modules complained of.
+/// Complaints of PAM's modules.
 type Said = Rc<RefCell<Vec<String>>>;
 
-/// Answers what modules ask: only ever for the password.
+/// Answers the modules' questions: only ever for the password.
 struct Answers {
     password: Zeroizing<Vec<u8>>,
     said: Said,
 }
 
 impl ConversationAdapter for Answers {
-    /// A question whose answer may be seen is not for a password, and there is nobody to ask.
+    /// A question whose answer is shown is not for a password, and there is nobody to ask.
     fn prompt(&self, request: impl AsRef<OsStr>) -> PamResult<OsString> {
         self.said.borrow_mut().push(format!("a module asks \"{}\"", request.as_ref().display()));
         Err(ErrorCode::ConversationError)

@@ -73,7 +73,7 @@ fn is_plain(application: &str) -> bool {
     application.len() <= NAME_BYTES_MAX && application.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
-/// Of a server connection that was just brought to the clients' settings.
+/// The greeting, from a server connection that was just brought to the clients' settings.
 fn welcome_from(conn: &ServerConn) -> Welcome {
     let reported = &conn.reported;
     let mut statuses = Vec::new();
@@ -114,7 +114,7 @@ pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
     }
 }
 
-/// Uncounts a client whose login ended without a session, however it ended.
+/// Uncounts a client whose login ended without a session, in any way.
 struct Counted {
     w: Rc<Worker>,
     is_session: bool,
@@ -133,16 +133,16 @@ struct Door<'a> {
     w: &'a Rc<Worker>,
     socket: Socket,
     peer: Option<SocketAddr>,
-    /// What the client has sent and nobody has read yet; may be a password.
+    /// Bytes from the client that nobody has read yet; they may be a password.
     buffer: Zeroizing<Vec<u8>>,
     deadline: Option<Instant>,
     /// Whom the certificate names that the client has shown, and an authority we trust has signed; `None` without TLS.
     tls: Option<Subject>,
-    /// What a login can be bound to.
+    /// Hash of Weir's certificate that a login can be bound to.
     end_point: Option<Vec<u8>>,
     /// When the last answer to a question about the user arrived.
     answered_at: Option<Instant>,
-    /// What failed logins before cost this one; none are counted without.
+    /// The client's turn, paid for earlier failed logins; `None` if none are counted.
     turn: Option<Turn>,
     /// Its place among the clients of its address.
     seat: Option<Seat>,
@@ -224,7 +224,7 @@ impl Door<'_> {
         if self.read_more().await.is_err() || !self.begin_encrypted().await? {
             return Ok(None);
         }
-        // Each kind of encryption is asked for once, as in `ProcessStartupPacket`: more often is no client that wants in.
+        // Each kind of encryption may be asked for once, as in `ProcessStartupPacket`: a client that asks again wants no login.
         let (mut asked_tls, mut asked_gss) = (false, false);
         loop {
             let (first, bytes) = match read_first(&self.buffer) {
@@ -244,7 +244,7 @@ impl Door<'_> {
                 }
                 Err(error) => return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string())),
             };
-            // What follows an encryption request was sent by someone in between, before encryption could begin.
+            // Bytes behind an encryption request were sent by someone in between, before encryption could begin.
             let had_more = self.buffer.len() > bytes;
             self.forget(bytes);
             match first {
@@ -314,11 +314,11 @@ impl Door<'_> {
         }
         let caller = Caller { user, database, replication };
         if replication != Replication::Physical && console::is_console(self.w, database) {
-            // Also while a stop waits for clients: it is there that one can see for whom.
+            // Also while a stop waits for clients: the console shows those clients.
             self.check_stop(Stop::Smart)?;
             return Box::pin(self.administer(caller, startup)).await.map(|()| None);
         }
-        // Who was let in before another process took over is served to the end.
+        // A client that was let in before another process took over is served to the end.
         self.check_stop(if self.w.shared.is_handed_over() { Stop::Smart } else { Stop::No })?;
         self.check_room()?;
         self.check_gate(database)?;
@@ -360,13 +360,13 @@ impl Door<'_> {
     /// Refuses a client that was let in here and not by the servers.
     async fn turn_away<T>(&mut self, user: &str, admission: &Admission, fault: Fault) -> Result<T, Fault> {
         if admission.is_unproved && fault.sqlstate == sqlstate::INVALID_PASSWORD {
-            // No server trusts him: he fails as one does who has an entry and a wrong password.
+            // No server trusts him: he fails like a user who has an entry and gives a wrong password.
             Box::pin(self.by_nothing(&self.w.shared.access.files(), user)).await?;
         }
         Err(fault)
     }
 
-    /// Serves an administrator. There is no server here that would refuse one who proves nothing, so that he is refused.
+    /// Serves an administrator. No server here would refuse a user without a proof, so Weir refuses him.
     async fn administer(&mut self, caller: Caller<'_>, startup: &Startup) -> Result<(), Fault> {
         let right = console::admit(self.w, &self.socket, caller.user)?;
         if !console::is_proven(&self.socket) {
@@ -394,7 +394,7 @@ impl Door<'_> {
         Ok(wishes)
     }
 
-    /// Whether an administrator closed the database to new clients.
+    /// Refuses new clients of a database that an administrator has disabled.
     fn check_gate(&self, database: &str) -> Result<(), Fault> {
         if self.w.shared.pause_state.own(database).disabled {
             let text = format!("database \"{database}\" takes no new clients: it was disabled by an administrator");
@@ -403,7 +403,7 @@ impl Door<'_> {
         Ok(())
     }
 
-    /// Whether a login may go on in this mode of stopping, or a weaker one.
+    /// Refuses a login in a mode of stopping that is stronger than `last`.
     fn check_stop(&self, last: Stop) -> Result<(), Fault> {
         if self.w.shared.stop_mode() > last {
             return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the proxy is shutting down"));
@@ -442,7 +442,7 @@ impl Door<'_> {
         only.or_else(|| self.socket.local_ip())
     }
 
-    /// Counts the client by its user and database, now that the user is known to be who he says.
+    /// Counts the client by its user and database, now that the user has proved his name.
     fn take_seat(&mut self, pools: &PoolSet) -> Result<(), Fault> {
         let limits = pools.limits.get();
         let (users, databases) = (limits.clients_per_user, limits.clients_per_database);
@@ -487,7 +487,7 @@ fn whose(pools: &PoolSet) -> Whose {
     Whose { user: client_user.clone(), database: client_database.clone(), server_user: user.clone() }
 }
 
-/// What a client hears of startup parameters that cannot be.
+/// Error for a client with invalid startup parameters.
 fn refused_setting(error: &SettingsError) -> Fault {
     let text = error.to_string();
     match error {
@@ -511,7 +511,7 @@ fn broke(cause: &io::Error) -> Fault {
     }
 }
 
-/// What a server reports to a client of this user and database with these settings: remembered, or asked of a server.
+/// The server's greeting to a client of this user and database with these settings: remembered, or asked of a server.
 async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: Arc<Settings>) -> Result<Rc<Welcome>, Fault> {
     let key = (pools.user.clone(), pools.client_database.clone(), settings);
     let standing = w.shared.roles.lock().standing(&pools.user, w.now_ms());
@@ -599,7 +599,7 @@ async fn ask_role(w: &Rc<Worker>, conn: ServerConn) -> Result<(ServerConn, bool)
     }
 }
 
-/// A server connection to the primary, or to whatever server is up when there is none.
+/// A server connection to the primary, or to any server that is up when there is none.
 ///
 /// Waits for a full server as long as a statement would, and for one that is up as long as for a connection (`connect_timeout`): somebody who
 /// logs in wants to hear soon that there is none.
@@ -648,7 +648,7 @@ fn shorter(one_ms: u64, other_ms: u64) -> u64 {
     if one_ms == 0 || other_ms == 0 { one_ms.max(other_ms) } else { one_ms.min(other_ms) }
 }
 
-/// Nodes that may say what a server reports, the primary first, and whether there is a primary.
+/// Nodes that may tell a server's parameters, the primary first, and true if there is a primary.
 fn nodes_to_ask(w: &Worker) -> (Vec<u16>, bool) {
     let view = w.view();
     let others = (0..view.nodes.len()).filter(|&at| view.is_up(at) && view.primary != Some(at));

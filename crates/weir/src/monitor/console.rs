@@ -1,5 +1,6 @@
-//! The administration console: a database that is none. It speaks PgBouncer's language, so that what was written for its console
-//! works here: `policy::console` reads the commands, `console::show` makes the tables, `console::act` does the rest.
+//! The administration console: a database that exists in Weir only. It speaks PgBouncer's language, so that programs for
+//! PgBouncer's console work here: `policy::console` reads the commands, `console::show` makes the tables, `console::act` does
+//! the rest.
 //!
 //! One task serves one administrator, beside the hot path: whole messages, answered one after the other, in the simple protocol
 //! and the extended one.
@@ -28,7 +29,7 @@ const MESSAGE_BYTES_MAX: usize = 64 << 10;
 const NAMES_MAX: usize = 256;
 /// Time an administrator gets to take an answer.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// While the proxy stops: time between two looks at whether clients are left.
+/// While the proxy stops: time between two looks for clients that are left.
 const STOP_PERIOD: Duration = Duration::from_millis(50);
 
 /// Parameters reported at login. PgBouncer's, since drivers look at some of them.
@@ -42,7 +43,7 @@ const REPORTED: [(&str, &str); 7] = [
     ("is_superuser", "on"),
 ];
 
-/// What somebody may do in the console.
+/// Rights of a user in the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     Look,
@@ -55,7 +56,7 @@ pub fn is_console(w: &Worker, database: &str) -> bool {
     !config.admin.database.is_empty() && config.admin.database == database
 }
 
-/// What a user may do here, if anything. Whoever runs the proxy on this machine may do all under the console's own name.
+/// A user's rights here, if any. The user who runs the proxy on this machine may do all under the console's own name.
 fn right_of(w: &Worker, socket: &Socket, user: &str) -> Option<Right> {
     let admin = &w.peek_config().admin;
     let is_in = |list: &[String]| list.iter().any(|name| name == user);
@@ -66,12 +67,12 @@ fn right_of(w: &Worker, socket: &Socket, user: &str) -> Option<Right> {
     }
 }
 
-/// True if the connection itself proves who is there: a unix socket, and a process of the user we run as.
+/// True if the connection itself proves the user: a unix socket, and a process of the user we run as.
 pub fn is_proven(socket: &Socket) -> bool {
     socket.peer_uid().is_some_and(|uid| uid == rustix::process::geteuid().as_raw())
 }
 
-/// Looks at whether a user may enter, before the password is asked. There is no server here that would refuse him.
+/// Decides if a user may enter, before the password is asked. There is no server here that would refuse him.
 pub fn admit(w: &Worker, socket: &Socket, user: &str) -> Result<Right, Fault> {
     let refused = || {
         let text = format!("user \"{user}\" may not use the administration console");
@@ -80,13 +81,13 @@ pub fn admit(w: &Worker, socket: &Socket, user: &str) -> Result<Right, Fault> {
     right_of(w, socket, user).ok_or_else(refused)
 }
 
-/// Why a user may not enter of whom nothing is known that he could prove.
+/// Error for a user without a known secret.
 pub fn unproven(user: &str) -> Fault {
     let text = format!("user \"{user}\" has no password in pool_passwd, which the administration console needs");
     Fault::fatal(sqlstate::INVALID_PASSWORD, text).hint("Or connect by the unix socket as the system user that runs the proxy.")
 }
 
-/// Serves an administrator who was let in, until he leaves. `before`: what he sent already.
+/// Serves an administrator who was let in, until he leaves. `before`: bytes that he has sent already.
 pub async fn serve(w: &Rc<Worker>, socket: &Socket, before: Vec<u8>, right: Right, entry: Rc<Entry>) -> Result<(), Fault> {
     let _listed = Listed::new(w, &entry);
     let mut console = Console {
@@ -134,7 +135,7 @@ enum Flow {
     Left,
 }
 
-/// A bound statement: what it answered, and how much of that was taken.
+/// A bound statement: its answer, and the number of rows that were taken.
 struct Portal {
     command: Option<Command>,
     formats: Vec<u16>,
@@ -142,10 +143,10 @@ struct Portal {
     taken: usize,
 }
 
-/// What a command gave.
+/// Result of a command.
 enum Outcome {
     Table(Table),
-    /// Nothing but its tag, after what the administrator should know.
+    /// Nothing but its tag, after notes for the administrator.
     Done {
         tag: String,
         notice: Option<Fault>,
@@ -223,7 +224,7 @@ impl Console<'_> {
         }
     }
 
-    /// Whether the session is to end: somebody wants it gone, or only consoles keep the proxy from stopping.
+    /// Ends the session if somebody wants it gone, or if only consoles keep the proxy from stopping.
     fn check_end(&self) -> Result<(), Fault> {
         if let Some(farewell) = self.entry.farewell.borrow_mut().take() {
             return Err(farewell);
@@ -278,7 +279,7 @@ impl Console<'_> {
     async fn on_query(&mut self, body: &[u8]) -> Result<(), Fault> {
         let (text, _) = split_cstr(body).ok_or_else(|| violation("invalid string in message"))?;
         let text = String::from_utf8_lossy(text);
-        // As PostgreSQL answers a text without a statement; drivers send one to see whether the connection lives.
+        // PostgreSQL answers a text without a statement in this way; drivers send one to see if the connection lives.
         if text.trim().is_empty() {
             write::bare(&mut self.out, back::EMPTY_QUERY);
             return Ok(());

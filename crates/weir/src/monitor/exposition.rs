@@ -14,8 +14,8 @@ use weir_session::histogram::{Counted, limit_us};
 use weir_session::metrics::{Counters, ERROR_CLASSES, METRICS, SEVERITIES, VERBS};
 use weir_session::stats::{Stat, Totals, Whose};
 
-/// Users and databases that get lines of their own, those with the most statements first: each has about sixty lines, and who
-/// reads them keeps each as a series.
+/// Users and databases that get lines of their own, those with the most statements first. Each has about sixty lines, and a
+/// monitoring system keeps each as a series.
 const POOLS_MAX: usize = 500;
 
 /// A page under construction.
@@ -24,7 +24,7 @@ struct Page {
     text: String,
 }
 
-/// What a name stands for.
+/// Kind of a metric.
 #[derive(Clone, Copy)]
 enum Kind {
     Counter,
@@ -356,7 +356,7 @@ fn pool_conns(page: &mut Page, shared: &Shared, shown: &[(Whose, Totals)]) {
 /// Time after which a thread that gave no sign of life counts as stuck.
 const STUCK_MS: u64 = 10_000;
 
-/// Whether every worker and the control thread do their work. Error: which does not.
+/// Checks that every worker and the control thread do their work. Error: the one that does not.
 pub fn health(shared: &Shared) -> Result<(), String> {
     let now_ms = shared.begun.elapsed().as_millis() as u64;
     for (id, mailbox) in shared.mailboxes.iter().enumerate() {
@@ -374,7 +374,7 @@ pub fn health(shared: &Shared) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether clients can be served. Error: why not.
+/// Checks that clients can be served. Error: the reason why not.
 pub fn readiness(shared: &Shared) -> Result<(), String> {
     health(shared)?;
     if shared.stop_mode() != crate::process::shared::Stop::No {

@@ -1,6 +1,6 @@
 //! One line per event, with the levels and the prefix of `pgpool.conf` or as JSON: to stderr, to files, to syslog.
 //!
-//! stderr is written by whoever has something to say; files and syslog by a thread of their own (`writer`).
+//! Each thread writes its lines to stderr itself; files and syslog have a thread of their own (`writer`).
 
 mod file;
 mod writer;
@@ -122,7 +122,7 @@ impl Log {
         self.event(level, who, text, &[]);
     }
 
-    /// The same, with values of its own.
+    /// Writes a line with values of its own.
     pub fn event(&self, level: Level, who: &Who<'_>, text: std::fmt::Arguments<'_>, fields: &[(&str, Field<'_>)]) {
         if !self.is_on(level) {
             return;
@@ -160,7 +160,7 @@ fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// One object: time, level, who, the text, and the line's own values.
+/// One object: time, level, the session, the text, and the line's own values.
 fn push_json(
     line: &mut String,
     level: Level,
@@ -216,8 +216,8 @@ fn push_quoted(line: &mut String, text: &str) {
     line.push('"');
 }
 
-/// Writes control characters as escapes. Names and statements are a client's: a line break in one of them must not look like a line of
-/// ours, nor must what they hold move an operator's terminal.
+/// Writes control characters as escapes. Names and statements are a client's. A line break in one must not look like a line of
+/// ours, nor may its bytes move an operator's terminal.
 fn make_one_line(line: &mut String) {
     let is_control = |c: char| c.is_control() && c != '\t';
     if !line.contains(is_control) {

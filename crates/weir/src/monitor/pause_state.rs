@@ -1,4 +1,4 @@
-//! What an administrator closed: databases that are paused (nobody gets a server connection) or disabled (no new clients).
+//! Databases that an administrator closed: paused ones (nobody gets a server connection) and disabled ones (no new clients).
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ struct State {
 }
 
 impl PauseState {
-    /// The state of a database by itself, whatever holds for all.
+    /// The state of a database by itself, without the state of all.
     pub fn own(&self, database: &str) -> Gate {
         self.state.lock().databases.get(database).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! How often each node was asked for its role, and what came of it: `SHOW pool_health_check_stats`.
+//! Questions to each node for its role, and their results: `SHOW pool_health_check_stats`.
 
 use crate::monitor::log::utc;
 use parking_lot::Mutex;
@@ -27,7 +27,7 @@ pub const COLUMNS: [&str; 14] = [
 #[derive(Debug, Default)]
 pub struct Probes(Mutex<BTreeMap<u16, Counts>>);
 
-/// Of one node. A node is never skipped, and asked once a round, so that nothing is tried again.
+/// Counts of one node. A node is never skipped, and asked once a round, so that nothing is tried again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     good: u64,

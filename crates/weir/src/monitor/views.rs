@@ -21,7 +21,7 @@ use weir_session::shown::SETTING;
 /// Lines of text values.
 type Rows = Vec<Vec<String>>;
 
-/// One list: its name after SHOW, its columns, and what makes its rows.
+/// One list: its name after SHOW, its columns, and the function that makes its rows.
 pub struct View {
     pub name: &'static str,
     pub help: &'static str,
@@ -35,7 +35,7 @@ impl View {
     }
 }
 
-/// Who asks, and where the answers come from.
+/// The session that asks, and the data for its answers.
 pub struct Asker<'a> {
     /// The node that reads of the session that asks go to, by its place.
     pub favourite: Option<NodeIndex>,
@@ -99,19 +99,19 @@ pub const VIEWS: &[View] = &[
     View { name: "pool_cache", help: "Work and fill of the query cache.", columns: cache::POOL_CACHE, rows: cache::pool_cache },
     View {
         name: "pool_cache_entries",
-        help: "Answers kept of this database: what for, how often given out, what that saved.",
+        help: "Cached results of this database: statement, hits, and time saved.",
         columns: cache::POOL_CACHE_ENTRIES,
         rows: cache::pool_cache_entries,
     },
     View {
         name: "pool_cache_tables",
-        help: "How often the tables of this database changed, which makes their answers untrue.",
+        help: "How often the tables of this database changed. Each change invalidates their cached results.",
         columns: cache::POOL_CACHE_TABLES,
         rows: cache::pool_cache_tables,
     },
     View {
         name: "pool_cache_wal",
-        help: "Databases whose log is followed, so that writes past Weir make answers untrue.",
+        help: "Databases whose log is followed, so that writes past Weir invalidate cached results.",
         columns: cache::POOL_CACHE_WAL,
         rows: cache::pool_cache_wal,
     },
@@ -212,7 +212,7 @@ pub fn table_of(view: &View, ask: &Asker<'_>) -> Table {
 /// and pgmetrics read the number there, and leave out tables that an older release does not have.
 const PGPOOL_VERSION: &str = "4.7.0";
 
-/// What `SHOW pool_version` says.
+/// The text of `SHOW pool_version`.
 pub fn version() -> String {
     format!("{PGPOOL_VERSION} (Weir {})", crate::VERSION)
 }

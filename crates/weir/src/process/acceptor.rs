@@ -75,7 +75,8 @@ pub fn open(config: &Config, inherited: &mut Inherited, made: &mut Made) -> anyh
     Ok(doors)
 }
 
-/// Opens a port on all addresses that `names` stand for, or takes what is open already; `parameter` is what they are called.
+/// Opens a port on all addresses that `names` stand for, or takes sockets that are open already; `parameter` is the name in
+/// errors.
 pub fn open_all(
     names: &[String],
     port: u16,
@@ -86,7 +87,7 @@ pub fn open_all(
     let mut listeners = inherited.take_port(port);
     if !listeners.is_empty() {
         for listener in &listeners {
-            // Those who come in inherit these.
+            // Accepted sockets inherit these.
             let socket = socket2::SockRef::from(listener);
             socket.set_tcp_nodelay(true)?;
             socket.set_keepalive(true)?;
@@ -123,7 +124,7 @@ fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListen
         socket.set_only_v6(true)?;
     }
     socket.bind(&address.into())?;
-    // Those who come in inherit these.
+    // Accepted sockets inherit these.
     socket.set_tcp_nodelay(true)?;
     socket.set_keepalive(true)?;
     // A client speaks first: until it has, there is nothing to wake up for. A system that cannot do so wakes us earlier.
@@ -198,7 +199,7 @@ impl AsFd for Door {
 }
 
 impl Door {
-    /// Removes what a closed door leaves in the file system.
+    /// The file that a closed door leaves, to be removed.
     pub fn path(&self) -> Option<PathBuf> {
         match self {
             Door::Tcp(_) => None,
@@ -281,7 +282,7 @@ impl Watched {
 }
 
 impl Watched {
-    /// Accepts nobody any more. Those who came in before are still to be had from `accept`.
+    /// Accepts nobody any more. `accept` still gives the clients that came in before.
     pub fn shut(&self, reactor: &Reactor) {
         if let Some(token) = self.token {
             reactor.with_ring((), |ring| ring.shut(token));
@@ -294,12 +295,12 @@ impl Watched {
     }
 }
 
-/// What unix sockets do while a smart stop waits for clients to leave.
+/// Behaviour of unix sockets while a smart stop waits for clients to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drain {
-    /// They let in who wants to the console; others are told that the proxy stops.
+    /// They let in clients of the console; others are told that the proxy stops.
     Console,
-    /// They let in nobody: systemd keeps them, and who comes waits for the next process.
+    /// They let in nobody: systemd keeps them, and new clients wait for the next process.
     Nobody,
 }
 
@@ -356,7 +357,7 @@ fn hand_over(w: &Rc<Worker>, caller: Caller) {
     let counted = |at: usize| &w.shared.mailboxes[at].sessions;
     w.shared.clients.fetch_add(1, Ordering::Relaxed);
     counted(target).fetch_add(1, Ordering::SeqCst);
-    // A worker ends when it sees the stop and then nobody who is counted: now it has seen this one, or we see the stop.
+    // A worker ends when it sees the stop and then no counted client: now it has seen this one, or we see the stop.
     if w.shared.stop_mode() != Stop::No {
         let own = usize::from(w.id);
         counted(own).fetch_add(1, Ordering::SeqCst);

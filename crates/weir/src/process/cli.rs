@@ -24,10 +24,10 @@ use weir_config::{self as config, Config, Severity};
 /// Time a daemon gets until clients can connect.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a daemon says to the command that started it once clients can connect.
+/// Message of a daemon to the command that started it, once clients can connect.
 const READY: &[u8] = b"ready\n";
 
-/// Time for what a daemon has said to reach the terminal after it is ready, or after its end.
+/// Time for a daemon's messages to reach the terminal after it is ready, or after its end.
 const WORDS_LIMIT: Duration = Duration::from_secs(1);
 
 /// Time a proxy gets to stop without its clients.
@@ -204,7 +204,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_string(), value.trim().to_string()))
 }
 
-/// Runs what the command line asks for. The name it is called by decides whose command line it is.
+/// Runs the command line. The name by which the program is called decides whose command line it is.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let outcome = match name.to_str() {
@@ -389,7 +389,7 @@ fn check(options: &Run) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Says what the start would say of parameters without effect and of the pid file; returns how many of it are errors.
+/// Prints the start's warnings about parameters without effect and about the pid file; returns the number of errors among them.
 fn warn_of(config: &Config) -> usize {
     for notice in config.notices().into_iter().chain(config.descriptors_notice(supervisor::raise_file_limit())) {
         complain(&format!("warning: {notice}"));
@@ -405,7 +405,7 @@ fn warn_of(config: &Config) -> usize {
 
 fn show_config(options: &Run) -> anyhow::Result<ExitCode> {
     let outcome = options.files().read();
-    // Whoever looks for a parameter need not have a node yet.
+    // An operator who looks for a parameter need not have a node yet.
     let problems: Vec<_> = outcome.problems.iter().filter(|problem| !problem.is_no_node()).collect();
     problems.iter().for_each(|problem| complain(&problem.to_string()));
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
@@ -445,7 +445,7 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
                 let _ = std::fs::remove_file(config.work_dir.join(crate::control::failover::STATUS));
             }
             if std::env::var_os(DAEMON_CHILD).is_some() {
-                // StateKinds the terminal, so that its end does not end us. Fails only for a process that leads a group already.
+                // Keeps the terminal, so that its end does not end us. Fails only for a process that leads a group already.
                 let _ = setsid();
                 supervisor::run(&files, config, Start::Daemon, |_| tell_parent())?;
             } else {
@@ -500,7 +500,7 @@ fn stop(config: &Config, mode: Mode) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the proxy as a process of its own and returns once clients can connect. What it says until then is said here too.
+/// Starts the proxy as a process of its own and returns once clients can connect. Passes its messages on until then.
 fn daemonise(config: &Config, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let is_named = !config.pid_file.as_os_str().is_empty();
     if let Some(pid) = is_named.then(|| pid_file::running(&config.pid_file)).transpose()?.flatten() {
@@ -522,7 +522,7 @@ fn daemonise(config: &Config, arguments: &[OsString]) -> anyhow::Result<ExitCode
     let ready = aside(move || is_ready.is_some_and(|mut pipe| pipe.read_exact(&mut [0; READY.len()]).is_ok()))?;
     match ready.recv_timeout(START_LIMIT) {
         Ok(is_ready) => {
-            // A child of its own may still hold the pipe: then what is here is all.
+            // A child of its own may still hold the pipe: then the text that is here is all.
             let _ = said.recv_timeout(WORDS_LIMIT);
             if is_ready { Ok(ExitCode::SUCCESS) } else { Err(not_started(&mut child)) }
         }
@@ -537,24 +537,24 @@ fn not_started(child: &mut Child) -> anyhow::Error {
     }
 }
 
-/// Does what blocks on a thread of its own, and tells here when it is done.
+/// Runs blocking work on a thread of its own, and sends its result here.
 fn aside(work: impl FnOnce() -> bool + Send + 'static) -> anyhow::Result<mpsc::Receiver<bool>> {
     let (done, wait) = mpsc::channel();
     std::thread::Builder::new().name("daemon".into()).spawn(move || {
-        // Whoever waits may have gone.
+        // The receiver may have gone.
         let _ = done.send(work());
     })?;
     Ok(wait)
 }
 
-/// Says that clients can connect, and leaves the pipes of who waits for that: from here on nobody reads them.
+/// Says that clients can connect, and leaves the parent's pipes: from here on nobody reads them.
 fn tell_parent() {
     let _ = std::io::stderr().flush();
     let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null");
     if let Ok(nowhere) = &nowhere {
         let _ = dup2_stderr(nowhere);
     }
-    // Who has gone needs no answer.
+    // If the parent has gone, it needs no answer.
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(READY).and_then(|()| stdout.flush());
     if let Ok(nowhere) = &nowhere {

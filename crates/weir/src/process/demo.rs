@@ -22,7 +22,7 @@ const SPREAD_LIMIT: Duration = Duration::from_secs(60);
 /// Reads that are shown, if one standby answers nothing for so long.
 const READS_MAX: usize = 40;
 
-/// What the demo can be told.
+/// Options of the demo.
 #[derive(Args)]
 pub struct Demo {
     /// Folder for the servers; a temporary one if not given.
@@ -43,7 +43,7 @@ fn say(text: &str) {
     let _ = std::io::stdout().lock().write_all(text.as_bytes());
 }
 
-/// What ends the demo, also while it makes the servers: their folder must not be left behind.
+/// A flag that signals set to end the demo, also while it makes the servers: their folder must not be left behind.
 fn watch_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP] {
@@ -126,7 +126,7 @@ fn configuration(demo: &Demo, cluster: &Cluster) -> String {
     text
 }
 
-/// Writes and reads through the proxy, until each standby has answered, and says which server did what.
+/// Writes and reads through the proxy, until each standby has answered, and tells the server of each statement.
 fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
     let mut sql = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
     let mut text = String::from("\nThrough Weir:\n");
@@ -138,7 +138,7 @@ fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
     sql.query("CREATE TABLE IF NOT EXISTS visits (at timestamptz DEFAULT now(), server int)")?;
     show("write", "INSERT INTO visits (server) VALUES (inet_server_port()) RETURNING server", &mut sql)?;
     let read = "SELECT inet_server_port()";
-    // A moment after its start the proxy has neither the catalog nor what the standbys have replayed: the primary would answer.
+    // A moment after its start the proxy has neither the catalog nor the standbys' positions: the primary would answer.
     let standbys = usize::from(standbys);
     let route = format!("SHOW route FOR '{read}'");
     wait_until("reads to be spread", SPREAD_LIMIT, || {

@@ -55,7 +55,7 @@ pub fn write(folder: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails when a document is not what its table says.
+/// Fails when a document differs from its table.
 pub fn check(folder: &Path) -> anyhow::Result<ExitCode> {
     let mut stale = false;
     for (name, text) in documents() {

@@ -1,4 +1,4 @@
-//! The files an operator writes: where they are, and how they are read. What they mean is `weir_config`'s.
+//! The files an operator writes: their paths, and reading them. `weir_config` has their meaning.
 
 use crate::client::access::AccessFiles;
 use crate::process::tls_files::{self as tls_files, TlsFileError, TlsFiles};
@@ -22,7 +22,7 @@ const KEY_FILE: &str = ".pgpoolkey";
 /// Longest file of a configuration; a commented one with all parameters has a hundredth.
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
-/// What the command line said about files.
+/// Files that the command line names.
 #[derive(Clone, Debug, Default)]
 pub struct Files {
     pub config: Option<PathBuf>,
@@ -50,7 +50,7 @@ impl Files {
         config::read_with(&path, &self.settings, &mut load)
     }
 
-    /// Reads what decides about access. `None` if it cannot be used; the problems say why.
+    /// Reads the files of access. `None` if they cannot be used; the problems say why.
     pub fn read_access(&self, config: &Config) -> (Option<AccessFiles>, Vec<Problem>) {
         let mut problems = Vec::new();
         let key = self.read_key(&mut problems);

@@ -1,4 +1,5 @@
-//! The work of each second on a worker: it closes connections at rest that are to go, takes its turns on a busy processor, and gives a sign of life.
+//! The work of each second on a worker. It closes connections at rest that are due, takes its turns on a busy processor, and
+//! gives a sign of life.
 
 use crate::monitor::log::Level;
 use crate::process::worker::Worker;
@@ -59,7 +60,7 @@ fn retire_conns(w: &Worker) {
             let why = retire(age_ms, idle_ms, conn.jitter(), limits.0, limits.1);
             let goes = match why {
                 Some(Retire::Lifetime) => true,
-                // Those that are to be kept warm are idle by nature.
+                // Connections that `min_pool_size` keeps are idle by nature.
                 Some(Retire::Idle) => surplus > 0,
                 None => false,
             };

@@ -18,15 +18,16 @@ const SOCKETS_MAX: i32 = 64;
 pub struct Inherited {
     tcp: Vec<TcpListener>,
     unix: Vec<UnixListener>,
-    /// From systemd: a TCP socket is meant by its port, whatever its address.
+    /// From systemd: a TCP socket counts by its port, with any address.
     by_port: bool,
 }
 
 impl Inherited {
-    /// What systemd's socket units opened for this process.
+    /// Sockets that systemd's socket units opened for this process.
     ///
-    /// The descriptors are duplicated, since safe code cannot own a number that came from outside; the originals stay open until the
-    /// process ends. What this process starts gets neither: a module of PAM must not hold the port open, or take clients from it.
+    /// The descriptors are duplicated, since safe code cannot own a number that came from outside; the originals stay open
+    /// until the process ends. Programs that this process starts get neither: a module of PAM must not hold the port open, or
+    /// take clients from it.
     pub fn from_systemd() -> anyhow::Result<Inherited> {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<i32>().ok());
         let is_ours = number("LISTEN_PID") == i32::try_from(std::process::id()).ok();
@@ -46,7 +47,7 @@ impl Inherited {
         Ok(inherited)
     }
 
-    /// Sockets by their descriptors. What is no listening socket is closed.
+    /// Sockets by their descriptors. Those that are no listening sockets are closed.
     pub fn of(descriptors: Vec<OwnedFd>) -> Inherited {
         let mut inherited = Inherited::default();
         for descriptor in descriptors {
@@ -69,7 +70,7 @@ impl Inherited {
         Ok(())
     }
 
-    /// The TCP sockets that serve this port whatever their address; the addresses of the configuration are not opened then.
+    /// The TCP sockets that serve this port on any address; the addresses of the configuration are not opened then.
     pub fn take_port(&mut self, port: u16) -> Vec<TcpListener> {
         if !self.by_port {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What a service manager is told, by systemd's protocol: one datagram per message. Without `NOTIFY_SOCKET` nobody listens.
+//! Messages to a service manager, by systemd's protocol: one datagram per message. Without `NOTIFY_SOCKET` nobody listens.
 
 use crate::monitor::exposition;
 use crate::monitor::log::Level;

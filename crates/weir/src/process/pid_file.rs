@@ -1,9 +1,10 @@
-//! The file with the process number, and the lock that says whose it is.
+//! The file with the process number, and the lock that names its owner.
 //!
-//! A number in a file proves nothing: the process may have ended and another got its number, or somebody wrote there. So the running
-//! proxy holds a lock on the file, which ends with it however it ends, and the kernel, not the text, says which process that is.
-//! The text is for people and scripts. The lock is a record lock (`fcntl`): it names its holder and is not handed on to children; but it
-//! is lost when its process closes any descriptor of the file, so nobody here opens the file while `PidFile` lives.
+//! A number in a file proves nothing: the process may have ended and another got its number, or somebody wrote there. So the
+//! running proxy holds a lock on the file, which ends with it in any case. The kernel, not the text, says which process that
+//! is. The text is for people and scripts.
+//! The lock is a record lock (`fcntl`): it names its holder and is not handed on to children. But it is lost when its process
+//! closes any descriptor of the file, so nobody here opens the file while `PidFile` lives.
 
 use anyhow::{Context, bail, ensure};
 use rustix::fs::{FlockOperation, fcntl_lock};
@@ -17,12 +18,12 @@ use std::path::{Path, PathBuf};
 /// Looks at a file that is removed as often as it is made.
 const TRIES_MAX: u32 = 100;
 
-/// Whether another process may have the file.
+/// Treatment of another process that has the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// Who has it stays: we do not start.
+    /// That process stays: this one does not start.
     Alone,
-    /// Who has it is being relieved by us, and ends later.
+    /// This process relieves that one, which ends later.
     Relief,
 }
 
@@ -72,7 +73,7 @@ fn lock_at(path: &Path) -> anyhow::Result<File> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
         let file = file.with_context(|| format!("pid_file_name: cannot write {}", path.display()))?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // Whoever had it may have removed it meanwhile.
+            // The process that had the file may have removed it meanwhile.
             Ok(()) if !is_at(&file, path) => {}
             Ok(()) => return Ok(file),
             Err(Errno::AGAIN | Errno::ACCESS) => {
@@ -103,7 +104,7 @@ fn holder(file: &File) -> anyhow::Result<Option<Pid>> {
     Ok(Some(pid))
 }
 
-/// The running proxy whose file this is. `None`: none runs, whatever the file says.
+/// The running proxy that owns the file. `None`: none runs, whatever number the file has.
 pub fn running(path: &Path) -> anyhow::Result<Option<Pid>> {
     let name = || format!("pid_file_name: {}", path.display());
     if path.as_os_str().is_empty() {

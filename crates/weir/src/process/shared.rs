@@ -34,7 +34,7 @@ use weir_session::host::{Field, Level, Nudge, Program, Signal, Who};
 pub use weir_session::host::{Stop, WorkerId};
 use weir_session::stats::Table;
 
-/// What one thread tells a worker.
+/// Message of one thread to a worker.
 pub enum Message {
     Tcp(TcpStream, SocketAddr),
     Unix(UnixStream),
@@ -49,7 +49,7 @@ pub enum Message {
         pid: u32,
         key: Vec<u8>,
     },
-    /// Cancel what this session runs; who asks for it may.
+    /// Cancel this session's statement; the asker has the right to.
     Interrupt(u32),
     /// Configuration or cluster view changed.
     Refresh,
@@ -94,7 +94,7 @@ impl Mailbox {
 
     pub fn send(&self, message: Message) {
         self.messages.lock().push(message);
-        // A worker that cannot be woken has ended; what it was told no longer matters.
+        // A worker that cannot be woken has ended; its messages no longer matter.
         let _ = self.waker.wake();
     }
 
@@ -122,7 +122,7 @@ pub struct Shared {
     pub store_common: Option<Arc<StoreCommon>>,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
-    /// Which roles the names of users stand for.
+    /// The roles that the names of users stand for.
     pub roles: Mutex<Roles>,
     /// Clients by user, database and address.
     pub seats: Seats,
@@ -137,7 +137,7 @@ pub struct Shared {
     pub clients: AtomicU32,
     /// Administrators among them.
     pub consoles: AtomicU32,
-    /// Another process has taken over, or is about to: no more clients are accepted, those who were are served.
+    /// Another process has taken over, or is about to: no more clients are accepted, and the accepted ones are served.
     pub handed_over: AtomicBool,
     /// Copies of the listening sockets, for a process that takes over. As long as there is one, the kernel lets clients in.
     pub door_copies: Mutex<Vec<OwnedFd>>,
@@ -147,7 +147,7 @@ pub struct Shared {
     pub started_at: SystemTime,
     /// The way to the control thread.
     pub control: ControlMail,
-    /// Reads the files again; set by who knows them.
+    /// Reads the files again; set by the code that knows their paths.
     pub reader: OnceLock<Reader>,
 }
 
@@ -253,13 +253,13 @@ impl Shared {
     pub fn begin_stop(&self, mode: Stop) {
         self.log.say(Level::Log, format_args!("stopping: {mode:?}"));
         self.stop.fetch_max(mode as u8, Ordering::SeqCst);
-        // Who comes now is refused, and not kept waiting for nobody.
+        // A client that comes now is refused, and does not wait for nobody.
         self.door_copies.lock().clear();
         self.tell_all(|| Message::Stop);
         self.nudge_prober(Nudge::Stopping);
     }
 
-    /// What is known for logging in to servers as a user: for a database by another name its entry comes first.
+    /// The secret for logins to servers as a user: for a database by another name its entry comes first.
     ///
     /// Without a database of clients, for questions of our own, any entry's password of the user serves. For a client it must be the entry's
     /// through which it came: elsewhere it may have proved nothing, since the servers are to judge it.

@@ -1,16 +1,17 @@
-//! Tasks that others of a worker wait for. One that ends by a fault in the proxy is begun again: who waits for it would wait for ever.
+//! Tasks that others of a worker wait for. A task that ends by a fault in the proxy is begun again, as its waiters would wait
+//! for ever.
 
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::time::Duration;
 use weir_io::reactor::{Reactor, TaskId};
 
-/// Time before a task is begun again: one whose fault comes at once must not keep its thread busy.
+/// Time before a task is begun again: one with a fault at its begin must not keep its thread busy.
 const PAUSE: Duration = Duration::from_secs(1);
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// How a task is begun, and what is to be put in order first if it had a fault.
+/// The function that begins a task, and the one that puts things in order first if it had a fault.
 struct Tenant {
     task: TaskId,
     name: &'static str,

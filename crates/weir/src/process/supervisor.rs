@@ -1,4 +1,4 @@
-//! Builds what threads share, starts them, and obeys signals until all is over.
+//! Builds the threads' shared data, starts the threads, and obeys signals until all is over.
 
 use crate::control::mail::Order;
 use crate::control::{http, pcp, thread};
@@ -47,7 +47,8 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// Opens what the configuration names, and takes what is open already: of systemd's, or of the proxy that is to be relieved.
+    /// Opens the sockets that the configuration names, and takes those that are open already: systemd's, or those of the proxy
+    /// that is to be relieved.
     fn open(
         files: &Files,
         config: &Config,
@@ -79,12 +80,12 @@ impl Sockets {
     }
 }
 
-/// Who started the proxy.
+/// Starter of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// Somebody who has its process at hand.
+    /// Somebody who sees the process itself.
     Foreground,
-    /// A command that has ended when it runs: only the pid file tells who it is.
+    /// A command that ends before it runs: only the pid file names the process.
     Daemon,
     /// The demo: it ends with its terminal, since nobody would find it again.
     Demo,
@@ -159,7 +160,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     outcome
 }
 
-/// What the system and the way of the start do not allow for.
+/// Warnings about settings that the system, or the way of the start, does not allow.
 fn warnings_of_system(config: &Config, start: Start, files_max: u64) -> impl Iterator<Item = String> {
     let nowhere = "nothing keeps the log: a daemon has no terminal; set logging_collector = on, or log_destination = 'syslog'";
     let is_nowhere = start == Start::Daemon && !config.log.is_kept();
@@ -215,7 +216,7 @@ fn allow_reloads(shared: &Shared, files: &Files) {
 
 type Worker0 = JoinHandle<std::io::Result<()>>;
 
-/// Whether connections are served by io_uring. Error: the configuration insists on it and the kernel refuses.
+/// True if connections are served by io_uring. Error: the configuration insists on it and the kernel refuses.
 fn uses_ring(shared: &Shared) -> anyhow::Result<bool> {
     let method = shared.config.load().io_method;
     if method == IoMethod::Epoll {
@@ -318,7 +319,7 @@ fn obey(signal: i32, shared: &Shared, notify: &Notify) {
     let mode = match signal {
         SIGHUP => {
             notify.reloading();
-            // What went wrong is in the log already.
+            // The errors are in the log already.
             let _ = shared.reload();
             return notify.ready();
         }
@@ -391,7 +392,7 @@ fn first_error(text: &str, problems: &[Problem]) -> String {
     first.map_or_else(|| text.to_string(), |problem| format!("{text}: {problem}"))
 }
 
-/// Each client takes one file descriptor: as many as the system allows are asked for. Gives how many that are.
+/// Raises the limit of file descriptors as far as the system allows, since each client takes one. Returns the new limit.
 pub fn raise_file_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

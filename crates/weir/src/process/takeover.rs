@@ -1,8 +1,8 @@
 //! A new proxy takes the listening sockets over from the running one, so that a restart refuses nobody.
 //!
-//! The very sockets are passed on, over a unix socket (`takeover_socket`): who waits in their queues is served by whoever accepts
-//! next. (With sockets of their own on one port, SO_REUSEPORT, those in the old one's queue would be lost with it.) Only one of the
-//! two accepts at a time:
+//! The sockets themselves are passed on, over a unix socket (`takeover_socket`): the next process that accepts serves the clients in
+//! their queues. With sockets of its own on one port (SO_REUSEPORT), the clients in the old ones' queues would be lost. Only one of
+//! the two processes accepts at a time:
 //!
 //! ```text
 //!   new                                         old
@@ -83,7 +83,7 @@ impl Old {
     }
 }
 
-/// Only who could as well kill us may take over.
+/// Only a process that could as well kill this one may take over.
 fn check_peer(stream: &UnixStream) -> anyhow::Result<()> {
     let peer = socket_peercred(stream)?.uid;
     let own = rustix::process::geteuid();
@@ -91,14 +91,14 @@ fn check_peer(stream: &UnixStream) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for who wants to take over, on a thread of its own. `sockets` are copies of the listening sockets.
+/// Waits for a process that wants to take over, on a thread of its own. `sockets` are copies of the listening sockets.
 pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<Shared>) -> anyhow::Result<()> {
     ensure!(
         sockets.len() <= SOCKETS_MAX,
         "takeover_socket: {} listening sockets, at most {SOCKETS_MAX} can be passed",
         sockets.len()
     );
-    // Whoever had it has ended, or has been relieved by us.
+    // The process that had the path has ended, or this one has relieved it.
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).with_context(|| format!("takeover_socket: cannot listen on {}", path.display()))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
@@ -150,7 +150,7 @@ fn expect(line: &mut impl BufRead, word: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has the doors closed, and waits until everybody who was let in is a client.
+/// Has the doors closed, and waits until all accepted connections are clients.
 fn close_doors(shared: &Shared) -> anyhow::Result<()> {
     shared.handed_over.store(true, Ordering::Release);
     shared.tell_all(|| Message::CloseDoors);

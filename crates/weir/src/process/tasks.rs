@@ -20,7 +20,7 @@ use weir_session::status::Doing;
 /// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
 const LAST_TURNS_MAX: u32 = 16;
 
-/// While the proxy stops: time between two looks at whether all is paused and no server connection is in use.
+/// While the proxy stops: time between two looks if all is paused and no server connection is in use.
 const PAUSED_PERIOD: Duration = Duration::from_millis(50);
 
 /// Runs until the proxy stops. Error: the event loop itself failed.
@@ -72,14 +72,14 @@ fn keep<F: Future<Output = ()> + 'static>(
     w.house.keep(&w.reactor, name, begin, move || mend(&worker, &theirs));
 }
 
-/// True if clients are left, be they another worker's: the first does for all what one does, and any may have a server connection that another's
-/// client is given.
+/// True if clients are left, also another worker's. The first worker has tasks for all, and any worker may have a server
+/// connection that another's client needs.
 fn is_needed(w: &Worker) -> bool {
     w.shared.mailboxes.iter().any(|mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0)
 }
 
-/// StateKinds the listening sockets, and sends what is still to be sent. A request of the ring keeps its socket open a moment longer than
-/// the process lives: whoever starts again at once could not listen on its port.
+/// Keeps the listening sockets, and sends all remaining bytes. A request of the ring keeps its socket open a moment longer than
+/// the process lives: a proxy that is started again at once could not listen on its port.
 fn end(w: &Worker) -> io::Result<()> {
     // They may have waited for our clients.
     w.shared.tell_all(|| Message::Wake(NO_TASK));
@@ -92,7 +92,7 @@ fn end(w: &Worker) -> io::Result<()> {
     w.reactor.last_turn()
 }
 
-/// Gives back what the session of a task held that panicked: its place, and its server connection's place in the pool.
+/// Gives back the places of a session whose task panicked: its own, and its server connection's place in the pool.
 fn after_panic(w: &Worker, task: TaskId) {
     if let Some(name) = w.house.after_panic(&w.reactor, task) {
         w.shared.log.say(Level::Error, format_args!("the task for {name} ended by a fault in the proxy; it is begun again"));
@@ -164,8 +164,8 @@ fn stop_sessions(w: &Worker) {
     }
 }
 
-/// A smart stop waits for clients to leave. Where all is paused they cannot do anything but wait, so it is the server connections in use
-/// that are waited for: what runs may end.
+/// A smart stop waits for clients to leave. Where all is paused they can only wait, so the stop waits for the server
+/// connections in use instead: running statements may end.
 fn stop_when_paused(w: &Rc<Worker>) {
     let own = w.clone();
     w.reactor.spawn(async move {
@@ -193,7 +193,7 @@ fn kill(w: &Rc<Worker>, victim: &Victim) {
             Victim::All => *entry.card.database != *console,
         };
         if is_meant {
-            // What a server does for it shall not go on unseen.
+            // The server's work for it shall not go on unseen.
             if matches!(victim, Victim::Client(_)) && entry.card.doing() == Doing::Executing {
                 w.forward_cancel(&entry.handle);
             }

@@ -1,4 +1,5 @@
-//! What the operator's files say about TLS: keys, certificates, authorities, revocation lists. Read at start and at every reload.
+//! TLS material from the operator's files: keys, certificates, authorities, revocation lists. Read at start and at every
+//! reload.
 
 pub mod certificate;
 mod check;
@@ -58,15 +59,15 @@ struct Peer<'a> {
     alpn: Option<&'static [u8]>,
 }
 
-/// What clients are shown.
+/// Weir's side of TLS with clients.
 #[derive(Clone)]
 pub struct ServerSide {
     pub config: Arc<ServerConfig>,
-    /// What logins are bound to; none if the certificate has nothing to bind to.
+    /// Hash that logins are bound to; none if the certificate has nothing to bind to.
     pub end_point: Option<Vec<u8>>,
 }
 
-/// What servers are shown, and how theirs is checked.
+/// Weir's side of TLS with servers: its certificate, and the checks of theirs.
 #[derive(Clone)]
 pub struct ClientSide {
     unchecked: Arc<ClientConfig>,
@@ -82,7 +83,7 @@ impl ClientSide {
         Tls::towards(self.config(check), name)
     }
 
-    /// What a session's certificate is checked by.
+    /// TLS configuration with this check of the server's certificate.
     pub fn config(&self, check: Check) -> Arc<ClientConfig> {
         match check {
             Check::Nothing => self.unchecked.clone(),
@@ -133,7 +134,7 @@ pub fn read(config: &Config, folder: &Path) -> Result<TlsFiles, TlsFileError> {
     Ok(TlsFiles { server, client, store })
 }
 
-/// What rustls computes with: its choice, cut down to what the configuration allows.
+/// Algorithms of rustls: its choice, cut down to those that the configuration allows.
 fn provider(tls: &TlsConfig) -> Result<CryptoProvider, TlsFileError> {
     let mut provider = ring::default_provider();
     let (mut chosen, rest): (Vec<_>, Vec<_>) = provider.cipher_suites.into_iter().partition(|suite| suite.tls13().is_some());
@@ -196,14 +197,14 @@ impl Reader<'_> {
             let roots = Arc::new(store(&trusted)?);
             let lists = self.revocations(tls.crl_file.as_deref())?;
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, self.provider.clone());
-            // Whether one is needed is decided by the rules of pool_hba.conf.
+            // The rules of pool_hba.conf decide if a certificate is needed.
             let verifier = verifier.with_crls(lists).enforce_revocation_expiration().allow_unauthenticated().build();
             builder.with_client_cert_verifier(verifier.map_err(|cause| setting("ssl_ca_cert", cause))?)
         };
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
         config.ignore_client_order = tls.prefer_server_ciphers;
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // As PostgreSQL: a resumed session would outlive what a reload of these files says.
+        // As PostgreSQL: a resumed session would outlive a reload of these files.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(ServerSide { config: Arc::new(config), end_point })
@@ -284,7 +285,7 @@ impl Reader<'_> {
             Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
                 Err(wrong(&key, format!("is not the key of the certificate in {}", cert.display())))
             }
-            // Certificates of version 1 cannot be compared; what is wrong with one shows at the first handshake.
+            // Certificates of version 1 cannot be compared; a fault in one shows at the first handshake.
             Ok(()) | Err(_) => Ok(certified),
         }
     }
@@ -378,7 +379,7 @@ fn store(trusted: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsFileEr
     Ok(store)
 }
 
-/// What the command prints, without the end of its line. Source: `run_ssl_passphrase_command` in PostgreSQL's be-secure-common.c.
+/// Output of the command, without the end of its line. Source: `run_ssl_passphrase_command` in PostgreSQL's be-secure-common.c.
 fn passphrase(command: &str) -> Result<Zeroizing<Vec<u8>>, TlsFileError> {
     let failed = |what: String| setting("ssl_passphrase_command", what);
     let mut shell = Command::new("sh");

@@ -1,7 +1,8 @@
-//! Warns of servers that let this machine in without a password while Weir asks clients for none either: who reaches Weir is anybody then.
+//! Warns of servers that let this machine in without a password while Weir asks clients for none either: then every client may
+//! be anybody.
 //!
-//! Asks each server once, at the start and in `weir check`, with a connection that ends when the server has said what proof it wants. Blocks, so
-//! it runs on a thread of its own.
+//! Asks each server once, at the start and in `weir check`, with a connection that ends when the server has named the proof it
+//! wants. Blocks, so it runs on a thread of its own.
 
 use crate::client::access::AccessFiles;
 use std::io::{self, Read, Write};
@@ -18,7 +19,7 @@ const STEP_LIMIT: Duration = Duration::from_secs(2);
 /// AuthenticationOk: nothing was asked for.
 const OK: [u8; 9] = [b'R', 0, 0, 0, 8, 0, 0, 0, 0];
 
-/// What to warn of, if clients on other machines get in by being believed twice.
+/// The warning, if clients on other machines get in without a proof to Weir or to the server.
 pub fn warning(config: &Config, access: &AccessFiles) -> Option<String> {
     let is_open = match &access.hba {
         Some(hba) => hba.trusts_hosts(),
@@ -40,7 +41,7 @@ pub fn warning(config: &Config, access: &AccessFiles) -> Option<String> {
     ))
 }
 
-/// Whether a server wants no proof of this user from here.
+/// True if a server wants no proof of this user from here.
 fn trusts(node: &NodeConfig, user: &str, database: &str) -> io::Result<bool> {
     if node.hostname.starts_with('/') {
         let stream = UnixStream::connect(format!("{}/.s.PGSQL.{}", node.hostname, node.port))?;

@@ -1,4 +1,4 @@
-//! One thread: an event loop, its sessions, and what they share without locks.
+//! One thread: an event loop, its sessions, and the data they share without locks.
 
 use crate::client::client_limits::Seat;
 use crate::client::greetings::Welcomes;
@@ -221,12 +221,12 @@ impl Worker {
     #[cold]
     pub fn renew_conns(&self, database: Option<&str>) {
         self.shared.pools.of_database(database).iter().for_each(|pool| pool.renew(self));
-        // What clients are welcomed with is asked of a server anew.
+        // The greetings of clients are asked of a server anew.
         self.shared.tell_all(|| Message::Refresh);
     }
 
-    /// A role was renamed or dropped, or may have been: server processes go on as the role that logged in, whatever its name is now, so
-    /// that those of this user are given to nobody any more.
+    /// A role was renamed or dropped, or may have been. Server processes go on as the role that logged in. So server
+    /// connections of this user are given to nobody any more.
     #[cold]
     pub fn role_renamed(&self, user: &str) {
         self.shared.roles.lock().doubt(user, self.now_ms());
@@ -235,13 +235,13 @@ impl Worker {
 
     fn renew_links_of(&self, user: &str) {
         self.shared.pools.of_user(user).iter().for_each(|pool| pool.renew(self));
-        // What clients are welcomed with is asked of a server anew.
+        // The greetings of clients are asked of a server anew.
         self.welcomes.borrow_mut().clear();
         self.shared.tell_all(|| Message::Refresh);
     }
 
-    /// Takes in which role a user's name stands for. If that is another one than before, what was logged in as that is done with: server connections, and
-    /// sessions, whose next statement would run with the rights of somebody else. True: it is another one.
+    /// Notes the role that a user's name stands for. If it is another one than before, server connections of the old role are
+    /// closed. So are its sessions, whose next statement would run with the rights of somebody else. True: it is another one.
     pub fn note_role(&self, user: &Arc<str>, oid: &str) -> bool {
         let Some(until_ms) = self.shared.roles.lock().note(user, oid, self.now_ms()) else { return false };
         self.renew_links_of(user);
@@ -320,7 +320,7 @@ impl Worker {
         }
         self.pool_sets.borrow_mut().remove(&(pools.client_user.clone(), pools.client_database.clone()));
         self.shared.stats.close(&pools.stats);
-        // Those of a forced user are others', too.
+        // Pools of a forced user are others', too.
         if pools.user == pools.client_user {
             self.shared.pools.forget_unused(&pools.user, &pools.client_database);
         }

@@ -1,4 +1,4 @@
-//! Who is there now: clients and server connections of each user and database, for SHOW and for metrics.
+//! Connections that are there now: clients and server connections of each user and database, for SHOW and for metrics.
 
 use crate::process::shared::Shared;
 use crate::server::pool::Pool;
@@ -20,7 +20,7 @@ pub struct Group {
     pub waits: Duration,
 }
 
-/// Conns by what they do.
+/// Server connections by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conns {
     /// With a session, but not kept.
@@ -83,7 +83,7 @@ pub fn groups(shared: &Shared) -> BTreeMap<(Arc<str>, Arc<str>), Group> {
     groups
 }
 
-/// Every server connection: its pool and its card.
+/// Every server connection: its pool and its status.
 pub fn conns(shared: &Shared) -> Vec<(Arc<Pool>, Arc<ConnStatus>)> {
     let of_pool = |pool: Arc<Pool>| pool.cards().into_iter().map(move |card| (pool.clone(), card));
     shared.pools.all().into_iter().flat_map(of_pool).collect()

@@ -19,7 +19,7 @@ use weir_session::metrics::Metric;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::write;
 
-/// Time between two looks at whether the connection is still needed and still to the primary; also before it is tried again.
+/// Time between two looks: is the connection still needed, and still to the primary? Also before it is tried again.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 /// After so much silence the server is asked for a sign of life.
@@ -124,7 +124,7 @@ struct Line<'a> {
     hub: &'a Hub,
     conn: ServerConn,
     buffer: Vec<u8>,
-    /// Since when an answer is awaited, and what will be listened to then.
+    /// Since when an answer is awaited, and the channels that it will confirm.
     asked: Option<(Instant, Option<HashSet<Vec<u8>>>)>,
     heard_at: Instant,
     used_at: Instant,
@@ -159,7 +159,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Whether it is time to end.
+    /// Decides if it is time to end.
     fn look(&mut self, now: Instant) -> Option<End> {
         if !self.hub.is_unused() {
             self.used_at = now;
@@ -178,7 +178,7 @@ impl<'a> Line<'a> {
         is_another.then(|| End::Broken("another server is the primary now".into()))
     }
 
-    /// Says what is to be listened to from now on, or asks for a sign of life.
+    /// Sends the change of channels, or asks for a sign of life.
     async fn ask(&mut self) -> Result<(), String> {
         let now = self.w.now();
         if self.asked.is_some() {

@@ -1,4 +1,4 @@
-//! StateKind as many server connections open as `min_pool_size` wants, for users and databases with clients.
+//! Keeps as many server connections open as `min_pool_size` wants, for users and databases with clients.
 
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use weir_policy::cluster::Health;
 use weir_policy::pool::missing;
 
-/// Time between two looks. What cannot be opened is tried again then.
+/// Time between two looks. A server connection that could not be opened is tried again then.
 const PERIOD: Duration = Duration::from_millis(500);
 /// Conns opened for one pool at once: a server that comes back is not to be stormed.
 const OPENS_MAX: u32 = 8;

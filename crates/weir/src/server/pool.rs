@@ -1,4 +1,4 @@
-//! Conns at rest, and who waits for one. Executes `policy::pool`.
+//! Server connections at rest, and the waiters for them. Executes `policy::pool`.
 //!
 //! Pools are shared by all workers: a pool cut into one piece per core would be a worse product. A server connection stays in the event loop
 //! of the worker that used it last and is preferred there; another worker may take it, at the price of two system calls.
@@ -33,10 +33,10 @@ use weir_session::metrics::NODES_MAX;
 
 const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
 
-/// What the server connections of a pool are for.
+/// Purpose of a pool's server connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Purpose {
-    /// Statements of clients, who share them.
+    /// Statements of clients, which share them.
     Statements,
     /// Each is one replication client's to its end: never at rest.
     Replication,
@@ -44,7 +44,7 @@ pub enum Purpose {
     Listening,
 }
 
-/// Whose server connections a pool holds.
+/// Owner of the server connections in a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
     /// `backend_hostname` number.
@@ -73,7 +73,7 @@ impl PoolKey {
 /// The server connections of one user and database on one node.
 pub struct Pool {
     pub key: PoolKey,
-    /// What it shares with the other pools of its database on this node, and with those of its user.
+    /// Limits that it shares with the other pools of its database on this node, and with those of its user.
     of_database: Arc<Budget>,
     of_user: Arc<Budget>,
     /// Its entries in the queues of starved pools: no more than sessions wait.
@@ -88,7 +88,7 @@ struct Inner {
     idle: Idle,
     open: u32,
     waiters: VecDeque<Waiter>,
-    /// Those who wait for one certain server connection, by its number.
+    /// Waiters for one certain server connection, by its number.
     wanted: Vec<(u64, Waiter)>,
     /// An administrator wants no server connections here: they are closed as they come back, and nobody gets one.
     paused: bool,
@@ -107,7 +107,7 @@ struct Waiter {
     cell: Arc<Cell>,
 }
 
-/// Where a waiter finds what it was given.
+/// Place where a waiter finds its server connection or permit.
 #[derive(Default)]
 struct Cell {
     given: Mutex<Given>,
@@ -124,7 +124,7 @@ enum Given {
     Left,
 }
 
-/// What a session is given.
+/// The pool's answer to a session.
 pub enum Lease {
     ServerConn(ServerConn),
     /// Open one; on failure call `release_permit`.
@@ -144,7 +144,7 @@ pub enum Refusal {
     GaveUp,
 }
 
-/// What a session does where a server refuses logins.
+/// Behaviour of a session where a server refuses logins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
     /// Waits until one gets in, or a server connection comes free.
@@ -161,7 +161,7 @@ pub struct Wait {
     pub patience: Patience,
 }
 
-/// What was exhausted.
+/// The limit that was reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The server's own room, or it was down; in its words.
@@ -195,7 +195,7 @@ pub struct Pools {
     starved: AtomicU32,
 }
 
-/// How many server connections may be open, whatever their pool.
+/// Limits of server connections over all pools.
 #[derive(Clone, Copy)]
 struct Ceilings {
     node: u32,
@@ -254,7 +254,7 @@ impl Pools {
         }
     }
 
-    /// Lets those who wait have what other limits allow now.
+    /// Lets waiters have all that other limits allow now.
     pub fn feed_all(&self, w: &Worker) {
         self.all().iter().for_each(|pool| pool.feed(w));
     }
@@ -283,7 +283,7 @@ impl Pools {
         self.pools.lock().values().filter(|pool| *pool.key.user == *user).cloned().collect()
     }
 
-    /// Those who have pools, each once.
+    /// Users who have pools, each once.
     pub fn users(&self) -> BTreeSet<Arc<str>> {
         self.pools.lock().keys().map(|key| key.user.clone()).collect()
     }
@@ -306,7 +306,7 @@ impl Pools {
 }
 
 impl Pool {
-    /// Cards of its server connections, oldest first.
+    /// Status of each of its server connections, oldest first.
     pub fn cards(&self) -> Vec<Arc<ConnStatus>> {
         let mut cards: Vec<_> = self.inner.lock().cards.values().cloned().collect();
         cards.sort_by_key(|card| card.serial);
@@ -407,7 +407,7 @@ impl Pool {
         }
     }
 
-    /// What stands in the way now of who waits since something did.
+    /// The limit that stands in a waiter's way now; `limit` did when the wait began.
     fn limit_now(&self, limit: Limit) -> Limit {
         let inner = self.inner.lock();
         match &inner.backoff {
@@ -421,7 +421,7 @@ impl Pool {
         self.inner.lock().limits
     }
 
-    /// StateKinds the queue with a permission out of the reserve, if there is one left.
+    /// Keeps the queue with a permission out of the reserve, if there is one left.
     fn use_reserve(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) -> bool {
         let ceilings = Ceilings::of(&w.peek_config());
         let mut inner = self.inner.lock();
@@ -476,8 +476,8 @@ impl Pool {
         if inner.waiters.is_empty() && !inner.paused { take_near(&mut inner.idle, w) } else { None }
     }
 
-    /// One certain server connection, by its number: at rest, or as soon as its session is done with it, before others who have waited less long.
-    /// `None`: it cannot be had, or not by then.
+    /// One certain server connection, by its number: at rest, or as soon as its session is done with it. Others who have waited
+    /// less long come later. `None`: it cannot be had, or not by then.
     ///
     /// Not cancel safe: a dropped wait may hold the server connection. `give_up` is looked at whenever the task is woken.
     pub async fn lease_certain(
@@ -537,15 +537,15 @@ impl Pool {
         if inner.open >= inner.limits.pool_size || inner.is_held(w) {
             return Err((cell, Limit::PoolSize(inner.limits.pool_size)));
         }
-        // Only the limits of all pools stand in the way: another pool's server connection at rest makes room. What was freed between the look at
-        // the counts and this place in the queue is found here too.
+        // Only the limits of all pools stand in the way: another pool's server connection at rest makes room. Connections that
+        // were freed between the look at the counts and this place in the queue are found here too.
         drop(inner);
         pools.starve(self, 1, ceilings);
         let lacking = self.make_room(w, ceilings);
         Err((cell, lacking.unwrap_or(Limit::Node(ceilings.node))))
     }
 
-    /// StateKinds the queue; what was given in the same moment goes to the next.
+    /// Leaves the queue; a grant of the same moment goes to the next waiter.
     fn leave(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) {
         {
             let mut inner = self.inner.lock();
@@ -601,7 +601,7 @@ impl Pool {
         waiter.wake(w);
     }
 
-    /// A server connection is gone, or could not be opened: its place goes to whoever waited longest, here or at the node.
+    /// A server connection is gone, or could not be opened: its place goes to the longest waiter, here or at the node.
     pub fn release_permit(self: &Arc<Pool>, w: &Worker) {
         let pools = &w.shared.pools;
         let yields = self.yields_to_starved(w);
@@ -619,7 +619,7 @@ impl Pool {
             if waiter.is_none() {
                 inner.open -= 1;
                 pools.unpermit(self);
-                // Those who wait here now lack a permission, too.
+                // The waiters here lack a permission now, too.
                 starving = usize::from(!inner.waiters.is_empty() && !inner.paused && inner.backoff.is_none());
                 if inner.backoff.is_some()
                     && let Some(first) = inner.waiters.front()
@@ -664,13 +664,13 @@ impl Pool {
         self.retire(|_, _| true).into_iter().for_each(|conn| w.close_conn(conn));
     }
 
-    /// Opens the pool again, for those who wait too.
+    /// Opens the pool again, also for its waiters.
     pub fn resume(self: &Arc<Pool>, w: &Worker) {
         self.inner.lock().paused = false;
         self.feed(w);
     }
 
-    /// Opens as many server connections for those who wait as the limits allow: one entry for each, as if all had come just now.
+    /// Opens as many server connections for the waiters as the limits allow: one entry for each, as if all had come just now.
     fn feed(self: &Arc<Pool>, w: &Worker) {
         let waiting = self.inner.lock().waiters.len();
         if waiting > 0 {
@@ -720,7 +720,8 @@ impl Pool {
 }
 
 impl Inner {
-    /// Who gets a server connection: whoever waits for this very one, unless others have waited longer for any.
+    /// The waiter that gets a server connection: one that waits for this very connection, unless others have waited longer for
+    /// any.
     fn next_for(&mut self, serial: u64) -> Option<Waiter> {
         let any_since = self.waiters.front().map(|waiter| waiter.since);
         let is_next = |(wanted, waiter): &(u64, Waiter)| *wanted == serial && any_since.is_none_or(|since| waiter.since <= since);

@@ -1,6 +1,6 @@
 //! A task for each host of a store and each worker: one connection, on which all that the worker's sessions ask is sent behind each other.
 //!
-//! A host that does not answer in time counts as gone: what was asked of it is a miss, and it is tried again. See `stores`.
+//! A host that does not answer in time counts as gone: its requests are misses, and it is tried again. See `stores`.
 
 mod arrival;
 
@@ -14,19 +14,19 @@ use weir_io::socket::{Got, Socket};
 use weir_session::metrics::Metric;
 use weir_wire::store::{advice, is_too_large};
 
-/// Time between two looks at what is due.
+/// Time between two looks at timers.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Time before a host is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// The same for one that will not do what it is asked: that takes an operator.
+/// Time before a host is tried again that refuses requests: that takes an operator.
 const REFUSED_RETRY: Duration = Duration::from_secs(5);
 
 /// Bytes read before the sessions get their turn.
 const READ_BYTES_MAX: usize = 1 << 20;
 
-/// What is read may take as much room as a value and its head.
+/// Bytes of one read: as much as a value and its head.
 const PIECE_BYTES: usize = 32 << 10;
 
 /// Why a connection is of no use any more.
@@ -44,7 +44,7 @@ impl Cause {
         }
     }
 
-    /// What happened, and what to do.
+    /// The cause in words, and the advice to the operator.
     fn words(&self) -> (&str, &'static str) {
         match self {
             Cause::Lost(text) => {
@@ -61,7 +61,7 @@ impl From<String> for Cause {
     }
 }
 
-/// StateKind the connection to a host for as long as the worker runs. Not cancel safe.
+/// Keeps the connection to a host for as long as the worker runs. Not cancel safe.
 pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
     let shelf = &stores.shelves[at];
     shelf.task.set(w.reactor.current_task());
@@ -98,13 +98,13 @@ pub async fn attend(w: Rc<Worker>, stores: Rc<Stores>, at: usize) {
     }
 }
 
-/// The task that kept the connection to a host is gone: whoever waits for its answer goes without.
+/// The task that kept the connection to a host is gone: its waiters go without an answer.
 pub fn give_up(w: &Worker, stores: &Stores, at: usize) {
     stores.lose(at);
     wake(w, stores);
 }
 
-/// Wakes whoever something has happened to.
+/// Wakes the tasks for which something has happened.
 pub fn wake(w: &Worker, stores: &Stores) {
     stores.take_woken().into_iter().for_each(|task| w.reactor.wake(task));
 }
@@ -112,9 +112,9 @@ pub fn wake(w: &Worker, stores: &Stores) {
 /// An open connection.
 struct Wire {
     socket: Socket,
-    /// What was read and not understood yet.
+    /// Bytes that were read and not understood yet.
     buffer: Vec<u8>,
-    /// What is on its way out.
+    /// Bytes on their way out.
     written: Vec<u8>,
 }
 
@@ -126,7 +126,7 @@ struct Line<'a> {
     at: usize,
     lanes: Rc<[Lane]>,
     wires: Vec<Wire>,
-    /// What a read brings.
+    /// Buffer of one read.
     piece: Box<[u8]>,
 }
 
@@ -166,7 +166,7 @@ impl Line<'_> {
             return;
         }
         let positions = &self.w.shared.positions;
-        // First the list, then the look: what becomes known in between is seen, and what comes later wakes.
+        // First the list, then the look: news in between is seen, and later news wakes.
         positions.enlist((self.w.id, self.w.reactor.current_task()), 0);
         self.stores.put_proven(self.w.primary_node(), self.w.now_ms(), |flight, is_stored| {
             if is_stored {
@@ -188,7 +188,7 @@ impl Line<'_> {
         let (wire, lane) = (&mut self.wires[number], &self.lanes[number]);
         let mut out = lane.out.borrow_mut();
         if !out.is_empty() {
-            // What was asked waited for this turn: its time begins now.
+            // The requests waited for this turn: their time begins now.
             lane.stamp(self.w.millis(Instant::now()));
             wire.written.append(&mut out);
         }

@@ -1,6 +1,6 @@
-//! A worker's side of the stores answers are kept in: memcached or Redis. A store holds bytes under keys, and nothing else: Weirs do not
-//! coordinate through it, and what it gives is believed only as far as it proves itself (`cache::Kept`). The bytes are moved by
-//! `shelf`, a task for each host.
+//! A worker's side of the stores of results: memcached or Redis. A store holds bytes under keys, and nothing else. Weirs do not
+//! coordinate through it, and its bytes are believed only as far as they prove themselves (`cache::Kept`). `store_conn` moves
+//! the bytes, with a task for each host.
 //!
 //! A key is at one host (`Ring`). A host that is gone, slow or full costs misses.
 
@@ -28,13 +28,13 @@ use weir_wire::store::{Ask, Dialect, Expect, Told, is_moved, is_moving};
 /// Longest value that is read. Answers that come near it are not stored.
 pub const VALUE_BYTES_MAX: usize = 8 << 20;
 
-/// The time of what is not written yet.
+/// The time of a request that is not written yet.
 const UNSENT_MS: u64 = u64::MAX;
 
 /// Questions under way at a host. With more of them the store is too slow to be of use: those that come are not asked.
 const UNDER_WAY_MAX: usize = 20_000;
 
-/// Bytes that wait for a connection to a host to take them, beyond which no answer is added: it is slower than what it is given.
+/// Bytes that wait for a connection to a host, beyond which no result is added: the host is slower than its writers.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 
 /// A reply for whom.
@@ -47,7 +47,7 @@ enum Purpose {
     Hello,
 }
 
-/// What a reply came to.
+/// Result of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     Fine,
@@ -55,11 +55,11 @@ pub enum Heard {
     Missed(String),
     /// Another master has the keys.
     Moved,
-    /// The host will not do what it was asked, in its own words: it is of no use.
+    /// The host refuses the request, in its own words: it is of no use.
     Refused(String),
 }
 
-/// What was sent, in order.
+/// A request that was sent; the requests are in order.
 pub struct Sent {
     pub expect: Expect,
     /// When it went to the socket; `UNSENT_MS` until then.
@@ -67,13 +67,13 @@ pub struct Sent {
     purpose: Purpose,
 }
 
-/// What all workers share of the stores.
+/// The workers' common knowledge of the stores.
 #[derive(Debug)]
 pub struct Common {
     /// Another number for each start of Weir.
     instance: u64,
     seen: Arc<Seen>,
-    /// By what questions are known there.
+    /// Hashes questions for the lookup policy.
     hasher: RandomState,
     /// Hosts the log knows to be out of reach, a bit for each.
     logged: AtomicU64,
@@ -114,7 +114,7 @@ impl Common {
 pub struct Shelf {
     pub host: Host,
     lanes: RefCell<Rc<[Lane]>>,
-    /// Of Redis Cluster.
+    /// The map of a Redis Cluster.
     shards: RefCell<Option<Shards>>,
     pub task: Cell<TaskId>,
     is_up: Cell<bool>,
@@ -133,7 +133,7 @@ pub struct Stores {
     pub dialect: Dialect,
     /// Other Weirs have the same keys: an answer is proven by the primary's log.
     pub is_shared: bool,
-    /// What all keys begin with.
+    /// Beginning of all keys.
     prefix: String,
     ring: Ring,
     expire_seconds: u64,
@@ -143,7 +143,7 @@ pub struct Stores {
     now_ms: Cell<u64>,
     /// Tasks of shelves that have something to write, and of sessions whose wait is over.
     woken: RefCell<Vec<TaskId>>,
-    /// Which questions are worth an exchange.
+    /// Decides which questions are worth an exchange.
     pub lookup_policy: RefCell<LookupPolicy>,
     /// Answers that wait for their proof.
     pending: RefCell<VecDeque<Pending>>,
@@ -242,7 +242,7 @@ impl Store for Stores {
     }
 }
 
-/// What the tasks of the shelves do.
+/// The part of the shelves' tasks.
 impl Stores {
     fn greet(&self, at: usize) {
         let StoreConfig { user, password, database, .. } = &self.config;
@@ -283,7 +283,7 @@ impl Stores {
         self.shelves[at].is_up.get()
     }
 
-    /// A reply to the first of what was sent.
+    /// A reply to the first request that was sent.
     pub fn hear(&self, at: usize, sent: Sent, told: Told) -> Heard {
         let is_cluster = self.shelves[at].is_cluster();
         match (sent.purpose, told) {

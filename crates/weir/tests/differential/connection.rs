@@ -1,5 +1,5 @@
-//! One connection: writes what it is told, in the pieces it is told, and collects all that comes back on a thread of its own, so
-//! that neither side ever waits for the other to read.
+//! One connection: writes bytes in the pieces it is told, and collects all replies on a thread of its own. So neither side ever
+//! waits for the other to read.
 
 use crate::message::{Message, frame};
 use crate::reply::Reply;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 pub enum Stop {
     /// The other side closed.
     Closed,
-    /// What was waited for did not come in time.
+    /// The expected message did not come in time.
     Silent,
 }
 
@@ -26,7 +26,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and logs in; what the login said is not kept. `patience`: no wait may take longer.
+    /// Connects and logs in; the messages of the login are not kept. `patience`: no wait may take longer.
     pub fn open(port: u16, database: &str, parameters: &[(&str, &str)], patience: Duration) -> Result<Connection, Stop> {
         let stream = TcpStream::connect(("127.0.0.1", port)).map_err(|_| Stop::Closed)?;
         stream.set_nodelay(true).map_err(|_| Stop::Closed)?;
@@ -75,7 +75,7 @@ impl Connection {
         }
     }
 
-    /// Sends messages that are answered by one ReadyForQuery, and returns what came.
+    /// Sends messages that are answered by one ReadyForQuery, and returns the replies.
     pub fn ask(&mut self, messages: &[Message]) -> Result<Vec<Reply>, Stop> {
         self.seen.clear();
         self.send(messages);

@@ -1,4 +1,4 @@
-//! What a client can say, as a value that prints itself and becomes bytes.
+//! A client's messages, as values that print themselves and become bytes.
 
 /// One message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Other clients of the same pool: they take server connections away from the script's session, use the same statements under other
-//! settings, fail, leave in the middle, and see that every answer they get is their own.
+//! Other clients of the same pool. They take server connections away from the script's session, use the same statements under
+//! other settings, fail, leave in the middle, and check that every answer they get is their own.
 
 use crate::connection::{Connection, Stop};
 use crate::dice::Dice;
@@ -39,7 +39,7 @@ impl Noise {
         Noise { stop, complaints, threads }
     }
 
-    /// What went wrong since the last time this was asked; one fault can make many.
+    /// Faults since the last call; one fault can make many complaints.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = std::mem::take(&mut *self.complaints.lock().unwrap());
         complaints.truncate(COMPLAINTS_MAX);
@@ -98,7 +98,7 @@ struct Client {
     work_mem: &'static str,
 }
 
-/// What a session can leave behind for others, in one value.
+/// State that a session can leave behind for others, in one value.
 const LEFT: &str = "select concat_ws('/', current_setting('work_mem'), current_setting('timezone'), current_setting('datestyle'), \
     replace(current_setting('search_path'), '\"', ''), current_setting('bytea_output'), current_user, coalesce(current_setting('app.user', true), ''), \
     (select count(*) from pg_prepared_statements where from_sql), (select count(*) from pg_listening_channels()), \

@@ -5,7 +5,7 @@ use crate::dice::Dice;
 use crate::reply::Reply;
 use crate::script::{Unit, Wait};
 
-/// What a script brought.
+/// Replies to a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Played {
     pub replies: Vec<Reply>,

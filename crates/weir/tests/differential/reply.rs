@@ -1,4 +1,4 @@
-//! What a server says, with all that may differ between two servers taken out.
+//! A server's messages, without all that may differ between two servers.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Scripts: what one client sends, and where it waits for an answer. Made from a seed, and made smaller when they fail.
+//! Scripts: a client's messages and its waits for answers. Made from a seed, and made smaller when they fail.
 
 use crate::dice::Dice;
 use crate::message::Message;
@@ -24,10 +24,10 @@ pub struct Unit {
     pub wait: Wait,
 }
 
-/// What scripts may hold.
+/// Limits of the generated scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Reads may be answered by a standby, so they must not see what the script writes.
+    /// Reads may be answered by a standby, so they must not see the script's writes.
     pub with_standby: bool,
 }
 
@@ -36,7 +36,7 @@ const STATEMENTS: [&str; 4] = ["", "a", "b", "c"];
 const PORTALS: [&str; 3] = ["", "p", "q"];
 const COPY: &str = "copy";
 
-/// What is known of the replies at the end of a unit.
+/// Knowledge of the replies at the end of a unit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Known {
     /// All came.
@@ -61,7 +61,7 @@ pub fn make(dice: &mut Dice, limits: Limits) -> Vec<Unit> {
     units
 }
 
-/// Ends whatever is open and asks one more thing: a session that answers it is in step.
+/// Ends all that is open and asks one more thing: a session that answers it is in step.
 fn last() -> Unit {
     let mut messages = vec![Message::CopyFail];
     messages.extend(mark("end"));
@@ -159,7 +159,7 @@ impl Maker<'_> {
         Message::Query(texts.join("; "))
     }
 
-    /// One of the names, and what its statement takes.
+    /// One of the names, and the number of its statement's parameters.
     fn statement(&mut self) -> (&'static str, usize) {
         let at = self.dice.below(STATEMENTS.len());
         (STATEMENTS[at], self.parameters[at])
@@ -279,7 +279,7 @@ pub fn smaller(units: &[Unit]) -> Vec<Vec<Unit>> {
         all.push(less);
     }
     for at in 0..end {
-        // What the wait is for stays: the last message, or the three of a mark.
+        // The messages of the wait stay: the last one, or the three of a mark.
         let kept = match units[at].wait {
             Wait::No => 0,
             Wait::Ready | Wait::Execute => 1,

@@ -16,13 +16,13 @@ use weir_demo::{Cluster, Options, ReservedPort, Sql};
 pub const DIRECT: &str = "direct";
 pub const PROXIED: &str = "proxied";
 
-/// What every session asks for in its startup packet.
+/// Parameters of every session's startup packet.
 const STARTUP: &[(&str, &str)] = &[("application_name", "differential"), ("options", "-c work_mem=3MB -c extra_float_digits=2")];
 
 /// A wait this long is a hang: nothing that is sent takes a hundredth of it, but the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
-/// The same while a script is made smaller: many of the tries may hang.
+/// The limit while a script is made smaller: many of the tries may hang.
 pub const PATIENCE_SMALLER: Duration = Duration::from_secs(3);
 
 /// Time for the proxy to find its servers.
@@ -38,7 +38,8 @@ const RESET: &str = "set client_min_messages = warning; set lock_timeout = '10s'
     create table late (a int references t deferrable initially deferred);
     create schema if not exists other; create table if not exists other.t (x int)";
 
-/// What runs behind texts and sets something. Made once, before the proxy looks: what is defined past it is seen a moment later.
+/// Functions and triggers that run without a word of the text, and set something. Made once, before the proxy looks: it sees a
+/// definition past it a moment later.
 const HABIT: &str = "create schema habit;
     create function habit.does() returns void language plpgsql as
     $$ begin perform set_config('app.user', 'by habit', false); set work_mem = '11MB'; end $$;
@@ -107,7 +108,7 @@ impl Stage {
         self.port.number()
     }
 
-    /// What the proxy has said.
+    /// The proxy's log.
     pub fn log(&self) -> String {
         std::fs::read(self.folder.join("log")).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
     }
@@ -211,7 +212,7 @@ fn only_reads(units: &[Unit]) -> bool {
     !texts.contains("copy w from") && !writes.iter().any(|text| texts.contains(text.sql))
 }
 
-/// Two errors that PostgreSQL itself gives for the same fault, depending on what it looks at first.
+/// Two errors that PostgreSQL itself gives for one fault, depending on its order of checks.
 ///
 /// In a failed transaction it looks at the number of a Bind's parameters before it looks at the transaction, unless the proxy must
 /// prepare the statement first; of a portal that a failed simple query left it reads the statements from memory it has freed; and a
@@ -223,14 +224,14 @@ fn is_same_refusal(direct: Option<&Reply>, proxied: Option<&Reply>) -> bool {
     SAME.iter().any(|(of_direct, of_proxied)| holds(direct, of_direct) && holds(proxied, of_proxied))
 }
 
-/// In a failed transaction a server describes a statement without columns that it has. Where it does not have it, the proxy cannot
-/// prepare it then, and what follows is skipped up to the next Sync.
+/// In a failed transaction a server describes a statement without columns that it has. If it does not have it, the proxy cannot
+/// prepare it then, and all messages up to the next Sync are skipped.
 fn is_incomparable(direct: Option<&Reply>, proxied: Option<&Reply>) -> bool {
     direct.is_some_and(|reply| reply.tag == b't')
         && proxied.is_some_and(|reply| reply.tag == b'E' && reply.text.contains("C25P02|"))
 }
 
-/// The first difference, with what came before it.
+/// The first difference, with the replies before it.
 fn compare(direct: &Played, proxied: &Played) -> Option<String> {
     let pairs = direct.replies.iter().map(Some).chain(std::iter::repeat(None));
     let mut proxied_replies = proxied.replies.iter();

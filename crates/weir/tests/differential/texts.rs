@@ -15,7 +15,7 @@ const fn with(parameters: usize, sql: &'static str) -> Text {
     Text { sql, parameters }
 }
 
-/// Statements that read what no script writes, or that fail.
+/// Statements that read tables which no script writes, or that fail.
 pub const READS: &[Text] = &[
     text("select 1"),
     text("select 2 as x"),
@@ -181,5 +181,5 @@ pub const SESSION: &[Text] = &[
     text("select coalesce(current_setting('app.user', true), '') = 'by habit'"),
 ];
 
-/// What no list above holds: names of the extended protocol used by statements.
+/// Texts that are in no list above: names of the extended protocol used by statements.
 pub const DEALLOCATES: &[Text] = &[text("deallocate a"), text("deallocate b"), text("deallocate nosuch")];

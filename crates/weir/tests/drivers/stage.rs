@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Longest run of one program.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What every program prints last.
+/// The last line of every program's output.
 const END: &str = "done";
 
 /// Two server connections on each node for all clients of a program and the neighbours.
@@ -23,12 +23,12 @@ pub struct Through {
     pub ground: Ground,
 }
 
-/// Runs what `make` makes against the primary and then through Weir, reads on standbys, where neighbours take server connections
-/// all the time; what it prints must be the same.
+/// Runs the program of `make` on the primary and then through Weir, reads on standbys, where neighbours take server connections
+/// all the time. Its output must be the same.
 pub fn check(make: impl Fn() -> Result<Command, String>, more: &str) -> Result<Through, String> {
     let ground = Ground::new();
     wait_for_standbys_at_commit(&ground);
-    // Held until another database is there: the servers end with the last one who uses them.
+    // Held until another database is there: the servers end with their last user.
     let _cluster = ground.cluster.clone();
     let direct = run(make()?, &ground, ground.cluster.primary().port());
     drop(ground);
@@ -47,7 +47,7 @@ pub fn check(make: impl Fn() -> Result<Command, String>, more: &str) -> Result<T
     Ok(Through { proxy, ground })
 }
 
-/// Standbys show what was committed before a client hears of it. Else a read after a write might, as on any such cluster, come too
+/// Standbys show a commit before its client hears of it. Else a read after a write might, as on any such cluster, come too
 /// early for its standby.
 fn wait_for_standbys_at_commit(ground: &Ground) {
     let (primary, count) = (ground.cluster.primary(), ground.cluster.standbys().len());
@@ -60,7 +60,7 @@ fn wait_for_standbys_at_commit(ground: &Ground) {
     });
 }
 
-/// What a program said.
+/// Output of a program.
 struct Said {
     status: String,
     output: String,
@@ -115,7 +115,7 @@ fn run(command: Command, ground: &Ground, port: u16) -> Said {
     Said { status, output: read(output), errors: read(errors) }
 }
 
-/// What a neighbour sees of its session, and must see all the time.
+/// A neighbour's look at its session, which must show the same all the time.
 const LOOK: &str = "select current_setting('work_mem'), current_setting('search_path'), current_setting('timezone'), \
     current_setting('datestyle'), current_setting('statement_timeout'), current_setting('application_name'), \
     current_setting('client_encoding'), current_setting('extra_float_digits'), current_setting('jit'), \

@@ -1,7 +1,8 @@
 //! The languages whose drivers are tried, and the drivers' packages.
 //!
-//! What is needed is looked for on this machine; packages, in the versions of the lock files beside the scripts, are fetched once to
-//! `target/drivers`. What is missing or cannot be fetched leaves its tests out, with a line for `cargo xtask test` to repeat.
+//! Languages are looked for on this machine; packages, in the versions of the lock files beside the scripts, are fetched once
+//! to `target/drivers`. A language or package that is missing or cannot be fetched leaves its tests out, with a line for `cargo
+//! xtask test` to repeat.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ fn packages(language: &str) -> PathBuf {
     target.join("drivers").join(language)
 }
 
-/// What a run of a tool printed, or why that failed.
+/// Output of a tool, or the reason of its failure.
 fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{name} is not installed ({error})"))?;
@@ -56,7 +57,7 @@ fn fetch_once(
     }
     fs::create_dir_all(&folder).unwrap();
     fetch(&folder)?;
-    // Last, so that what was interrupted is begun anew.
+    // Last, so that an interrupted fetch is begun anew.
     fs::write(mark, wanted).unwrap();
     Ok(folder)
 }

@@ -1,4 +1,4 @@
-//! Who gets in, and with what proof, on both sides.
+//! Logins of clients and of Weir, with each kind of proof.
 
 use crate::support::driver::{self, Login};
 use crate::support::ground::{Owned, cluster_with};
@@ -12,7 +12,7 @@ pub fn guarded() -> Owned {
     guarded_with(0)
 }
 
-/// The same with standbys.
+/// The guarded cluster with standbys.
 pub fn guarded_with(standbys: usize) -> Owned {
     let user = |name: &str, password: &str| User { name: name.into(), password: password.into() };
     let users = vec![

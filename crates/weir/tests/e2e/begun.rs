@@ -6,7 +6,8 @@ use crate::support::proxy::show;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use weir_demo::Mode;
 
-/// The connection has room for few statements: this one must be brought along again, and what it returns asked for, before it runs.
+/// The connection has room for few statements: before this one runs it must be brought along again, and its description asked
+/// for.
 fn prepare_and_forget(client: &mut Raw, text: &str) {
     for (name, text) in [("s", text), ("p", "select 1"), ("q", "select 2")] {
         client.send(&[wire::parse(name, text), wire::describe(b'S', name), wire::sync()].concat());
@@ -39,7 +40,7 @@ fn a_transaction_whose_server_is_lost_before_its_first_statement_runs_on_another
     assert_eq!(seen(&client.until_ready()), RUN);
     assert_eq!(seen(&client.query("commit")), ["COMMIT", "ZI"]);
     assert_eq!(direct.value("select count(*) from t"), "1");
-    // The BEGIN is answered, and what comes before the statement is not.
+    // The BEGIN is answered, and Weir's message before the statement is not.
     prepare_and_forget(&mut client, WRITE);
     client.run("begin");
     direct.run("begin; lock table t in access exclusive mode");
@@ -54,7 +55,7 @@ fn a_transaction_whose_server_is_lost_before_its_first_statement_runs_on_another
     assert_eq!(direct.value("select count(*) from t"), "2");
 }
 
-/// Only what Weir sent by itself was under way: the statement that waits for it has lost nothing either.
+/// Only Weir's own messages were under way: the statement that waits for them has lost nothing either.
 #[test]
 fn a_statement_whose_server_goes_while_it_is_prepared_there_runs_on_another_connection() {
     let stage = Stage::primary_with("prepared_statements_max = 2");
@@ -71,7 +72,7 @@ fn a_statement_whose_server_goes_while_it_is_prepared_there_runs_on_another_conn
     assert_eq!(direct.value("select count(*) from t"), "1");
 }
 
-/// A server that says goodbye in answer to a pipeline without a Sync: who waits for the answer hears of it.
+/// A server says goodbye in answer to a pipeline without a Sync: the client that waits for the answer hears of it.
 #[test]
 fn a_servers_farewell_is_told_to_who_has_sent_no_sync_yet() {
     let stage = Stage::primary_with("");
@@ -121,7 +122,7 @@ fn a_transaction_that_failed_with_its_server_may_not_idle_for_longer_than_the_se
     assert_eq!(seen(&client.until_end()), ["FATAL 25P03"]);
 }
 
-/// What a client sent before a statement that Weir answers itself, without a Sync between them, is over by then.
+/// A statement before a command of Weir's own, without a Sync between them, is over when Weir answers.
 #[test]
 fn what_stands_without_a_sync_before_a_command_of_weirs_is_over_with_it() {
     let ground = Ground::new();
@@ -140,7 +141,7 @@ fn what_stands_without_a_sync_before_a_command_of_weirs_is_over_with_it() {
     wait_until("the connection to be at rest", || {
         show(&mut console, "pool_processes", "status").iter().all(|s| s != "Execute command")
     });
-    // What its RESET took is there for the next statement, and the next client has its own.
+    // The values that its RESET took back count for the next statement, and the next client has its own.
     client.send(&[wire::unnamed("reset work_mem", &[]), wire::query("show pool_version")].concat());
     client.until_ready();
     assert_eq!(other.value("show work_mem"), "4MB");

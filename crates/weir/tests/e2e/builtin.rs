@@ -1,11 +1,11 @@
-//! The lists of what PostgreSQL itself brings (`catalog/src/builtin.rs`), held against the server under test.
+//! The lists of PostgreSQL's own objects (`catalog/src/builtin.rs`), held against the server under test.
 
 use crate::support::Ground;
 use crate::support::raw::Failure;
 use std::collections::BTreeMap;
 use weir_catalog::builtin::{is_standard_operator, may_run_on_standby};
 
-/// Every volatile function of versions 13 to 18 and what it is about: `reads` may run on a standby, the others may not.
+/// Every volatile function of versions 13 to 18 and its subject: `reads` may run on a standby, the others may not.
 const VOLATILE: &str = include_str!("../../../catalog/tests/builtin_volatile.txt");
 
 /// Functions that a query can call: one row for each overload. `direct` counts the arguments of an ordered-set aggregate that stand
@@ -19,7 +19,8 @@ where p.pronamespace = 'pg_catalog'::regnamespace and p.prokind <> 'p' and p.oid
                                  'index_am_handler', 'table_am_handler', 'tsm_handler']::regtype[])
 order by p.proname, p.oid";
 
-/// Steady functions whose answer is another one at another moment, or says which server was asked. Whoever asks gets a right answer.
+/// Steady functions whose answer is another one at another moment, or tells which server was asked. Each single answer is
+/// right.
 const OF_THE_MOMENT: &[&str] = &["inet_server_addr", "inet_server_port", "now", "statement_timestamp", "transaction_timestamp"];
 
 /// Answers that need no arguments of a kind nobody can make up: so many calls of a hundred must come to an answer.
@@ -29,7 +30,7 @@ struct Function {
     name: String,
     is_volatile: bool,
     kind: char,
-    /// Of an aggregate: ordinary, ordered-set or hypothetical.
+    /// Kind of an aggregate: ordinary, ordered-set or hypothetical.
     aggregate: String,
     direct: usize,
     arguments: Vec<String>,
@@ -125,7 +126,7 @@ fn takes_a_number(answer: &mut Answer) -> bool {
 
 type Answer = Result<Vec<Vec<Option<String>>>, Failure>;
 
-/// What must be the same on both servers: rows, or the SQLSTATE.
+/// The part of an answer that must be the same on both servers: rows, or the SQLSTATE.
 fn outcome(answer: &Answer, is_of_the_moment: bool) -> String {
     match answer {
         Ok(_) if is_of_the_moment => "rows".into(),

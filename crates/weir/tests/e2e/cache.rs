@@ -54,7 +54,7 @@ pub(super) const OBJECTS: &str = "
     create procedure p(a int) language sql as 'insert into by_function values (a)';
     create table defaulted (a int default f(7), b int);";
 
-/// What is read from memory, and what makes it another answer.
+/// Reads from memory, each with a write that changes its result.
 pub(super) const WRITES: &[(&str, &str)] = &[
     ("select count(*) from t", "insert into t values (3, 'three')"),
     ("select b from t where a = 1", "update t set b = 'uno' where a = 1"),
@@ -103,7 +103,7 @@ fn no_write_leaves_an_answer_behind_that_is_not_true() {
         assert_eq!(after, expected, "{read} after {write}");
         assert_ne!(before, expected, "{write} does not change {read}");
     }
-    // The same by the extended protocol, and by COPY.
+    // Writes by the extended protocol, and by COPY.
     let text = "select count(*) from other";
     warm(&proxy, &mut reader, text);
     writer.extended("insert into other values ($1)", &["8"]).unwrap();
@@ -232,7 +232,7 @@ fn a_transaction_sees_its_own_writes_and_others_see_them_after_the_commit() {
     one.run("release s");
     one.run("commit");
     assert_eq!((other.value(read), one.value(read)), ("2".into(), "2".into()));
-    // A snapshot stays what it is.
+    // A snapshot does not change.
     other.run("begin isolation level repeatable read");
     assert_eq!(other.value(read), "2");
     one.run("insert into t values (3)");
@@ -240,7 +240,7 @@ fn a_transaction_sees_its_own_writes_and_others_see_them_after_the_commit() {
     assert_eq!(other.value(read), "2");
     other.run("commit");
     assert_eq!(other.value(read), "3");
-    // The commit and what was written before it in one write of the client's.
+    // The commit and the writes before it in one write of the client's.
     one.run("begin; insert into t values (4); savepoint x; insert into t values (5); rollback to x; commit");
     assert_eq!(other.value(read), "4");
 }
@@ -402,7 +402,7 @@ fn answers_of_the_extended_protocol_come_from_memory_byte_for_byte() {
             hits(&proxy) > before
         });
     }
-    // A statement of which no server has heard yet, and one whose values are others.
+    // A statement of which no server has heard yet, and one with other values.
     client.send(&run(Some(read), "fresh", &["2"], 0, true));
     client.until_ready();
     client.send(&run(None, "fresh", &["3"], 0, true));
@@ -470,7 +470,7 @@ fn a_user_forgets_all_answers_and_an_operator_vouches_for_tables() {
     (0..3).for_each(|_| assert!(!is_hit(&strict, &mut client, "select a from u"), "nobody vouches for it"));
 }
 
-/// What the allocator and the tables of the cache may take beside what was promised.
+/// Memory that the allocator and the tables of the cache may take beside the parameter's.
 const ROOM_KB: u64 = 6 << 10;
 
 #[test]
@@ -483,7 +483,7 @@ fn memory_is_bounded_by_what_was_promised() {
     let text = |n: u32| format!("select repeat('x', {}) from t where a < {n}", 200 + n % 3000);
     warm(&proxy, &mut client, &text(9_999_999));
     let before_kb = proxy.rss_kb();
-    // More than twice of what there is room for.
+    // More than twice as much as there is room for.
     let mut clients: Vec<Raw> = (0..16).map(|_| ground.client(&proxy)).collect();
     for first in (1..20_000).step_by(clients.len()) {
         (first..).zip(&mut clients).for_each(|(n, client)| client.send(&wire::query(&text(n))));

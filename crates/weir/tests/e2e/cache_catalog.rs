@@ -1,4 +1,4 @@
-//! What the catalog tells the query cache: which answers may be kept, and when they are no longer true.
+//! The catalog's knowledge for the query cache: results that may be cached, and changes that make them stale.
 
 use super::cache::{is_hit, warm};
 use crate::support::ground::cluster;
@@ -7,7 +7,7 @@ use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 /// With global causal reads an answer of a server is as new as one from memory must be.
 const ON: &str = "memory_cache_enabled = on\ncausal_reads = global";
 
-/// What is read, what a superuser changes past Weir that no word of the answer's tables tells of, and what takes it back.
+/// Reads, each with a superuser's change past Weir that is not in the result's tables, and the change back.
 const PAST_WEIR: &[(&str, &str, &str)] = &[
     ("select * from t", "alter table t rename b to c", "alter table t rename c to b"),
     ("select * from t", "alter table t alter d type text", "alter table t alter d type int using d::int"),
@@ -23,7 +23,7 @@ const PAST_WEIR: &[(&str, &str, &str)] = &[
     ("select a from hidden", "alter role ROLE nosuperuser", ""),
 ];
 
-/// Who asks, in a session of his own.
+/// A session of the user who asks.
 fn reader(ground: &Ground, proxy: &Proxy, role: &str) -> Raw {
     Raw::tcp(proxy.port()).log_in(role, &ground.database, &[]).unwrap_or_else(|failure| panic!("cannot log in: {failure:?}"))
 }
@@ -314,7 +314,7 @@ fn what_event_triggers_write_is_seen() {
         assert_ne!(now, before, "{text} fires no trigger");
         assert_eq!((reader.rows(read), writer.rows(read)), (now.clone(), now), "{text}");
     }
-    // What is only about rows, or about nothing, leaves answers where they are.
+    // Statements about rows only, or about nothing, leave results where they are.
     warm(&proxy, &mut reader, read);
     for text in
         ["insert into other values (1)", "begin; set local work_mem = '5MB'; commit", "set work_mem = '5MB'", "show work_mem"]

@@ -1,4 +1,4 @@
-//! Functions that a read runs without naming them: of operator classes, and of what a value becomes that has no type of its own.
+//! Functions that a read runs without naming them: those of operator classes, and those that make values of a type.
 
 use super::cache::{is_hit, warm};
 use crate::support::ground::wait_for_catalog;
@@ -40,7 +40,7 @@ const CLASSES: &str = "
     create view of_numbers as select version_of(a) as v from plain order by 1;
     create view of_constants as select (c.v).major as a from (select distinct v from (values ('(1,2)'::version), ('(2,3)'::version)) as c (v)) as c, plain";
 
-/// Runs each, all of which must change what is read, and see that nothing old is shown.
+/// Runs each write, all of which must change the read's result, and checks that no old result is shown.
 fn check_writes(ground: &Ground, proxies: &[&Proxy], read: &str, writes: &[&str]) {
     for proxy in proxies {
         let (mut reader, mut writer, mut direct) = (ground.client(proxy), ground.client(proxy), ground.direct());
@@ -73,7 +73,7 @@ fn where_what_sorts_may_write_nothing_is_kept() {
             "insert into indexed values ('(5,6)', 5)",
         ],
     );
-    // Nor is it in the way of standbys: those refuse what does write.
+    // It does not keep reads from standbys either: those refuse a function that writes.
     let (mut client, before) = (ground.client(&others), others.metric("reads_spread_total"));
     client.run("select n from versions");
     assert_eq!(others.metric("reads_spread_total"), before + 1);
@@ -129,7 +129,7 @@ fn a_class_over_a_type_of_postgresqls_own_may_run_anywhere() {
     check_never("an answer is kept", Duration::from_secs(4), || is_hit(&proxy, &mut reader, "select b from plain"));
     admin.run("alter function compared(int, int) immutable");
     warm(&proxy, &mut reader, "select b from plain");
-    // One that only an index asks, as pg_trgm has it.
+    // An operator class that only an index uses, as in pg_trgm.
     admin.run(
         "create function alike(a text, b text) returns boolean language sql stable as 'select lower(a) = lower(b)';
          create operator %% (leftarg = text, rightarg = text, function = alike);

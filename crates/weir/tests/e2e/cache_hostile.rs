@@ -40,7 +40,7 @@ const OBJECTS: &str = "
     create table tracked (a int); create function fire() returns event_trigger language plpgsql as 'begin insert into log values (tg_tag); end';
 ";
 
-/// What is read, and what changes the answer, each statement by itself.
+/// Reads, each with statements that change its result, each by itself.
 const CASES: &[(&str, &[&str])] = &[
     ("select count(*) from big", &["insert into low_one values (1, 1)"]),
     ("select count(*) from low_two", &["insert into big values (2, 2)"]),
@@ -243,14 +243,14 @@ fn no_setting_is_answered_for_by_another() {
         other.run("reset all; reset role; reset session authorization");
         direct.run("reset all; reset role; reset session authorization");
         assert_eq!(told(&mut other, read), told(&mut direct, read), "{read} after a reset of {change}");
-        // Of the transaction only.
+        // Set for the transaction only.
         other.run(&format!("begin; {}", change.replace("set ", "set local ").replace("local session characteristics as ", "")));
         direct.run(&format!("begin; {}", change.replace("set ", "set local ").replace("local session characteristics as ", "")));
         assert_eq!(told(&mut other, read), told(&mut direct, read), "{read} in a transaction with {change}");
         other.run("rollback");
         assert_eq!(told(&mut other, read), told(&mut plain, read), "{read} after it");
     }
-    // What new sessions begin with.
+    // Defaults of new sessions.
     let mut admin = ground.client(&proxy);
     let read = "select d from f";
     warm(&proxy, &mut admin, read);

@@ -11,7 +11,7 @@ const GOAL: &str = "create table goal (a int); create table x (a int, b int);
     create function fine(v int) returns boolean language sql as 'insert into public.goal values (v) returning true';
     create function fires() returns trigger language plpgsql as 'begin insert into public.goal values (1); return new; end';";
 
-/// What makes a temporary relation, and what writes `goal` by way of it.
+/// Statements that make a temporary relation, and writes of `goal` by way of it.
 const HIDDEN: &[(&[&str], &[&str])] = &[
     (
         &["create temp view x as select * from goal"],
@@ -73,7 +73,7 @@ fn beside_a_temporary_table_others_are_read_as_ever() {
     let read = "select count(*) from goal";
     other.run("create temp table mine (a int)");
     warm(&proxy, &mut reader, read);
-    // What was made is asked behind the statement that made it.
+    // The server is asked about the new relation behind the statement that made it.
     other.run("select a from x");
     warm(&proxy, &mut reader, read);
     for text in ["select a from x", "insert into x values (1)", "select count(*) from x, goal"] {
@@ -82,10 +82,10 @@ fn beside_a_temporary_table_others_are_read_as_ever() {
     }
 }
 
-/// Startup parameters, statements before, and what stands before the write in one go.
+/// Startup parameters, statements before, and statements in front of the write in one go.
 type Way = (&'static [(&'static str, &'static str)], &'static [&'static str], &'static [&'static str]);
 
-/// What has a server read backslashes as escapes.
+/// Ways to have a server read backslashes as escapes.
 const ESCAPING: &[Way] = &[
     (&[], &["set standard_conforming_strings = off"], &[]),
     (&[], &["begin", "set local standard_conforming_strings = off"], &[]),
@@ -134,7 +134,7 @@ fn a_text_that_the_server_reads_otherwise_writes() {
             writer.until_ready();
             writer.query("commit");
             assert_eq!(reader.rows(read), direct.rows(read), "{write} by {user} after {before:?}, {ahead:?}");
-            // What stands in one pipeline is read before it is known.
+            // The parts of one pipeline are read before the relation is known.
             assert!(had != direct.rows(read) || !ahead.is_empty(), "{write} by {user} after {before:?} writes nothing");
         }
     }
@@ -152,7 +152,7 @@ fn backslashes_are_nothing_special_where_they_are_no_escapes() {
     drop(other);
     let (read, with_backslash) = ("select count(*) from goal", r"select count(*) from x where 'a\b' ~ '\w'");
     let mut reader = ground.client(&proxy);
-    // What the other session sent may have defined something: until that is known, whatever is read counts as written.
+    // The other session's statement may have defined something: until that is known, every read counts as a write.
     wait_until("reads to write nothing", || {
         warm(&proxy, &mut reader, read);
         for text in [with_backslash, "begin; select set_config('app.own', 'x', true)", with_backslash, "commit", with_backslash] {

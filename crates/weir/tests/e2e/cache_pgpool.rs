@@ -24,7 +24,7 @@ fn the_cases_of_our_cache_find_what_pgpools_leaves_behind() {
         (pgpool.client(&ground.database), pgpool.client(&ground.database), ground.direct());
     let mut stale = Vec::new();
     for (at, (read, write)) in WRITES.iter().enumerate() {
-        // What was asked before has nothing to do with it.
+        // Another text each time, so that earlier answers do not count.
         let read = &format!("{read}{}", " ".repeat(at));
         (0..3).for_each(|_| reader.run(read));
         writer.run(write);

@@ -1,4 +1,4 @@
-//! Writes past Weir make answers untrue, by the primary's log.
+//! Writes past Weir invalidate results, by the primary's log.
 
 use super::cache::{hits, is_hit, warm};
 use super::history::{REGISTERS, Story, history, register};
@@ -8,7 +8,7 @@ use crate::support::time::check_within;
 use crate::support::{Proxy, Raw, wait_until};
 use weir_demo::{Options, Server, WalLevel};
 
-/// What is read from memory must show all that the primary had at that time.
+/// Reads from memory must show all that the primary had at that time.
 pub(super) const ON: &str =
     "memory_cache_enabled = on\nmemqcache_invalidation = wal\nmemqcache_freshness = primary\nmemqcache_lag_max = 1min";
 
@@ -50,7 +50,7 @@ pub(super) const OBJECTS: &[&str] = &[
     "create view v as select a from t",
 ];
 
-/// What is read from memory, and what makes it another answer.
+/// Reads from memory, each with writes that change its result.
 pub(super) const WRITES: &[(&str, &[&str])] = &[
     ("select count(*) from t", &["insert into t values (3, 'three')"]),
     ("select b from t where a = 1", &["update t set b = 'uno' where a = 1"]),
@@ -107,7 +107,7 @@ fn no_write_past_weir_leaves_an_answer_behind_that_is_not_true() {
 fn a_session_that_reads_on_the_primary_has_answers_from_memory_soon_after_its_own_writes() {
     const WRITES: usize = 10;
     const READS: usize = 100;
-    /// Of the reads behind most writes: on a busy machine the stream may come late for some.
+    /// Least hits among the reads behind most writes: on a busy machine the stream may come late for some.
     const HITS_MIN: u64 = 90;
     let cluster = logical(0);
     cluster.primary().query("create table t (a int)").unwrap();
@@ -154,7 +154,7 @@ fn a_publication_tells_the_same() {
         }
     }
     cluster.primary().query("drop publication all_of_it; create publication all_of_it for all tables").unwrap();
-    // What PostgreSQL then demands of tables that are written.
+    // PostgreSQL then demands this of tables that are written.
     for table in ["\"Odd. \"\"name\"", "parent", "part", "base", "child", "owned", "watched", "noted", "wide"] {
         cluster.primary().query(&format!("alter table {table} replica identity full")).unwrap();
     }
@@ -177,7 +177,7 @@ fn a_commit_that_stands_in_the_log_before_it_is_visible_leaves_no_old_answer() {
         primary.reload().unwrap();
         wait_until("the server to wait for standbys", || primary.value("show synchronous_standby_names").unwrap() == "nobody");
         let mut writer = direct(primary);
-        // Whether commits wait is the checkpointer's to say: it takes the names in before it does what it is asked for.
+        // The checkpointer decides if commits wait: it takes the names in before it makes the checkpoint.
         primary.query("checkpoint").unwrap();
         let waiting = std::thread::spawn(move || writer.run(&format!("update t set v = {value}")));
         wait_until("its change to be told", || show(&mut reader, "pool_cache_wal", "pending") == ["1"]);
@@ -212,7 +212,7 @@ fn without_a_stream_nothing_is_answered_from_memory_and_it_comes_again() {
     }
     assert!(proxy.log().contains("is not followed, so that nothing of it is answered from memory"), "{}", proxy.log());
     wait_until("the log to say that it goes on", || proxy.log().contains("the log of database \"postgres\" is followed again"));
-    // Who runs at that time holds the begin of the stream up, and no answer is given meanwhile.
+    // A transaction that runs at that time holds the begin of the stream up, and no answer is given meanwhile.
     writer.run("begin; update t set v = 9");
     writer.run("select pg_terminate_backend(pid) from pg_stat_replication where application_name = 'weir_cache'");
     wait_until("it to wait for the transaction", || {
@@ -370,7 +370,7 @@ fn a_session_sees_what_it_has_seen_and_nothing_gets_too_old() {
     for value in 1..=20 {
         warm(&proxy, &mut reader, read);
         writer.run(&format!("update t set v = {value}"));
-        // Not from memory: the session has now seen what was written before.
+        // Not from memory: the session has now seen all earlier writes.
         assert_eq!(reader.value("/*NO QUERY CACHE*/ select v from t"), value.to_string());
         assert_eq!(reader.value(read), value.to_string(), "a session went back in time");
     }

@@ -50,7 +50,7 @@ fn a_transaction_that_is_answered_from_memory_costs_no_server_anything() {
     }
 }
 
-/// What a transaction does on a server.
+/// Statements of a transaction that a server must run.
 const DEEDS: &[&str] = &[
     "select 1",
     "insert into t values (9)",
@@ -73,7 +73,7 @@ fn a_transaction_is_answered_from_memory_until_a_server_runs_it() {
         assert!(is_hit(&proxy, &mut client, READ), "{deed}: it has not begun");
         client.run(deed);
         assert!(!is_hit(&proxy, &mut client, READ), "{deed}");
-        // What it reads now others may not be told, and it is not told what others are.
+        // Others must not be told its reads from now on, and it must not be told theirs.
         let own = match *deed {
             "insert into t values (9)" => "2",
             "create temp table t (a int) on commit drop" => "0",
@@ -172,7 +172,7 @@ fn an_answer_from_memory_counts_as_a_transactions_first_query() {
         assert_eq!(refused.sqlstate, direct.try_rows(text).unwrap_err().sqlstate);
         assert_eq!(client.try_rows(READ).unwrap_err().sqlstate, "25P02", "it has failed");
         client.run("rollback");
-        // One whose level is set after its BEGIN has one snapshot, as has one of a session that begins so.
+        // A transaction whose level is set after its BEGIN has one snapshot, as has one of a session with that default.
         client.run("begin");
         client.run("set transaction isolation level repeatable read");
         assert!(!is_hit(&proxy, &mut client, READ));
@@ -231,7 +231,7 @@ fn a_pipeline_is_answered_from_memory_up_to_what_needs_a_server() {
         check(&[&one, &two, &one, &sync], "1 SELECT 1 2 SELECT 1 1 SELECT 1 I", (3, Some(0)));
         check(&[&two, &moment, &two, &sync], "2 SELECT 1 moment SELECT 1 2 SELECT 1 I", (1, Some(2)));
         check(&[&two, &wrong, &two, &sync], "2 SELECT 1 error I", (1, None));
-        // What is not a read may need the transaction that it shares with what stands before it.
+        // A statement that is no read may need the transaction that it shares with those before it.
         check(&[&two, &write, &one, &sync], "2 SELECT 1 UPDATE 1 1 SELECT 1 I", (0, Some(3)));
         let begin = wire::unnamed("begin", &[]);
         let commit = wire::unnamed("commit", &[]);
@@ -240,7 +240,7 @@ fn a_pipeline_is_answered_from_memory_up_to_what_needs_a_server() {
         check(&[&wrong, &two, &sync], "error E", (0, None));
         check(&[&two, &sync], "error E", (0, None));
         check(&[&commit, &sync], "ROLLBACK I", (0, None));
-        // What was not asked for alone is not kept under its name.
+        // A result that was not asked for alone is not kept under its name.
         let fresh = wire::unnamed("select a, 'fresh' from t", &[]);
         check(&[&fresh, &fresh, &sync], "1 SELECT 1 1 SELECT 1 I", (0, Some(2)));
         check(&[&fresh, &sync], "1 SELECT 1 I", (0, Some(1)));

@@ -1,4 +1,4 @@
-//! What a write makes untrue, when it is not certain what the write means.
+//! Results that a write makes stale, when the meaning of the write is not certain.
 
 use super::cache::{is_hit, warm};
 use super::cancel::cancel;
@@ -9,7 +9,8 @@ use std::time::Duration;
 /// With global causal reads an answer of a server is as new as one from memory must be.
 const ON: &str = "memory_cache_enabled = on\ncausal_reads = global";
 
-/// The same names in three schemas. The functions `f` write where they are, `moves` changes the path of its transaction or session.
+/// Equal names in three schemas. The functions `f` write where they are, `moves` changes the path of its transaction or
+/// session.
 const SCHEMAS: &str = "
     create schema a; create schema b; create schema ROLE; create role ROLE;
     create table a.t (a int); create table b.t (a int); create table ROLE.t (a int);
@@ -26,13 +27,13 @@ enum By {
     Query(&'static str),
     /// Queries that are all sent before any is answered.
     Ahead(&'static [&'static str]),
-    /// The same by the extended protocol, with one Sync.
+    /// All in one go by the extended protocol, with one Sync.
     Pipeline(&'static [&'static str]),
 }
 
 use By::{Ahead, Pipeline, Query};
 
-/// What a session with the path `a` does that ends in a write to `b.t`.
+/// Stories of a session with the path `a` that end in a write to `b.t`.
 const MOVES: &[&[By]] = &[
     &[Query("begin"), Query("set local search_path = b"), Query("insert into t values (1)"), Query("commit")],
     &[Query("begin"), Query("set search_path = b"), Query("insert into t values (1)"), Query("commit")],
@@ -74,7 +75,7 @@ const MOVES: &[&[By]] = &[
     &[Query("set search_path = b"), Query("set work_mem = '1MB'"), Query("insert into t values (1)")],
 ];
 
-/// The same with a startup's path `b`, so that a reset leads there.
+/// Stories of a session with the startup's path `b`, so that a reset leads there.
 const RESETS: &[&[By]] = &[
     &[
         Query("set search_path = a"),
@@ -105,7 +106,7 @@ fn say(writer: &mut Raw, by: By, role: &str) {
     }
 }
 
-/// Has a session do each of these and looks whether a reader of `table` sees the last of it.
+/// Has a session play each story and checks that a reader of `table` sees the last write.
 fn check(ground: (&Ground, &Proxy, &str), path: &str, table: &str, role: &str, stories: &[&[By]]) {
     let (ground, proxy, user) = ground;
     let (mut reader, mut direct) = (ground.client(proxy), ground.direct());
@@ -114,7 +115,7 @@ fn check(ground: (&Ground, &Proxy, &str), path: &str, table: &str, role: &str, s
     for story in stories {
         let mut writer = Raw::tcp(proxy.port()).log_in(user, &ground.database, &[("search_path", path)]).unwrap();
         let (last, before_it) = story.split_last().unwrap();
-        // Whatever of it is known, is known.
+        // From here on Weir has looked at the names.
         writer.query("select count(*) from t");
         warm(proxy, &mut reader, &read);
         let mut has_warmed = reader.rows(&read);
@@ -139,7 +140,7 @@ fn a_write_is_known_whatever_has_moved_its_names() {
     let ground = Ground::new();
     let role = format!("mover_{}", ground.database);
     ground.prepare(&SCHEMAS.replace("ROLE", &role));
-    // Who keeps his connection is never asked what he has set.
+    // A user who keeps his connection is never asked for his settings.
     let keeper = format!("keeper_{}", ground.database);
     ground.prepare(&format!("create role {keeper} superuser login"));
     let proxy = ground.proxy(&format!("{ON}\nlimit_override_list = 'user={keeper}: pool_mode=session'"));

@@ -172,7 +172,7 @@ enum Said {
     Binary,
 }
 
-/// Calls a function with a process id: value, type of the column and its name, and what a notice says.
+/// Calls a function with a process id: value, type of the column and its name, and the text of a notice.
 fn call(client: &mut Raw, function: &str, pid: u32, said: Said) -> (String, u32, String, String) {
     let text = format!("select {function}({})", if matches!(said, Said::Literal) { pid.to_string() } else { "$1".into() });
     let (format, value) = match said {

@@ -1,4 +1,4 @@
-//! Routing by what is in the database, and the net below it.
+//! Routing by the database's catalog, and the read retry below it.
 
 use crate::support::ground::wait_for_catalog;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
@@ -8,7 +8,7 @@ fn is_older_than_14(ground: &Ground) -> bool {
     ground.direct().value("show server_version_num").parse::<u32>().unwrap() < 140_000
 }
 
-/// Makes what the table's statements name; gives its lines as statement and what is expected.
+/// Makes the objects of the table's statements; returns its lines as statement and expectation.
 fn prepare_table(ground: &Ground) -> Vec<(&'static str, &'static str)> {
     let is_old = is_older_than_14(ground);
     let objects = include_str!("routes/objects.sql").lines().filter(|line| !is_old || !line.contains(" begin atomic "));
@@ -83,7 +83,7 @@ fn an_operator_in_place_of_a_standard_one_counts_where_nothing_else_is_named() {
     assert_eq!(proxy.metric("reads_repeated_total"), 0, "no standby was asked");
 }
 
-/// Defect 4 of Pgpool-II: what it once knew of a function it believes for ever.
+/// Defect 4 of Pgpool-II: it never forgets its first look at a function.
 #[test]
 fn a_definition_through_weir_counts_for_the_next_statement() {
     let ground = Ground::new();
@@ -151,7 +151,7 @@ fn a_definition_past_weir_is_noticed() {
     check("do 'begin create table t2 (a int); end'", "select a from t2", "read");
     check("create operator ## (leftarg = int, rightarg = int, function = int4pl)", "select 1 ## 2", "read");
     let before = reads();
-    // Rows do not make it read again, nor does what only changes storage.
+    // Rows do not make Weir read it again, nor do changes of storage only.
     ground.prepare("insert into t2 values (1); truncate t2; analyze t2; create temp table x (a int)");
     ground.prepare("vacuum full t2");
     check("create table t3 (a int)", "select a from t3", "read");
@@ -179,7 +179,7 @@ fn names_are_looked_up_in_the_sessions_path() {
         ("discard all", "read", "1"),
     ] {
         client.run(change);
-        // A session whose settings are in doubt is asked about first.
+        // The server is asked about a session whose settings are in doubt first.
         assert_eq!(client.value("select a from t"), value, "{change}");
         assert_eq!(rule(&mut client, "select a from t"), expected, "{change}");
     }
@@ -258,7 +258,7 @@ fn pipelined_reads_are_caught_by_the_net_too() {
     let one = |name: &str, text: &str| {
         [wire::parse(name, text), wire::bind("", name, &[]), wire::describe(b'P', ""), wire::execute("", 0)].concat()
     };
-    // A pipeline that begins with the refused one, a named statement, and what comes after in segments of its own.
+    // A pipeline that begins with the refused read, then a named statement, and later segments of its own.
     client.send(
         &[one("a", "select liar()"), one("b", "select a from t"), wire::sync(), one("c", "select 7"), wire::sync()].concat(),
     );
@@ -326,11 +326,11 @@ fn a_transaction_on_a_standby_is_not_torn_apart() {
     assert_eq!(proxy.metric("reads_repeated_total"), 0);
 }
 
-/// What has not been replayed yet is not there for a standby, and must be for a client.
+/// A table that has not been replayed yet is not there for a standby, and must be for a client.
 #[test]
 fn what_a_standby_has_not_replayed_is_read_on_the_primary() {
     let cluster = crate::support::ground::cluster(1);
-    // Else what the session wrote itself would keep it off the standby.
+    // Else the session's own write would keep it off the standby.
     let proxy = Proxy::start(&cluster, "causal_reads = off");
     let mut client = proxy.console();
     client.run("create table old (a int)");

@@ -1,11 +1,11 @@
-//! What a client has seen it goes on seeing, whichever server answers.
+//! A client never goes back in time, whichever server answers.
 
 use crate::support::ground::{Owned, cluster, wait_for_catalog};
 use crate::support::proxy::Backend;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use weir_demo::{Mode, Server};
 
-/// The port of the server that answers, and what it knows.
+/// The port of the server that answers, and its count of rows.
 const LOOK: &str = "select inet_server_port(), (select count(*) from t)";
 
 /// Servers of a test's own, which it may pause.
@@ -103,7 +103,7 @@ fn a_commit_that_waits_for_a_standby_is_not_forgotten_on_another() {
         primary.reload().unwrap();
         wait_until("commits to wait", || primary.value("show synchronous_standby_names").unwrap() == "nobody");
         let mut writer = Raw::tcp(primary.port()).log_in("postgres", "postgres", &[]).unwrap();
-        // Whether commits wait is the checkpointer's to say: it takes the names in before it does what it is asked for.
+        // The checkpointer decides if commits wait: it takes the names in before it makes the checkpoint.
         primary.query("checkpoint").unwrap();
         writer.send(&wire::query("insert into t values (1)"));
         wait_until("one standby to show it", || first.value("select count(*) from t").unwrap() == "1");
@@ -132,7 +132,7 @@ fn a_commit_that_waits_for_a_standby_is_not_forgotten_on_the_primary() {
             primary.reload().unwrap();
             wait_until("the names to be known", || primary.value("show synchronous_standby_names").unwrap() == value);
         };
-        // Whether commits wait is the checkpointer's to say: it takes the names in before it does what it is asked for.
+        // The checkpointer decides if commits wait: it takes the names in before it makes the checkpoint.
         primary.query("checkpoint").unwrap();
         names(&format!("\"{}\"", second.name()));
         let backends = [(primary, 8), (first, 1), (second, 1)].map(|(server, weight)| Backend::tcp(server.port(), weight));
@@ -178,7 +178,7 @@ fn what_a_standby_showed_others_must_show_too() {
     cluster.primary().query("insert into t values (1)").unwrap();
     wait_until("one standby to replay", || first.value("select count(*) from t").unwrap() == "1");
     let proxy = Proxy::start(&cluster, "causal_wait = 20ms");
-    // Whoever begins with the one behind may go on to the other, never back.
+    // A session that begins with the standby behind may go on to the other, never back.
     let mut went_on = 0;
     for _ in 0..20 {
         let mut client = console(&proxy);
@@ -264,7 +264,7 @@ fn an_answer_that_comes_after_its_servers_promotion_stops_no_reads_on_the_other_
     let proxy = Proxy::start(&cluster, "causal_wait = 20ms");
     let mut client = console(&proxy);
     let asker = "select pid from pg_stat_activity where query = 'EXECUTE weir_position'";
-    // Its role is asked over the same connection, so that what is seen once may be another question a moment later.
+    // The role is asked over this connection, too, so that a query seen once may be another one a moment later.
     let mut asked = None;
     wait_until("the standby to be asked for its position", || {
         client.run("insert into t values (1)");

@@ -1,4 +1,4 @@
-//! Prepared statements whose tables have changed: what PostgreSQL says of them is said on every server connection.
+//! Prepared statements whose tables have changed: every server connection answers like PostgreSQL.
 
 use crate::support::proxy::column_names;
 use crate::support::raw::Message;
@@ -9,7 +9,7 @@ const CONF: &str = "worker_threads = 1\npool_size = 3";
 
 const FIXTURE: &str = "drop table if exists t; create table t (a int, b int, c text); insert into t values (1, 2, 'three')";
 
-/// Two clients who take the connections that others used last.
+/// Two clients that take the connections used last.
 struct Hop {
     clients: [Raw; 2],
     turn: usize,
@@ -30,7 +30,7 @@ impl Hop {
     }
 }
 
-/// A message without what differs between two tables made alike.
+/// A message without the parts that differ between two tables made alike.
 fn shown(message: &Message) -> String {
     let body = match message.tag {
         b'E' => format!("{} {}", message.failure().sqlstate, message.failure().message),
@@ -41,13 +41,13 @@ fn shown(message: &Message) -> String {
     format!("{} {body}", message.tag as char)
 }
 
-/// How the client learns what its statement returns.
+/// Way by which the client learns the columns of its statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     Never,
     OfStatement,
     OfPortal,
-    /// Of the statement without a name, which is bound in a transaction of its own.
+    /// By a Describe of the statement without a name, which is bound in a transaction of its own.
     OfUnnamed,
 }
 
@@ -125,7 +125,7 @@ fn a_statement_whose_table_changed_gets_postgresqls_answer_wherever_it_runs() {
     }
 }
 
-/// A server says what parameters a statement takes before it finds that it can describe it no more.
+/// A server tells the parameters of a statement before it finds that it can describe it no more.
 #[test]
 fn a_describe_of_what_changed_is_refused_behind_its_parameters() {
     let ground = Ground::new();
@@ -140,7 +140,7 @@ fn a_describe_of_what_changed_is_refused_behind_its_parameters() {
             let prepare = asks.prepare("select * from t where a = $1::int and b > $2::bigint");
             let again = || wire::query("rollback; begin");
             let story = match asks {
-                // What comes without a name goes with the next.
+                // A statement without a name goes with the next Parse.
                 Asks::OfUnnamed => vec![alone.clone(), alone],
                 _ => vec![alone.clone(), behind, behind_error, again(), alone.clone(), alone.clone(), again(), alone],
             };
@@ -254,7 +254,7 @@ fn an_execute_without_its_table_gets_postgresqls_complaint_and_can_be_taken_away
     }
 }
 
-/// A parameter whose type would be taken for another one is not sent: the client encodes it by what it was told.
+/// A parameter whose type would be taken for another one is not sent: the client encodes it by the type it was told.
 #[test]
 fn a_parameter_of_another_type_is_never_misread() {
     let ground = Ground::new();
@@ -274,7 +274,7 @@ fn a_parameter_of_another_type_is_never_misread() {
     }
 }
 
-/// What Weir asks ahead of a statement counts as the statement: it can be cancelled, by its client and by a limit on time.
+/// Weir's own question ahead of a statement counts as the statement: it can be cancelled, by its client and by a limit on time.
 #[test]
 fn a_statement_that_is_asked_about_first_can_be_cancelled() {
     let ground = Ground::new();
@@ -365,14 +365,15 @@ fn a_statement_that_is_something_else_on_a_standby_which_is_behind_runs_on_the_p
     cluster.standbys()[0].resume_replay().unwrap();
 }
 
-/// What the server says of it comes when the client has closed it already, behind an error: then that has not happened.
+/// The server's description of it comes when the client has closed it already, behind an error: then the close has not
+/// happened.
 #[test]
 fn a_statement_whose_close_was_skipped_is_what_it_was() {
     let ground = Ground::new();
     ground.prepare("create schema other; create table other.t (a int); create table t (a int, b int)");
     let proxy = ground.proxy(CONF);
     let text = "select * from t";
-    // Of two columns, of which there is one.
+    // Values for two parameters of a statement with one.
     let wrong = wire::message(b'B', b"\0s\0\0\0\0\0\0\x02\0\0\0\x01");
     let again = [wire::close(b'S', "s"), wire::parse("s", text), wire::run("s", &[]), wire::sync()].concat();
     let mut said = Vec::new();

@@ -1,4 +1,4 @@
-//! Which node a read gets: lists of preferences, hints, a session's own word, load, lag, zones.
+//! The node of a read: lists of preferences, hints, a session's own word, load, lag, zones.
 
 use crate::support::faults::{Fault, Network, Toward};
 use crate::support::ground::{Owned, cluster, wait_for_catalog};
@@ -152,7 +152,7 @@ fn a_hint_says_where_its_read_goes() {
         let port = client.value(&format!("/* weir: standby */ {WHERE}"));
         assert!(ports[1..].contains(&port), "{port}");
     }
-    // What may write goes to the primary whatever it asks for.
+    // A statement that may write goes to the primary whatever its hint asks for.
     let write = "insert into t values (1) returning inet_server_port()";
     assert_eq!(client.value(&format!("/* weir: node=1 */ {write}")), ports[0]);
     assert_eq!(client.value("/* weir: standby */ select inet_server_port() from t for update"), ports[0]);
@@ -183,7 +183,7 @@ fn a_hint_names_a_standby_that_takes_no_other_reads() {
     client.run("create table t (a int)");
     ground.cluster.wait_caught_up().unwrap();
     wait_for_catalog(&mut client, &ground.database);
-    // It must be known to show what the session has seen of the primary.
+    // The node must be known to show all that the session has seen of the primary.
     let hinted = format!("/* weir: node=1 */ {WHERE}");
     wait_until("the standby to answer", || client.value(&hinted) == ports[1]);
     check_all_go_to(&mut client, &ports[0]);
@@ -250,7 +250,7 @@ fn a_session_says_where_its_reads_go() {
         ("discard all", &ports[2]),
     ] {
         client.run(change);
-        // What a function has set is asked of its server, which may answer one more statement meanwhile.
+        // The server is asked for the settings of a function, and may answer one more statement meanwhile.
         client.run("select 1");
         check_all_go_to(&mut client, port);
     }

@@ -373,7 +373,7 @@ fn a_pid_file_that_names_another_process_harms_nobody() {
     let outputs = [&["reload"][..], &["stop"], &["-m", "immediate", "stop"]].map(|arguments| pgpool.run(arguments));
     let starts = pgpool.run(&[]);
     let own = pgpool.pid();
-    // Somebody writes there while the proxy runs: the kernel knows whose the lock is.
+    // Somebody writes there while the proxy runs: the kernel knows the owner of the lock.
     fs::write(&path, format!("{}\n", bystander.id())).unwrap();
     let stopped = pgpool.run(&["-m", "fast", "stop"]);
     let survives = bystander.try_wait().unwrap().is_none();

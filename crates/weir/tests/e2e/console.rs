@@ -77,7 +77,7 @@ const LISTS: [(&str, &str); 16] = [
     ),
 ];
 
-/// Those of which Weir has nothing to show.
+/// Lists for which Weir has no rows.
 const EMPTY: [(&str, &str); 4] = [
     ("peers", "i peer_id,t host,i port,i pool_size"),
     ("peer_pools", "i peer_id,i cl_active_cancel_req,i cl_waiting_cancel_req,i sv_active_cancel,i sv_login"),

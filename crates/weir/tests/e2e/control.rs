@@ -1,4 +1,4 @@
-//! The control thread: nodes are watched whatever sessions do, and one node delays no other.
+//! The control thread: nodes are watched under any load, and one node delays no other.
 
 use crate::support::faults::Network;
 use crate::support::ground::{cluster, wait_for_catalog};

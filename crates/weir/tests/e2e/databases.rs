@@ -100,7 +100,7 @@ fn a_forced_user_logs_in_with_the_password_of_its_entry_which_nothing_shows() {
     };
     wait_until("servers to be found", || ask("postgres", "own secret") == Ok("anna".into()));
     assert_eq!(ask("postgres", "secret of anna"), Err("28P01: password authentication failed for user \"postgres\"".into()));
-    // The entry's password is for clients that came through it and have proved who they are.
+    // The entry's password is for clients that came through it and have proved their user.
     for database in ["postgres", "app"] {
         let login = Login { database: database.into(), ..Login::new(proxy.port(), "anna", "wrong") };
         let said = driver::value(&login, "select session_user::text");

@@ -14,7 +14,7 @@ fn program(name: &str, ground: &Ground, proxy: &Proxy) -> Command {
     command
 }
 
-/// What psql prints for a script, unaligned and without heads. Errors stop it.
+/// Output of psql for a script, unaligned and without heads. Errors stop it.
 fn psql(ground: &Ground, proxy: &Proxy, script: &str) -> String {
     let output = psql_with(ground, proxy, &["-v", "ON_ERROR_STOP=1"], script);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

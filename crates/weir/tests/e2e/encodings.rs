@@ -10,7 +10,7 @@ const OBJECTS: &str = r#"create table "Ã©" (a int); create table "é" (a int);
     create function wr(v int) returns int language sql as 'insert into public."Ã©" values (v) returning a';
     create function recode() returns text language sql as $$ select set_config('client_encoding', 'LATIN1', false) $$"#;
 
-/// Startup parameters, statements before, and what stands before the write in one go.
+/// Startup parameters, statements before, and statements in front of the write in one go.
 type Way = (&'static [(&'static str, &'static str)], &'static [&'static str], &'static [&'static str]);
 
 const RECODING: &[Way] = &[
@@ -103,7 +103,7 @@ fn names_are_cut_where_the_database_cuts_them() {
         wait_for_catalog(&mut reader, database);
         let read = format!("select count(*) from {read}");
         for write in ["insert into part values (1)", &format!("insert into {name} values (1)")] {
-            // Nothing is kept of what another encoding makes of a name.
+            // A read whose name another encoding changes is not cached.
             let before = if database == &latin { reader.rows(&read) } else { warm(&proxy, &mut reader, &read) };
             (0..20).for_each(|_| reader.run(&read));
             writer.run(write);
@@ -136,7 +136,7 @@ fn a_session_in_another_encoding_keeps_its_connection_to_the_primary() {
     }
     assert_eq!(proxy.metric("cache_stored_total"), before, "nothing is kept of it");
     assert!(kept().iter().any(|status| status.contains("kept: unknown statement")), "{:?}", kept());
-    // One that changes it for a transaction alone is as before afterwards.
+    // A session that changes it for a transaction alone is as before afterwards.
     other.run("begin; set local client_encoding = latin1; select 1; commit");
     other.run("select 1");
     assert_eq!(kept().iter().filter(|status| status.contains("kept")).count(), 1);

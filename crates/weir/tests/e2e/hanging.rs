@@ -19,7 +19,7 @@ struct Mute {
     callers: Arc<AtomicUsize>,
 }
 
-/// What a server says from the first byte on, one answer after the other.
+/// A server's messages from the first byte on, one answer after the other.
 fn login_script() -> Vec<Vec<u8>> {
     let status = wire::texts(&["server_version", "15.0"]);
     vec![
@@ -31,7 +31,7 @@ fn login_script() -> Vec<Vec<u8>> {
 }
 
 impl Mute {
-    /// Says this to whoever has said something, and no more.
+    /// Answers the first bytes of a client with this, and says no more.
     fn after(said: Vec<u8>) -> Mute {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -163,7 +163,7 @@ fn logins_of_a_byte_a_second_end_in_time_and_others_get_in() {
     let begun = Instant::now();
     for byte in &packet[..4] {
         for client in &mut slow {
-            // One that was sent away already is not a fault.
+            // A client that was sent away already is not a fault.
             let _ = client.try_send(&[*byte]);
         }
         assert_eq!(ground.client(&proxy).value("select 1"), "1");
@@ -254,7 +254,7 @@ impl Stage {
         self.ground.client(&self.proxy)
     }
 
-    /// A user who was not there yet has no server connection that hangs.
+    /// A user who was not there before has no server connection that hangs.
     fn check_others(&self, what: &str) {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("anyone_{}", NEXT.fetch_add(1, Ordering::SeqCst));
@@ -326,7 +326,7 @@ fn a_server_that_hangs_in_any_message_of_a_transaction_is_left_in_time() {
     assert_eq!(stage.client().value("select count(*) from t"), "0");
 }
 
-/// What Weir says itself ahead of a statement counts as the statement.
+/// Weir's own messages ahead of a statement count as the statement.
 #[test]
 fn a_server_that_hangs_while_it_is_brought_to_a_session_is_left_in_time() {
     let stage = Stage::new("pool_size = 1");

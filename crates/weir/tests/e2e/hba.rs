@@ -1,4 +1,4 @@
-//! `pool_hba.conf`: who may connect from where, and by which proof.
+//! `pool_hba.conf`: users who may connect, from where, and by which proof.
 
 use super::auth::guarded;
 use crate::support::driver::{self, Login};

@@ -1,4 +1,4 @@
-//! Statements that do not show what they do, or where it can be done: through Weir with standbys they say what one server says.
+//! Statements that hide their effect, or the node they need: through Weir with standbys they answer like one server.
 
 use crate::support::raw::Message;
 use crate::support::{Ground, Raw, wire};
@@ -30,7 +30,7 @@ const OBJECTS: &str = "
     create table guarded (a int); insert into guarded values (1); alter table guarded enable row level security;
     alter table guarded force row level security; create policy p on guarded using (checked(a));";
 
-/// What a client sends in order; a line is one story.
+/// Statements of a client in order; a line is one story.
 const STORIES: &[&[&str]] = &[
     &["select lies()", "select lies()", "select last_value from s"],
     &["select lies_in_a_table()", "select lies_in_a_table()", "select count(*) from log"],
@@ -353,7 +353,7 @@ fn pipelines_over_several_servers_say_what_one_server_says() {
     }
 }
 
-/// An answer that is kept, and what makes it another one without saying so.
+/// A cached result, and a write that changes it without saying so.
 #[test]
 fn a_write_that_nothing_shows_leaves_no_answer_behind_that_is_not_true() {
     for has_standbys in [true, false] {

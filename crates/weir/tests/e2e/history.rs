@@ -1,9 +1,10 @@
-//! A checker of histories: writers and readers at the same time, through whatever they are told to connect to, and what readers saw that
-//! no server would have shown them.
+//! A checker of histories: writers and readers at the same time, over any connections, and the values that readers saw and no
+//! server would have shown them.
 //!
-//! Registers are counted up by one writer each, so that a value says how many writes it shows; to one list all writers append. A read must
-//! show every write that was over when it began, none that had not begun by its end, and no less than any read showed that was over when
-//! it began. Within a transaction of one snapshot all reads show the same moment, and who has written reads what it wrote.
+//! One writer each counts a register up, so that a value tells how many writes it shows. All writers append to one list. A read
+//! must show every write that was over when it began, and none that had not begun by its end. It must show no less than any
+//! read that was over when it began. Within a transaction of one snapshot all reads show the same moment, and a writer reads
+//! its own writes.
 
 use crate::support::{Raw, wait_until};
 use std::collections::HashSet;
@@ -20,7 +21,7 @@ const READS_BETWEEN: u64 = 8;
 /// How somebody connects.
 pub(super) type Door<'d> = Box<dyn Fn() -> Raw + Sync + 'd>;
 
-/// Who takes part.
+/// Clients and servers of a history.
 pub(super) struct Story<'d> {
     /// One for each register.
     pub writers: [Door<'d>; REGISTERS],
@@ -32,7 +33,7 @@ pub(super) struct Story<'d> {
     pub disturb: Box<dyn Fn(i64) + Sync + 'd>,
 }
 
-/// What registers, list and all that writes them are; the list and the readers' own register come with `EXTRAS`.
+/// Statement that makes a register; the list, the readers' own register and their writers come with `EXTRAS`.
 pub(super) fn register(at: usize) -> String {
     format!("create table r{at} as select 0 as v")
 }
@@ -57,7 +58,7 @@ fn extras() -> Vec<String> {
     texts
 }
 
-/// What is known of a register beside its value.
+/// Knowledge of a register beside its value.
 struct Register {
     name: String,
     begun: AtomicI64,
@@ -66,7 +67,7 @@ struct Register {
     told: AtomicI64,
 }
 
-/// What a read may show.
+/// Values that a read may show.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     done: i64,
@@ -83,7 +84,7 @@ impl Register {
         format!("select v from {}", self.name)
     }
 
-    /// What a read that begins now must show; all that it may show comes later.
+    /// Value that a read which begins now must show at least; `most` adds the upper bound.
     fn least(&self) -> Bounds {
         Bounds { done: self.done.load(Ordering::SeqCst), told: self.told.load(Ordering::SeqCst), begun: 0 }
     }
@@ -113,7 +114,7 @@ fn number(value: &str) -> i64 {
     value.parse().unwrap()
 }
 
-/// What is known of the list.
+/// Knowledge of the list.
 #[derive(Default)]
 struct List {
     begun: Mutex<HashSet<String>>,
@@ -149,7 +150,7 @@ impl List {
     }
 }
 
-/// All that is shared by those who take part.
+/// State that all threads of a history share.
 struct Stage {
     registers: Vec<Register>,
     list: List,
@@ -185,7 +186,7 @@ impl Stage {
     }
 }
 
-/// Lets it happen. Gives what readers saw that no server could have shown.
+/// Plays a history. Returns the values that readers saw and no server could have shown.
 pub(super) fn history(story: &Story<'_>) -> Vec<String> {
     let mut client = (story.writers[0])();
     extras().iter().for_each(|text| client.run(text));
@@ -265,7 +266,7 @@ fn by_values(client: &mut Raw, stage: &Stage, turn: usize) {
     stage.note(wrong, "the extended protocol");
 }
 
-/// In transactions where each read has a snapshot of its own; some of them write what only readers do.
+/// In transactions where each read has a snapshot of its own; some of them write a register of the readers.
 fn within(client: &mut Raw, stage: &Stage, turn: usize) {
     client.run(["begin", "begin read only", "start transaction isolation level read committed"][turn % 3]);
     for more in 0..3 {
@@ -292,7 +293,7 @@ fn within(client: &mut Raw, stage: &Stage, turn: usize) {
 }
 
 impl Register {
-    /// The same as `read` by who has written `own`, and sees that.
+    /// Like `read`, by a writer of `own`, which sees its own value.
     fn read_beside(&self, own: &Register, ask: impl FnOnce(&str) -> String) -> Option<String> {
         if std::ptr::eq(self, own) { None } else { self.read(ask) }
     }
@@ -302,7 +303,8 @@ impl Register {
 fn of_one_moment(client: &mut Raw, stage: &Stage, turn: usize) {
     client.run(["begin isolation level repeatable read", "begin isolation level serializable read only"][turn % 2]);
     let (first, other) = (stage.at(turn * 4), stage.at(turn * 4 + 4));
-    // On the primary, where a commit may be visible a moment later than on a standby that somebody has read: what was told does not bind it.
+    // On the primary, where a commit may be visible a moment later than on a standby that somebody has read: told values do not
+    // bind it.
     let least = (Bounds { told: 0, ..first.least() }, Bounds { told: 0, ..other.least() });
     let value = number(&client.value(&first.text()));
     let bounds = (first.most(least.0), other.most(least.1));

@@ -60,7 +60,7 @@ fn statements() -> Vec<String> {
     texts
 }
 
-/// The limit on what is analysed is high, so that all of it meets the parser.
+/// The limit of the analysis is high, so that all of the text meets the parser.
 #[test]
 fn statements_of_a_megabyte_or_of_a_million_parentheses_get_the_servers_own_answer() {
     let ground = Ground::new();
@@ -179,8 +179,8 @@ fn a_client_that_dies_in_a_long_message_leaves_neither_session_nor_connection() 
     wait_until("their sessions to end", || show(&mut console, "pool_processes", "pool_pid").len() == 1);
 }
 
-/// A server answers a Sync if the copy has failed by then, and ignores it if not. One answer too many would be taken for that of the next
-/// statement, and what comes after it would be another client's.
+/// A server answers a Sync if the copy has failed by then, and ignores it if not. One answer too many would be taken for that
+/// of the next statement, and later answers would reach another client.
 #[test]
 fn a_sync_in_the_middle_of_a_copys_data_mixes_up_no_replies() {
     let ground = Ground::new();
@@ -201,7 +201,7 @@ fn a_sync_in_the_middle_of_a_copys_data_mixes_up_no_replies() {
         assert_eq!(failed.iter().find(|m| m.tag == b'E').map(|m| m.failure().sqlstate).as_deref(), Some("22P02"));
         let mut answer = client.until_ready();
         while tags(&answer) == "Z" {
-            // Of a Sync that came after the failure.
+            // The answer to a Sync that came after the failure.
             answer = client.until_ready();
         }
         assert_eq!(first_value(&answer).as_deref(), Ok(format!("own {round}").as_str()));

@@ -118,7 +118,7 @@ fn a_transaction_on_a_standby_that_hangs_fails_with_the_loss_of_its_connection()
     check_took("the loss of its connection", begun, GIVEN_UP_MAX);
 }
 
-/// No other server could do what waits for it, and it may go on.
+/// No other server could do its waiting statements, and it may go on.
 #[test]
 fn a_transaction_on_the_only_primary_outlives_its_hang() {
     let cluster = cluster(1);

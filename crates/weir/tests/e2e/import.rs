@@ -114,7 +114,7 @@ fn open_folder() -> Folder {
     folder
 }
 
-/// Runs `weir import`, and `weir check` on what it wrote; what `check` said.
+/// Runs `weir import`, and `weir check` on the result; returns the output of `check`.
 fn import_into(ini: &Path, into: &Path, more: &str) -> String {
     let weir = env!("CARGO_BIN_EXE_weir");
     let import = Command::new(weir).arg("import").arg(ini).arg("--into").arg(into).output().unwrap();
@@ -128,7 +128,7 @@ fn import_into(ini: &Path, into: &Path, more: &str) -> String {
     said
 }
 
-/// How a client comes: by which way, as whom, with which password.
+/// Login of a client: its way, its user, its password.
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     way: &'static str,
@@ -137,11 +137,11 @@ struct Attempt {
     database: &'static str,
 }
 
-/// Users, and what `userlist.txt` has of them: a password, its md5 hash, an empty password; no line at all (the last three). The server has a
-/// password of `import_asked`.
+/// Users, by their line in `userlist.txt`: a password, its md5 hash, an empty password; no line at all (the last three). The
+/// server has a password of `import_asked`.
 const USERS: [&str; 6] = ["import_plain", "import_md5", "import_empty", "import_stranger", "import_asked", "postgres"];
 
-/// Whose server connections clients of the database `forced` use.
+/// User whose server connections clients of the database `forced` use.
 const FORCED: &str = "import_plain";
 
 /// Attempts that tell the setups apart. `DB` is the test's own database.
@@ -275,7 +275,7 @@ fn files_of_both(ground: &Ground) -> Folder {
     folder
 }
 
-/// What the setups have in common that offer TLS.
+/// Common settings of the setups that offer TLS.
 const TLS: &str =
     "client_tls_cert_file = FILES/server.crt; client_tls_key_file = FILES/server.key; client_tls_ca_file = FILES/ca.crt";
 
@@ -303,7 +303,7 @@ fn who_gets_in_is_decided_as_by_pgbouncer() {
     );
     let (ground, files) = (&ground, &files);
     let mut different = Vec::new();
-    // A few at a time: programs that start are what takes the time.
+    // A few at a time: starts of programs take the time.
     for some in setups.chunks(4) {
         thread::scope(|scope| {
             let compared: Vec<_> = some.iter().map(|setup| scope.spawn(move || differences(ground, files, setup))).collect();

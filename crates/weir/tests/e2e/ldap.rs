@@ -18,7 +18,7 @@ use weir_demo::ReservedPort;
 
 const PROGRAM: &str = "/usr/sbin/slapd";
 
-/// Who is in the directory. Both twins have one address.
+/// Entries of the directory. Both twins have one address.
 const ENTRIES: &str = "\
 dn: dc=example,dc=org\nobjectClass: dcObject\nobjectClass: organization\ndc: example\no: example\n
 dn: ou=people,dc=example,dc=org\nobjectClass: organizationalUnit\nou: people\n
@@ -162,7 +162,7 @@ fn a_user_is_searched_for_and_must_be_the_only_one_found() {
     // Two have that address.
     assert_eq!(with(&format!("{place} {by} ldapsearchfilter=\"(mail=twin@example.org)\"")), fails);
     assert!(proxy.log().contains("returned several entries"), "{}", proxy.log());
-    // Who may not search cannot check anybody.
+    // A user who may not search cannot check anybody.
     let unchecked = "57P03: the password cannot be checked now";
     let wrong_finder = with(&format!("{place} ldapbinddn=\"cn=finder,dc=example,dc=org\" ldapbindpasswd=wrong"));
     assert_eq!(wrong_finder[0], Err(unchecked.into()));
@@ -219,7 +219,7 @@ fn a_directory_that_hangs_costs_a_login_its_time_and_others_nothing() {
             assert_eq!(login.join().unwrap(), Err("57P03: the password cannot be checked now".into()));
         }
     });
-    // What it took is believed for a while; what it did not is asked again.
+    // An accepted password is believed for a while; a refused one is asked again.
     slapd.freeze(rustix::process::Signal::STOP);
     assert_eq!(log_in(&proxy, "guest", "pässwörd 密"), Ok("guest".into()));
     assert_eq!(log_in(&proxy, "guest", "wrong"), Err("57P03: the password cannot be checked now".into()));

@@ -91,7 +91,7 @@ fn a_notification_sent_right_after_listen_is_never_lost_and_never_comes_twice() 
     wait_until_moved(&proxy);
 }
 
-/// Also where the server is still asked what the session listens to.
+/// Also where the server is still asked for the session's channels.
 #[test]
 fn a_notification_sent_after_the_answer_to_unlisten_is_not_told() {
     let ground = Ground::new();
@@ -108,7 +108,7 @@ fn a_notification_sent_after_the_answer_to_unlisten_is_not_told() {
                 _ => drop(listener.extended("unlisten a", &[])),
             }
             other.run("notify a, 'too late'");
-            // What was to be told would come before the end of the next transaction.
+            // A notification that was under way would come before the end of the next transaction.
             let answer = listener.query("listen b; notify b, 'x'");
             let heard: Vec<String> = answer.iter().filter(|message| message.tag == b'A').map(|message| news(message).0).collect();
             assert_eq!(heard, ["b"], "round {round}");
@@ -258,7 +258,7 @@ fn a_client_that_takes_no_notifications_is_dismissed_and_harms_no_other() {
     assert_eq!(well.value("select 1"), "1");
 }
 
-/// What a session listens to lies elsewhere than on the connection where a function or a block ends it.
+/// The hub has the session's channels, and a function or a block ends listening on another connection.
 #[test]
 fn functions_and_blocks_begin_and_end_listening_as_statements_do() {
     let ground = Ground::new();

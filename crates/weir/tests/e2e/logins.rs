@@ -190,7 +190,7 @@ fn an_unknown_user_cannot_be_told_from_a_known_one_by_the_challenge() {
     assert_eq!(challenge("anna").1, known.1);
     assert_eq!(challenge("nobody").1, unknown.1);
     assert_ne!(known.1, unknown.1);
-    // A proof that is wrong is refused with the same words, in the same time. The shortest of some times is what the proxy needs.
+    // A wrong proof is refused with the same words, in the same time. The shortest of some times is the proxy's own.
     let mut shortest = [Duration::MAX; 2];
     for _ in 0..REFUSALS {
         let [known, unknown] = ["anna", "nobody"].map(|user| refusal(&proxy, user));
@@ -276,7 +276,7 @@ fn malformed_proofs_are_refused_with_an_error_and_harm_nobody() {
     assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
 }
 
-/// A server that answers each connection by the same messages, whatever it is sent.
+/// A server that answers each connection by the same messages, to any bytes.
 fn liar(answers: Vec<Vec<u8>>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -407,7 +407,7 @@ fn no_secret_is_logged_or_shown() {
     }
 }
 
-/// What psql says: its output, or its complaint.
+/// Output of psql, or its error.
 fn psql(proxy: &Proxy, user: &str, password: Option<&str>) -> Result<String, String> {
     let mut command = Command::new("psql");
     let port = proxy.port().to_string();
@@ -463,7 +463,7 @@ fn libpq_logs_in_by_every_method() {
     assert!(refused.contains("FATAL:  pool_hba.conf rejects connection for host \"127.0.0.1\", user \"anna\""), "{refused}");
 }
 
-/// What the console says to one who looks and changes something.
+/// The console's answer to a user who looks and changes something.
 fn administer(proxy: &Proxy, user: &str, password: &str) -> Result<(), String> {
     let login = Login { database: "pgbouncer".into(), ..Login::new(proxy.port(), user, password) };
     driver::block_on(async {
@@ -475,7 +475,7 @@ fn administer(proxy: &Proxy, user: &str, password: &str) -> Result<(), String> {
     })
 }
 
-/// PgBouncer's CVE-2026-6667 and its like: who may not administer, or has not proved who he is, does not.
+/// PgBouncer's CVE-2026-6667 and its like: a user without the right or without a proof administers nothing.
 #[test]
 fn nobody_administers_without_a_proof() {
     let cluster = guarded();
@@ -486,7 +486,7 @@ fn nobody_administers_without_a_proof() {
     let more = "admin_users = 'anna, guest, postgres'\n";
     let by_rule = Proxy::with_files(&[primary], &format!("enable_pool_hba = on\n{more}"), &files, &[]);
     let by_entry = Proxy::with_files(&[primary], more, &files, &[]);
-    // This server believes `guest` whatever he sends.
+    // This server believes `guest` without a password.
     let by_consent = Proxy::with_files(&[primary], more, &[files[0], ("x", "")], &[]);
     by_consent.add_conf("allow_clear_text_frontend_auth = on");
     by_consent.reload();

@@ -1,4 +1,4 @@
-//! What the log says of statements, and where it says it.
+//! Lines of the log about statements, and the places where they go.
 
 use crate::support::raw::tags;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};

@@ -1,4 +1,5 @@
-//! Server connections lost under transactions: what may run again does, and nobody is told that something failed which may have happened.
+//! Server connections lost under transactions: harmless statements run again, and no statement that may have taken effect is
+//! told to have failed.
 
 use crate::support::faults::{Fault, Network, Toward};
 use crate::support::proxy::{Backend, show};
@@ -67,7 +68,7 @@ impl Stage {
         wait_until("the server's processes to end", || self.server().query(&kill).unwrap().is_empty());
     }
 
-    /// Waits until a statement is on its way, then lets Weir hear what the server has said.
+    /// Waits until a statement is on its way, then lets the server's answer reach Weir.
     fn go_on(&self) {
         let mut console = self.proxy.console();
         wait_until("the statement to be sent", || {
@@ -77,7 +78,8 @@ impl Stage {
         self.network.set(Toward::Server, Fault::None);
     }
 
-    /// A transaction's first write is made, and its server lost before anything of it is heard. What the server says must be stalled.
+    /// A transaction's first write is made, and its server lost before anything of it is heard. The server's answers must be
+    /// stalled.
     pub(super) fn lose_a_write(&self, client: &mut Raw) {
         client.run("begin");
         client.send(&wire::query("insert into t values (1)"));
@@ -120,7 +122,7 @@ fn a_server_that_went_down_before_it_began_a_transaction_is_not_noticed() {
             stage.go_on();
             assert_eq!(seen(&client.until_ready()), expected, "{begin} {first}");
             assert_eq!(seen(&client.query("rollback")), ["ROLLBACK", "ZI"]);
-            // The same in one pipeline.
+            // The transaction in one pipeline.
             stage.end_unheard();
             client.send(
                 &[wire::unnamed(begin, &[]), wire::unnamed(first, &[]), wire::unnamed("commit", &[]), wire::sync()].concat(),
@@ -188,7 +190,7 @@ fn a_read_sent_over_a_connection_that_has_just_broken_is_answered_elsewhere() {
     }
 }
 
-/// Only the server knows whether a transaction was committed whose COMMIT it may have got.
+/// Only the server knows if a transaction was committed whose COMMIT it may have got.
 #[test]
 fn a_transaction_that_may_be_committed_is_not_known_to_be_and_its_session_goes_on() {
     let simple = [wire::query("begin"), wire::query("insert into t values (1)"), wire::query("commit")].concat();
@@ -234,7 +236,7 @@ fn a_transaction_that_cannot_be_committed_has_failed_when_its_server_is_lost() {
     assert_eq!(client.value("select count(*) from t"), "0");
 }
 
-/// What a client runs over and over while standbys come and go: statements, and whether the whole is one snapshot.
+/// Rounds of a client while standbys come and go: statements, and true if the whole is one snapshot.
 const ROUNDS: &[&[&str]] = &[
     &["begin", "select count(*) from t", "select sum(a) from t", "commit"],
     &["begin read only", "select count(*) from t", "select sum(a) from t", "select count(*) from t", "commit"],

@@ -3,7 +3,7 @@
 use crate::support::raw::Message;
 use crate::support::{Ground, Proxy, Raw, wire};
 
-/// What a client hears: tags, and of errors what they say.
+/// A client's replies: tags, and the fields of errors.
 fn heard(messages: &[Message]) -> Vec<String> {
     let tell = |message: &Message| match message.tag {
         b'E' => {
@@ -31,7 +31,7 @@ fn bind(rest: &[u8]) -> Vec<u8> {
     wire::message(b'B', &[b"\0s\0", rest].concat())
 }
 
-/// What is wrong with a message, and the message.
+/// Name of a fault in a message, and the message.
 type Case = (&'static str, Vec<u8>);
 
 fn of_parse_and_bind() -> Vec<Case> {
@@ -144,7 +144,7 @@ fn what_a_pipeline_did_before_nonsense_is_undone() {
     }
 }
 
-/// Messages that end a pipeline, or stand in one, and hold what they should not. A server undoes what was before.
+/// Messages that end a pipeline, or stand in one, with wrong contents. A server undoes the messages before.
 #[test]
 fn nonsense_in_a_pipeline_is_answered_as_by_a_server() {
     let ground = Ground::new();
@@ -217,7 +217,7 @@ fn a_message_that_is_no_part_of_a_copy_ends_the_session_as_it_does_with_a_server
                 heard(&client.until_end())
             });
             assert_eq!(said[0], said[1], "{}", other.escape_ascii());
-            // The others are about what is not there, which Weir knows before.
+            // The others name objects that do not exist, which Weir knows before.
             if matches!(other[0], b'Q' | b'P' | b'C' | b'F') {
                 let said = [ground.direct(), ground.client(&proxy)].map(|mut client| {
                     client.send(&[copy.clone(), other.clone()].concat());
@@ -229,12 +229,13 @@ fn a_message_that_is_no_part_of_a_copy_ends_the_session_as_it_does_with_a_server
     }
 }
 
-/// Sends messages to a server and through Weir; both say the same, up to the last ReadyForQuery, which tells whether a transaction is open.
+/// Sends messages to a server and through Weir; the replies must be equal, up to the last ReadyForQuery, which tells if a
+/// transaction is open.
 fn check_alike(ground: &Ground, proxy: &Proxy, name: &str, messages: &[Vec<u8>], rounds: usize) {
     check_alike_after(ground, proxy, name, "", messages, rounds);
 }
 
-/// The same, with something that is run before.
+/// Like `check_alike`, with a statement that runs before.
 fn check_alike_after(ground: &Ground, proxy: &Proxy, name: &str, before: &str, messages: &[Vec<u8>], rounds: usize) {
     let said = [ground.direct(), ground.client(proxy)].map(|mut client| {
         client.run(before);

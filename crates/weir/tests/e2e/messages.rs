@@ -3,7 +3,7 @@
 use crate::support::raw::{first_value, tags};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 
-/// What Weir may need beyond what it had, however large the data.
+/// Memory that Weir may need beyond what it had, however large the data.
 const GROWTH_MAX_KB: u64 = 8 * 1024;
 
 #[test]

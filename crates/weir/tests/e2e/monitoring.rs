@@ -169,7 +169,7 @@ fn metrics_are_in_prometheus_format_and_count_what_happens() {
     client.run("select pg_sleep(0.1)");
     client.error("select * from nothing");
     client.run("create temporary table kept (a int)");
-    // What a statement left is asked of the server after it.
+    // The server is asked for the session state behind the statement.
     wait_until("the connection to be kept", || {
         scrape(port).find("weir_server_connections_pinned", &[("reason", "temporary object")]) == Some(1.0)
     });
@@ -195,7 +195,7 @@ fn metrics_are_in_prometheus_format_and_count_what_happens() {
     assert_eq!(after.get("weir_node_primary", &[("node", "0")]), 1.0);
     assert_eq!(after.get("weir_node_up", &[("node", "2")]), 1.0);
     let kept = [whose[0], whose[1], ("node", "0"), ("state", "kept")];
-    // The server is asked what is left on the connection after the client has its answer.
+    // After the client has its answer, the server is asked for the state on the connection.
     wait_until("the connection to be kept", || scrape(port).get("weir_pool_server_connections", &kept) == 1.0);
     assert_eq!(scrape(port).get("weir_server_connections_pinned", &[("reason", "temporary object")]), 1.0);
     assert_eq!(after.get("weir_pool_clients", &[whose[0], whose[1], ("state", "served")]), 1.0);
@@ -255,14 +255,14 @@ fn what_is_asked_otherwise_gets_its_status() {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(long.as_bytes()).unwrap();
     let mut answer = Vec::new();
-    // What was sent after the limit may turn the close into a reset.
+    // Bytes after the limit may turn the close into a reset.
     let _ = stream.read_to_end(&mut answer);
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431 "), "{}", answer.escape_ascii());
     assert_eq!(get(port, "/healthz").0, 200);
     drop(proxy);
 }
 
-/// Reads one answer with a body, and leaves what comes behind it.
+/// Reads one answer with a body, and leaves the bytes behind it.
 fn read_answer(stream: &mut TcpStream) -> (String, String) {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
@@ -314,7 +314,7 @@ fn readers_who_dawdle_hold_nobody_up_for_long() {
     let began = Instant::now();
     let mut slow: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     for stream in &mut slow {
-        // Those above the limit are closed already.
+        // Connections above the limit are closed already.
         let _ = stream.write_all(b"GET /metrics HT");
     }
     assert_eq!(client.value("select 1"), "1", "clients are served meanwhile");

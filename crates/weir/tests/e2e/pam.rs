@@ -122,7 +122,7 @@ fn a_module_that_hangs_or_crashes_costs_one_login_and_ends_with_it() {
         assert_eq!(log_in(&proxy, "guest", "right"), Ok("guest".into()), "others are asked about at the same time");
         proxy.console().run("select 1");
         let error = stuck.join().unwrap().unwrap_err();
-        // Who notices first: the login, or the thread that asks.
+        // Either notices first: the login, or the thread that asks.
         let ends = ["57014: the login cannot be checked now: it took too long", "57P03: the password cannot be checked now"];
         assert!(ends.contains(&error.as_str()), "{error}");
         wait_until("the module's process is gone", || !Path::new("/proc").join(module.trim()).exists());
@@ -157,7 +157,7 @@ fn what_pam_took_is_believed_for_a_while_and_shown_to_servers_where_the_rule_say
     assert_eq!(fs::read_to_string(&count).unwrap().lines().count(), before + 3, "a refusal is not remembered");
 }
 
-/// A module takes its time over a wrong password: those who come with the same one meanwhile hear the same answer.
+/// A module takes its time over a wrong password: others who come with this password meanwhile hear the same answer.
 #[test]
 fn the_same_wrong_password_is_judged_once_for_all_who_wait() {
     const CLIENTS: usize = 8;
@@ -179,7 +179,7 @@ fn the_same_wrong_password_is_judged_once_for_all_who_wait() {
     };
     let mut clients: Vec<Raw> = (0..CLIENTS).map(|_| log_in()).collect();
     wait_until("the first to be judged", || count.exists());
-    // The only thread has read what was sent before this.
+    // The only thread has read all earlier bytes by then.
     proxy.console().run("select 1");
     fs::write(&gate, "go\n").unwrap();
     for client in &mut clients {

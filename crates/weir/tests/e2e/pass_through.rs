@@ -1,4 +1,4 @@
-//! What a client proves is what Weir logs in to servers with: no password is stored.
+//! Weir logs in to servers with the proof of the client: no password is stored.
 
 use super::auth::guarded;
 use crate::support::driver::{self, Login};
@@ -44,7 +44,7 @@ fn sessions_outlive_a_reload_and_a_new_verifier_ends_what_the_old_one_could() {
     driver::block_on(async {
         let (client, _mover) = driver::connect(&Login::new(proxy.port(), "anna", "secret of anna")).await.unwrap();
         proxy.reload();
-        // Conns of before the reload are closed; a new one is opened by what this very client proved.
+        // Older server connections are closed by the reload; a new one is opened with this very client's proof.
         assert!(client.simple_query("select 1").await.is_ok());
         primary.query("alter role anna password 'another'").unwrap();
         proxy.write_file("pool_passwd", &format!("anna:{}\n", verifier(primary, "anna")));
@@ -62,7 +62,7 @@ fn a_verifier_that_is_not_the_servers_own_is_named_in_the_log() {
     let cluster = guarded();
     let primary = cluster.primary();
     let old = verifier(primary, "anna");
-    // The same password, but another salt.
+    // The old password with another salt.
     primary.query("alter role anna password 'secret of anna'").unwrap();
     let proxy = Proxy::with_files(&[primary], "", &[("pool_passwd", &format!("anna:{old}\n"))], &[]);
     assert!(current_user(&proxy, "anna", "secret of anna").is_err());
@@ -132,7 +132,7 @@ fn check_judged(proxy: &Proxy, primary: &Server) {
     assert_eq!(current_user(proxy, "anna", "another"), Ok("anna".into()));
 }
 
-/// A reload that asks for less must not open to all what was opened by a proof before.
+/// A reload that asks for less must not open connections to all that another client's proof opened.
 #[test]
 fn what_one_client_proved_lets_nobody_in_who_proved_nothing() {
     let cluster = guarded();

@@ -164,7 +164,8 @@ fn flush_brings_replies_before_sync() {
     assert_eq!(client.value("select 8"), "8", "a Flush at rest means nothing");
 }
 
-/// What needs the implicit transaction of its pipeline, or may not run in one, behind a read: with standbys, and from memory.
+/// Statements that need the implicit transaction of their pipeline, or may not run in one, behind a read: with standbys, and
+/// from memory.
 #[test]
 fn what_stands_behind_a_read_in_a_pipeline_runs_in_the_same_transaction() {
     let ground = Ground::new();

@@ -50,7 +50,7 @@ fn whoever_waits_longest_is_served_first() {
         client.send(&wire::query(&format!("insert into t (client) values ({number})")));
         wait_until("the client to wait", || waiting(&proxy) == number + 1);
     }
-    // Whoever comes again does not overtake those who wait.
+    // A client that comes again does not overtake those that wait.
     holder.send(&wire::query("commit"));
     holder.until_ready();
     holder.run("insert into t (client) values (100)");
@@ -289,7 +289,7 @@ fn a_database_whose_clients_have_left_can_be_copied_renamed_and_dropped() {
     client.send(&drop_third);
     assert_eq!(client.tags(), "12CZ");
     client.run(&format!("drop database {first}"));
-    // What is made anew under a name that was known before is another database.
+    // A new database under an old name is another database.
     client.run(&format!("create database {first}"));
     let mut visitor = Raw::tcp(proxy.port()).log_in("postgres", &first, &[]).unwrap();
     assert_eq!(visitor.error("table t").sqlstate, "42P01");

@@ -30,7 +30,7 @@ fn a_statement_prepared_by_sql_is_closed_by_the_protocol_too() {
     }
 }
 
-/// What is sent under long names, and what that is about.
+/// Messages with long names, and the subject of each case.
 fn long_names() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let a = "a".repeat(63);
     let [ax, ay, short] = [format!("{a}x"), format!("{a}yyy"), "a".repeat(62)];
@@ -402,7 +402,7 @@ fn statements_come_back_after_the_server_connection_was_lost() {
     }
 }
 
-/// Constants are read, and names are looked up, when a statement is prepared: by the settings of whoever prepares it.
+/// Constants are read, and names are looked up, when a statement is prepared: by the settings of the session that prepares it.
 #[test]
 fn the_same_text_means_to_each_client_what_its_own_settings_say() {
     let ground = Ground::new();
@@ -443,7 +443,7 @@ fn the_statement_without_a_name_outlives_a_discard_of_all() {
     let ground = Ground::new();
     let proxy = ground.proxy("");
     let ways = [
-        // What it discards with is what stays.
+        // The statement by which it discards stays.
         vec![[wire::unnamed("discard all", &[]), wire::sync()].concat(), [wire::run("", &[]), wire::sync()].concat()],
         vec![
             [wire::parse("d", "discard all"), wire::parse("", "select 5"), wire::sync()].concat(),

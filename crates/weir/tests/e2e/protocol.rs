@@ -76,7 +76,7 @@ fn encryption_is_declined_and_the_login_goes_on() {
         client.finish_login().unwrap();
         assert_eq!(client.value("select 1"), "1");
     }
-    // What was slipped in behind the request, before encryption could begin, is not taken.
+    // Bytes that were slipped in behind the request, before encryption could begin, are not taken.
     let mut client = Raw::tcp(proxy.port());
     client.send(&[wire::ssl_request(), startup(&ground, wire::V3_0, &[])].concat());
     let bytes = client.bytes_to_end();
@@ -97,7 +97,7 @@ fn a_client_without_a_user_is_refused_and_a_database_defaults_to_the_user() {
     assert_eq!(client.value("select current_database()"), "postgres");
 }
 
-/// An application says its name in whatever encoding it has. Up to version 15 a server puts a `?` for what does not print.
+/// An application says its name in any encoding. Up to version 15 a server puts a `?` for bytes that do not print.
 #[test]
 fn an_application_may_say_its_name_in_any_bytes() {
     let ground = Ground::new();
@@ -127,7 +127,7 @@ fn an_application_may_say_its_name_in_any_bytes() {
         let shown = if is_new { through } else { through.replace(r"\xe9", "?").replace(r"\xff", "?").replace(r"\xfe", "?") };
         assert_eq!(shown, direct);
     }
-    // What a connection that is open already cannot be told.
+    // Parameters of which an open connection cannot be told.
     for parameter in ["user", "database", "search_path"] {
         let mut client = Raw::tcp(proxy.port());
         let parameters = [("user", &b"postgres"[..]), ("database", b"postgres"), (parameter, b"\xe9")];
@@ -289,7 +289,7 @@ fn a_client_that_ends_its_sending_still_gets_its_answer() {
     let mut client = ground.client(&proxy);
     client.send(&wire::query("select 5"));
     client.half_close_if_open();
-    // PostgreSQL answers what was asked before it sees the end.
+    // PostgreSQL answers the messages before the end.
     let tags = crate::support::raw::tags(&client.until_end());
     assert_eq!(tags, "TDCZ");
     assert_eq!(ground.client(&proxy).value("select 1"), "1");
@@ -316,7 +316,7 @@ fn a_client_that_ends_its_sending_while_it_waits_still_gets_its_answer() {
     let mut lost = lost;
     lost.send(&wire::query("insert into t values (2)"));
     waits(2);
-    // A connection that was reset can hear nothing: what it asked for and nobody has begun is not done.
+    // A connection that was reset can hear nothing: its waiting statements are not carried out.
     let stream = lost.tcp_stream();
     socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     drop((stream, lost));
@@ -331,7 +331,7 @@ fn a_client_that_is_gone_does_not_hold_a_connection_until_its_statement_is_over(
     let ground = Ground::new();
     ground.prepare("create table t (a int)");
     let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 14");
-    // One that was reset is known to be gone; others get ten seconds.
+    // A client that was reset is known to be gone; others get ten seconds.
     for (how, seconds) in [("reset", 8), ("closed", 15)] {
         let mut client = ground.client(&proxy);
         client.run(&format!("set application_name = '{how}'"));
@@ -379,7 +379,8 @@ fn servers_and_clients_are_reached_over_unix_sockets() {
     assert_eq!(client.extended("select $1::int", &["7"]).unwrap(), "7");
 }
 
-/// What a client hears before it has logged in: bytes, and of errors severity, SQLSTATE and text; the versions a server speaks differ.
+/// Replies to a client before it has logged in: bytes, and of errors severity, SQLSTATE and text; the versions a server speaks
+/// differ.
 fn heard_by_garbage(port: u16, bytes: &[u8]) -> Vec<String> {
     let mut client = Raw::tcp(port);
     let _ = client.try_send(bytes);
@@ -455,7 +456,7 @@ fn what_is_no_login_is_answered_as_the_server_answers_it() {
     assert!(proxy.log().contains("invalid length of startup packet"), "the log says why");
 }
 
-/// What a client hears up to its first ReadyForQuery: kinds in order, and of notices what they say.
+/// Replies to a client up to its first ReadyForQuery: kinds in order, and the text of notices.
 fn greeting(port: u16, parameters: &[(&str, &str)]) -> Vec<String> {
     let mut client = Raw::tcp(port);
     client.send(&wire::startup(wire::V3_0, parameters));
@@ -494,7 +495,7 @@ fn notices_of_the_login_are_told_to_each_client() {
     {
         let parameters = [&who[..], more].concat();
         let expected = greeting(ground.cluster.primary().port(), &parameters);
-        // The server says it whatever a client asks for.
+        // The server says it to every client.
         assert_eq!(
             expected.iter().any(|heard| heard.starts_with('N')),
             version >= 150_000 || more.len() == 1 && more[0].0 == "application_name"

@@ -1,4 +1,4 @@
-//! Transactions that only read: what a standby refuses and the primary does not is never their clients' trouble.
+//! Transactions that only read: their clients never see a refusal that only a standby gives.
 
 use crate::support::{Ground, Raw, wire};
 
@@ -60,7 +60,7 @@ fn what_a_standby_refuses_a_transaction_that_only_reads_runs_on_the_primary() {
     }
 }
 
-/// What cannot move with its snapshot says so as a serialization failure, which clients of such transactions try again after.
+/// A transaction that cannot move with its snapshot fails with a serialization failure, after which its clients try again.
 #[test]
 fn a_transaction_of_one_snapshot_that_needs_the_primary_runs_there_the_second_time() {
     let ground = ground();

@@ -19,7 +19,8 @@ fn make_user(server: &Server) {
     server.query(&format!("create role {USER} login; grant all on schema public to {USER}")).unwrap();
 }
 
-/// Has sixteen or so clients run statements until something else is done. Returns what failed, each with whether its session ended by it.
+/// Has sixteen or so clients run statements until something else is done. Returns the failures, each with true if its session
+/// ended by it.
 fn run_through(proxy: &Proxy, count: usize, text: &str, meanwhile: impl FnOnce()) -> Vec<(Failure, bool)> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -140,7 +141,7 @@ fn a_fast_stop_does_not_wait_for_logins_that_wait_for_servers() {
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
-/// What a login is told where no node can be used, and after how long.
+/// The error of a login where no node can be used, and the time until it comes.
 fn told(proxy: &Proxy) -> (Failure, Duration) {
     let begun = Instant::now();
     let failure = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap_err();

@@ -23,7 +23,7 @@ fn clean(ground: &Ground, joe: &str) {
     ground.prepare(&format!("drop owned by {joe}_old; drop role {joe}, {joe}_old"));
 }
 
-/// Who a new client is, and whether he may read what the role before could.
+/// The user of a new client, and its result of a read that the role before was allowed.
 fn seen_by_new(ground: &Ground, proxy: &Proxy, user: &str) -> (String, String) {
     let mut new = client(ground, proxy, user);
     let sqlstate = new.try_value("select a from secret").unwrap_or_else(|failure| failure.sqlstate);

@@ -18,7 +18,7 @@ fn program(server: &Server, proxy: &Proxy, name: &str, arguments: &[&str]) -> Co
     command
 }
 
-/// True if a program is there; a server's programs alone may be. Says what is left out.
+/// True if a program is there; a server's programs alone may be. Prints the name of the missing one.
 fn has(server: &Server, name: &str) -> bool {
     let is_there = server.programs().bin().join(name).exists();
     if !is_there {
@@ -167,13 +167,13 @@ fn a_replication_client_that_vanishes_frees_its_walsender() {
     let start = messages[1].row()[2].clone().unwrap();
     client.send(&wire::query(&format!("START_REPLICATION PHYSICAL {start}")));
     assert_eq!(client.read().tag, b'W');
-    // What is idle otherwise ends, it does not.
+    // The limit ends an idle session, and not this one.
     let mut idle = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap();
     assert_eq!(idle.until_end().last().unwrap().failure().sqlstate, "57P05");
     assert_eq!(walsenders(server, "raw"), "1");
     server.query("create table t as select generate_series(1, 10000)").unwrap();
     wait_until("WAL to be streamed", || client.read().body.first() == Some(&b'w'));
-    // It leaves without reading what still comes.
+    // It leaves without reading the rest.
     server.query("insert into t select generate_series(1, 100000)").unwrap();
     drop(client);
     wait_until("the walsender to end", || walsenders(server, "raw") == "0");

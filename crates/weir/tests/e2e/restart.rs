@@ -1,4 +1,4 @@
-//! Restarts nobody notices, and what a service manager is told.
+//! Restarts nobody notices, and messages to a service manager.
 
 use crate::support::proxy::{Backend, Folder};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};

@@ -3,7 +3,7 @@
 use crate::support::proxy::show;
 use crate::support::{Ground, Proxy, Raw, wait_until};
 
-/// Weir before the primary, with a user who is no superuser and functions of a superuser's that set what he may not set.
+/// Weir before the primary, with a user who is no superuser and a superuser's functions that set parameters beyond his rights.
 struct Scene {
     ground: Ground,
     user: String,
@@ -56,7 +56,7 @@ fn a_function_that_sets_what_its_caller_may_not_set_and_puts_it_back_harms_nobod
             two.run(&format!("set timezone = 'Etc/GMT-{turn}'"));
             assert_eq!(ask(&mut two, SHOWN), ["-1", "-1"]);
             assert_eq!(ask(&mut one, SHOWN), ["-1", "-1"]);
-            // Who sets nothing, too.
+            // A session that sets nothing, too.
             assert_eq!(ask(&mut scene.client(), SHOWN), ["-1", "-1"]);
         }
         assert_eq!(scene.reasons(), [""; 0], "nobody keeps a connection");

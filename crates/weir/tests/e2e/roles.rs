@@ -124,7 +124,7 @@ fn when_the_primary_is_killed_clients_are_told_and_all_is_well_after_its_restart
     inside.run("begin; insert into t values (1)");
     idle.run("insert into t values (2)");
     let standby = cluster.standbys()[0].port().to_string();
-    // A standby that is not known to have replayed what a session wrote does not serve it.
+    // A standby that is not known to have replayed a session's write does not serve it.
     wait_until("the write to be known on the standby", || idle.value(WHERE) == standby);
     busy.send(&wire::query("insert into t select 3 from pg_sleep(50)"));
     let text = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";

@@ -52,7 +52,7 @@ fn a_write_goes_to_the_primary() {
 #[test]
 fn reads_go_to_standbys_by_weight() {
     let ground = Ground::new();
-    // Each read anew: a session that goes on seeing what it saw changes standby more rarely.
+    // Each read anew: a session whose reads never go back changes its standby more rarely.
     let more = "causal_reads = off\nbackend_weight0 = 0\nbackend_weight1 = 1\nbackend_weight2 = 3";
     let proxy = ground.proxy(more);
     let mut client = ground.client(&proxy);
@@ -398,7 +398,7 @@ fn a_temporary_table_made_behind_a_local_search_path_keeps_its_connection() {
     }
 }
 
-/// Waits until it is known what was prepared by SQL: the answer to that comes behind the client's own.
+/// Waits until Weir knows the statements prepared by SQL: that answer comes behind the client's own.
 fn wait_for_standby(ground: &Ground, client: &mut Raw, text: &str) {
     let standbys = ground.standby_ports();
     wait_until("what was prepared to be known", || standbys.contains(&client.value(text)));

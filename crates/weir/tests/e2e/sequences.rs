@@ -1,4 +1,4 @@
-//! `currval` and `lastval` tell a session what it drew itself, or nothing.
+//! `currval` and `lastval` give a session its own draws, or nothing.
 
 use super::cache::{is_hit, warm};
 use crate::support::ground::wait_for_catalog;
@@ -132,7 +132,7 @@ fn who_asks_right_after_a_draw_is_told_while_others_draw_on_other_connections() 
         }
     }
     assert_eq!(kept(&proxy), 0);
-    // One that comes anew takes a connection on which nobody has drawn, though another one was used last.
+    // A new session takes a connection on which nobody has drawn, though another one was used last.
     let mut more = ground.client(&proxy);
     more.run("select 1");
     let proxy = ground.primary_proxy("worker_threads = 1\npool_size = 2");
@@ -174,7 +174,7 @@ const OBJECTS: &str = "create sequence others; create table counted (id serial, 
     create view drawing as select nextval('others') as n; create view calling as select draws() as n;
     create procedure drawing() language plpgsql as 'begin perform nextval(''others''); end'";
 
-/// A text that is longer than what is analysed.
+/// A text longer than the limit of the analysis.
 fn long(text: &str) -> String {
     format!("{text} /* {} */", "x".repeat(50_000))
 }
@@ -182,7 +182,7 @@ fn long(text: &str) -> String {
 /// A way to do something.
 struct Way {
     name: String,
-    /// What is said beforehand.
+    /// A message that comes before.
     before: Option<Vec<u8>>,
     bytes: Vec<u8>,
 }
@@ -372,7 +372,7 @@ fn in_a_pipeline_too_a_connection_forgets_before_it_draws() {
     }
 }
 
-/// What makes it forget goes ahead of what brings the statement, not between that and its Bind.
+/// The DISCARD goes ahead of the Parse that is brought along, not between it and its Bind.
 #[test]
 fn a_statement_that_is_brought_to_a_connection_is_there_when_it_draws() {
     let (ground, proxy) = stage();
@@ -391,7 +391,7 @@ fn a_statement_that_is_brought_to_a_connection_is_there_when_it_draws() {
     }
 }
 
-/// What draws without being seen, by a view, leaves nothing for others.
+/// A draw that no text shows, by a view, leaves nothing for others.
 #[test]
 fn nobody_is_told_what_a_view_drew_for_another() {
     let (ground, proxy) = stage();
@@ -402,7 +402,7 @@ fn nobody_is_told_what_a_view_drew_for_another() {
     assert_eq!(client.error("select lastval()").sqlstate, "55000");
 }
 
-/// Both drew on the same connection: what the server process remembers is not one client's alone.
+/// Both drew on one connection: the server process's memory is not one client's alone.
 #[test]
 fn nobody_gets_what_another_drew_before_on_the_same_connection() {
     let (ground, proxy) = stage();
@@ -478,7 +478,7 @@ fn ask(client: &mut Raw, of: usize, way: usize) -> Result<String, crate::support
     }
 }
 
-/// Whether who asks does so in the transaction of his draw; then a few connections serve all.
+/// `Within` if a session asks in the transaction of its draw; then a few connections serve all.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Within,
@@ -504,7 +504,7 @@ impl At {
     }
 }
 
-/// Many clients, each with a sequence of its own: whoever asks for a value gets his own last one, or an error.
+/// Many clients, each with a sequence of its own: each question gets the client's own last value, or an error.
 fn check_crowd(asks: Asks, at: At, pool_size: usize) {
     let ground = Ground::new();
     for at in 0..CROWD {

@@ -1,4 +1,4 @@
-//! What a session set, made or locked stays with it, and with nobody else, while server connections are shared.
+//! Settings, temporary objects and locks of a session stay with it, and with nobody else, while server connections are shared.
 
 use crate::support::ground::cluster;
 use crate::support::proxy::show;
@@ -418,7 +418,7 @@ fn new_clients_begin_with_altered_defaults() {
     assert_eq!(ground.client(&proxy).value("show work_mem"), "4MB");
 }
 
-/// Whoever used the connection first after the reload kept it as a setting of its own.
+/// The first session on a connection after a reload kept the new default as a setting of its own.
 #[test]
 fn a_default_that_a_reload_has_changed_is_no_setting_of_whoever_hears_of_it() {
     let cluster = cluster(0);
@@ -445,7 +445,8 @@ fn a_default_that_a_reload_has_changed_is_no_setting_of_whoever_hears_of_it() {
     assert_eq!(proxy.metric("inventories_total"), asked, "it is back where it was");
 }
 
-/// Who took back what it had set has set nothing: a new default reaches it, as with PostgreSQL, and the others as before.
+/// A session that took its settings back has set nothing: a new default reaches it, as with PostgreSQL, and the others as
+/// before.
 #[test]
 fn what_was_rolled_back_is_no_setting_of_the_session() {
     let cluster = cluster(0);
@@ -459,7 +460,7 @@ fn what_was_rolled_back_is_no_setting_of_the_session() {
         &["begin", "set datestyle = 'German'", "set work_mem = '7MB'", "select 1/0", "commit"],
         &["set datestyle = 'German'; set work_mem = '7MB'; select 1/0"],
         &["begin", "savepoint one", "set datestyle = 'German'", "set work_mem = '7MB'", "rollback to one", "commit"],
-        // What stays is the session's own.
+        // Settings that stay are the session's own.
         &["begin", "set work_mem = '7MB'", "savepoint one", "set datestyle = 'German'", "rollback to one", "commit"],
         &["begin", "set datestyle = 'German'", "set work_mem = '7MB'", "commit"],
         &["set work_mem = '8MB'", "begin", "set datestyle = 'German'; set work_mem = '7MB'", "rollback"],
@@ -493,7 +494,7 @@ fn what_was_rolled_back_is_no_setting_of_the_session() {
     assert_eq!(own[5..], ["SQL, DMY 7MB", "German, DMY 7MB", "SQL, DMY 8MB", "ISO, YMD 5MB"]);
 }
 
-/// StateKinds a connection with something that keeps it, and with other values of reported parameters.
+/// Keeps a connection with something that keeps it, and with other values of reported parameters.
 fn leave_behind(ground: &Ground, proxy: &Proxy, keeps: &str) {
     let before = proxy.metric("server_connections_reset_total");
     let mut client = ground.client(proxy);

@@ -1,6 +1,7 @@
-//! A checker of sessions: clients write registers and read all of them through Weir, while standbys stop and go on replaying at random and
-//! one of them is promoted. No client may see a register go back, nor miss what it wrote; under `causal_reads = global` nobody may miss what
-//! anybody was told before he asked. With `causal_reads = off` the same checker finds that all of this is broken.
+//! A checker of sessions: clients write registers and read all of them through Weir, while standbys stop and go on replaying at
+//! random and one of them is promoted. No client may see a register go back, nor miss its own writes. Under `causal_reads =
+//! global` no read may miss a value that any client was told before. With `causal_reads = off` the same checker finds all of
+//! this broken.
 //!
 //! `WEIR_CHECK_SECONDS` makes it run for longer.
 
@@ -20,25 +21,25 @@ const SECONDS: u64 = 6;
 /// Longest time in which a checker without a guarantee must find a violation.
 const FIND_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a read must show.
+/// The guarantee for a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promise {
-    /// What its own session has seen.
+    /// It shows all that its own session has seen.
     Session,
-    /// What anybody was told.
+    /// It shows all that any session was told.
     Global,
 }
 
 /// Numbers up to which a register was written, by register.
 type Registers = [u32; CLIENTS];
 
-/// What all threads of a run share.
+/// State that all threads of a run share.
 struct World {
     promise: Promise,
     port: u16,
-    /// What the writer was told to be written.
+    /// Numbers that were acknowledged to the writer.
     acknowledged: [AtomicU32; CLIENTS],
-    /// What anybody was shown.
+    /// Numbers that any session was shown.
     shown: [AtomicU32; CLIENTS],
     /// Ports of the servers that may be primary: two while one is promoted.
     primaries: Mutex<Vec<u16>>,
@@ -77,7 +78,7 @@ impl World {
         std::array::from_fn(|at| self.acknowledged[at].load(SeqCst))
     }
 
-    /// What a read that begins now must show by the words of others.
+    /// Numbers that a read which begins now must show because others were told them.
     fn told(&self, acknowledged: &Registers) -> Registers {
         match self.promise {
             Promise::Session => [0; CLIENTS],
@@ -95,7 +96,7 @@ struct Client<'a> {
     world: &'a World,
     number: usize,
     conn: Option<Raw>,
-    /// What its session has seen.
+    /// Numbers that its session has seen.
     seen: Registers,
     /// The last number it tried to write.
     tried: u32,
@@ -145,13 +146,13 @@ impl Client<'_> {
                 self.seen[id] = next;
                 self.world.writes.fetch_add(1, SeqCst);
             }
-            // Whether it was written is not known; later ones write greater numbers.
+            // The number may be written or not; later writes have greater numbers.
             Err(_) => self.conn = None,
         }
     }
 
-    /// Two reads in one transaction on one server. One that may run on a standby cannot move when others are told more: it shows what they
-    /// were told before it began.
+    /// Two reads in one transaction on one server. A transaction that may run on a standby cannot move when others are told
+    /// more: it shows their values at its begin.
     fn read_in_transaction(&mut self) {
         let is_read_only = self.throw(2) == 0;
         let acknowledged = self.world.acknowledged();
@@ -166,7 +167,8 @@ impl Client<'_> {
         }
     }
 
-    /// Reads all registers. `acknowledged` is not younger than the read; `told`: what it must show, if that is not what is told by now.
+    /// Reads all registers. `acknowledged` is not younger than the read; `told`: the values it must show, if those are not the
+    /// present ones.
     fn read(&mut self, acknowledged: &Registers, told: Option<Registers>) {
         let told = told.unwrap_or_else(|| self.world.told(&self.world.acknowledged()));
         let Some(conn) = self.conn() else { return };
@@ -205,7 +207,7 @@ fn disturb(world: &World, standbys: &[&Server], seed: u64) -> u32 {
     while !world.is_over() {
         let standby = standbys[dice.throw(standbys.len() as u64) as usize];
         let text = if dice.throw(2) == 0 { "select pg_wal_replay_pause()" } else { "select pg_wal_replay_resume()" };
-        // One that is being promoted refuses.
+        // A standby that is being promoted refuses.
         paused += u32::from(standby.query(text).is_ok());
         let_pass(Duration::from_millis(dice.throw(60)));
     }
@@ -258,7 +260,7 @@ fn check_that_nothing_goes_back(promise: Promise, more: &str) {
     let [first, second] = cluster.standbys() else { panic!("two standbys") };
     let half = Duration::from_secs(seconds()) / 2;
     let lasts = |time: Duration| {
-        // What was found is told at the end.
+        // Violations are told at the end.
         happens_within(time, || world.found() > 0);
     };
     let paused = play(&world, &[first, second], || {
@@ -298,7 +300,7 @@ fn check_that_nothing_goes_back(promise: Promise, more: &str) {
     assert!(paused > 10, "too little happened");
 }
 
-/// What two servers say of each other, when the one should follow the other and does not.
+/// Both servers' words about their streams, when the one should follow the other and does not.
 fn tell_positions(promoted: &Server, follower: &Server) {
     println!("the promoted one: {:?}", promoted.query("select pg_current_wal_lsn(), * from pg_stat_replication"));
     let text = "select pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn(), pg_get_wal_replay_pause_state(), * from pg_stat_wal_receiver";

@@ -1,4 +1,4 @@
-//! What Weir tells about itself, through psql's protocol and through a driver's.
+//! Weir's SHOW commands, through psql's protocol and through a driver's.
 
 use crate::support::driver::{self, Login};
 use crate::support::proxy::{column_names, show};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// True if a new client gets no session: its connection is refused, or ended, or told why.
 pub(super) fn refuses_new_clients(proxy: &Proxy) -> bool {
     let Some(mut client) = Raw::try_tcp(proxy.port()) else { return true };
-    // What is sent to a connection that is being reset is lost; the answer tells.
+    // Bytes to a connection that is being reset are lost; the answer tells.
     let _ = client.try_send(&wire::startup(wire::V3_0, &[("user", "postgres"), ("database", "postgres")]));
     match client.try_read() {
         Ok(Some(message)) => message.tag == b'E' && message.failure().sqlstate == "57P03",

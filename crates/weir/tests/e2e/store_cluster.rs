@@ -14,9 +14,9 @@ const SLOTS: [&str; 3] = ["0 5460", "5461 10922", "10923 16383"];
 pub(super) struct Cluster {
     /// The last is a replica of the first, at the begin.
     nodes: Vec<Store>,
-    /// For what nodes tell each other.
+    /// Ports over which nodes talk to each other.
     buses: Vec<ReservedPort>,
-    /// For who speaks TLS.
+    /// Ports for clients with TLS.
     safe: Vec<ReservedPort>,
 }
 
@@ -57,7 +57,7 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Has the first meet those it does not know, again: who does not answer within the node timeout is forgotten.
+    /// Has the first meet those it does not know, again: a node that does not answer within the node timeout is forgotten.
     fn introduce(&self) {
         let known = self.nodes[0].bulk("CLUSTER NODES");
         for (node, bus) in self.nodes.iter().zip(&self.buses).skip(1) {
@@ -77,7 +77,7 @@ impl Cluster {
         self.nodes[1].own_conf()
     }
 
-    /// For who speaks TLS.
+    /// Settings for a Weir that speaks TLS.
     pub(super) fn safe_conf(&self) -> String {
         self.nodes[1].conf(self.safe[1].number())
     }

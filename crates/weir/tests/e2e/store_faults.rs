@@ -19,7 +19,7 @@ fn a_store_that_takes_no_writes_costs_misses_and_that_is_said_once() {
     ground.prepare("create table t as select 1 as a");
     let read = "select count(*) from t";
     let mut count = 1;
-    // No room; a replica of nobody, which answers what it has.
+    // No room; a replica without a master, which answers with its own data.
     for (spoil, mend, words) in [
         ("CONFIG SET maxmemory 1\r\n", "CONFIG SET maxmemory 0\r\n", "maxmemory-policy allkeys-lru"),
         ("REPLICAOF 127.0.0.1 1\r\n", "REPLICAOF NO ONE\r\n", "It is a replica"),
@@ -144,7 +144,7 @@ fn what_is_defined_past_weir_is_seen_through_a_store_too() {
         let mut reader = ground.client(&near);
         assert_eq!(warm(&near, &mut reader, read)[0][0], "1");
         direct.run("create or replace view v as select a + 1 as a from t");
-        // A read may have come from the server alone: what the store gives counts.
+        // A read may have come from the server alone: the store's answer counts.
         wait_until("the view to be seen as it is", || warm(&near, &mut reader, read)[0][0] == "2");
     }
 }
@@ -154,7 +154,7 @@ fn a_store_that_answers_at_once_is_kept_however_short_the_timeout() {
     let Some(store) = Store::start(Kind::Memcached) else { return };
     let ground = Ground::new();
     ground.prepare("create table t as select 1 as a");
-    // Shorter than the time between two looks at what is due.
+    // Shorter than the time between two looks at timers.
     let proxy = ground.primary_proxy(&format!("{}memqcache_timeout = 25\n", store.own_conf()));
     let mut client = ground.client(&proxy);
     warm(&proxy, &mut client, "select count(*) from t");

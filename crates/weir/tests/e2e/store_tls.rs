@@ -48,7 +48,7 @@ impl Files {
         all.iter().flat_map(|(word, name)| file(word, name)).collect()
     }
 
-    /// A store that speaks nothing but TLS, with whoever has a certificate of its authority.
+    /// A store that speaks nothing but TLS, with clients that have a certificate of its authority.
     fn start(&self, kind: Kind) -> Option<Store> {
         let (cert, key, ca) = (self.path("store.crt"), self.path("store.key"), self.path("ca.crt"));
         let files = format!("ssl_chain_cert={cert},ssl_key={key},ssl_ca_cert={ca},ssl_verify_mode=2");

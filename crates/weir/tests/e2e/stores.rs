@@ -36,7 +36,7 @@ pub(super) struct Store {
     process: Child,
     pub(super) port: ReservedPort,
     folder: Folder,
-    /// Of its command line; `PORT` stands for the port.
+    /// Options of its command line; `PORT` stands for the port.
     more: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ impl Store {
         answer
     }
 
-    /// What Redis says to a command, as it says it.
+    /// Redis' reply to a command, in its own form.
     pub(super) fn bulk(&self, command: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port.number())).unwrap();
         stream.write_all(format!("{command}\r\nPING\r\n").as_bytes()).unwrap();
@@ -117,12 +117,12 @@ impl Store {
         answer
     }
 
-    /// A section of what Redis tells of itself.
+    /// A section of Redis' INFO.
     pub(super) fn section(&self, name: &str) -> String {
         self.bulk(&format!("INFO {name}"))
     }
 
-    /// The first line of what Redis says.
+    /// The first line of Redis' answer.
     pub(super) fn line(&self, command: &str) -> String {
         let answer = self.bulk(command);
         let mut lines = answer.lines();
@@ -254,7 +254,7 @@ impl Watch<'_> {
     }
 }
 
-/// Runs the history of `cache`, while something happens to the store again and again. Gives what was wrong, and hits.
+/// Runs the history of `cache`, while something happens to the store again and again. Returns the faults, and the hits.
 pub(super) fn one_weir<S: Send>(
     store: &mut S,
     conf: &str,
@@ -335,7 +335,7 @@ fn what_was_garbled_cut_off_or_is_of_another_question_is_a_miss() {
     let mut client = ground.client(&proxy);
     let read = |table: &str| format!("select a from {table}");
     for act in [
-        // Each has what another has; a letter of each is another one; of each the end is missing; all are rubbish.
+        // Each key gets another one's value; or one changed letter; or loses its end; or becomes rubbish.
         "local last = redis.call('GET', keys[#keys]) for _, key in ipairs(keys) do local own = redis.call('GET', key) \
          redis.call('SET', key, last) last = own end",
         "for _, key in ipairs(keys) do redis.call('SETRANGE', key, redis.call('STRLEN', key) - 8, 'x') end",
@@ -440,7 +440,7 @@ fn what_the_store_has_said_to_a_statement_that_a_server_answered_is_not_given_to
     wait_for_catalog(&mut definer, &ground.database);
     let mut readers: Vec<Raw> = (0..8).map(|_| ground.client(&far)).collect();
     readers.iter_mut().for_each(|reader| assert_eq!(warm(&far, reader, read)[0][0], "1"));
-    // From now on what a worker hears of the store is held up. Of those who ask, some are another worker's.
+    // From now on the store's answers to a worker are held up. Some of the readers belong to another worker.
     network.stall_first(&[Toward::Client]);
     readers.iter_mut().for_each(|reader| reader.send(&wire::query(read)));
     let (mut held, mut free) = (Vec::new(), Vec::new());
@@ -450,7 +450,7 @@ fn what_the_store_has_said_to_a_statement_that_a_server_answered_is_not_given_to
     }
     free.iter_mut().for_each(|reader| drop(reader.until_ready()));
     let (Some(reader), Some(other)) = (held.first_mut(), free.first_mut()) else { panic!("all are one worker's") };
-    // What is defined has changed, as the other worker hears, and no catalog can be read.
+    // The definitions have changed, as the other worker hears, and no catalog can be read.
     let mut lock = ground.direct();
     lock.run("begin; lock table pg_catalog.pg_rewrite");
     definer.run("create table another (a int)");

@@ -15,7 +15,7 @@ fn on(store: &Store) -> String {
     over(store, store.port.number())
 }
 
-/// The same by way of another port.
+/// Configuration of a Weir that uses the store by another port.
 fn over(store: &Store, port: u16) -> String {
     format!("{}{ON}\n", store.conf(port))
 }
@@ -63,7 +63,7 @@ fn a_commit_that_waits_for_a_standby_leaves_no_old_answer_in_a_store() {
         primary.reload().unwrap();
         wait_until("the server to wait for standbys", || primary.value("show synchronous_standby_names").unwrap() == "nobody");
         let mut writer = direct(primary);
-        // Whether commits wait is the checkpointer's to say: it takes the names in before it does what it is asked for.
+        // The checkpointer decides if commits wait: it takes the names in before it makes the checkpoint.
         primary.query("checkpoint").unwrap();
         let waiting = std::thread::spawn(move || writer.run("update t set v = 1"));
         wait_until("its change to be told", || {
@@ -155,7 +155,7 @@ fn what_one_weir_kept_another_gives_out_and_one_that_comes_later_does_not() {
         let stored = other.metric("cache_stored_total");
         assert_eq!(warm(&other, &mut second, read)[0][0], "0");
         assert_eq!(other.metric("cache_stored_total"), stored, "it was the other's");
-        // What lies there is of before this one follows.
+        // The results in the store are older than this Weir's stream.
         primary.query("create or replace view w as select v + 5 as v from t").unwrap();
         let late = Proxy::start(&cluster, &conf);
         let mut third = client(&late);
@@ -236,10 +236,10 @@ fn writers_do_not_wait_for_a_store_that_hangs() {
     network.go_on();
 }
 
-/// What is asked about a table that nobody writes to.
+/// A read of a table that nobody writes to.
 const STILL: &str = "select count(*) from still";
 
-/// Has the store hang until a Weir misses it: whoever has a question under way notices.
+/// Has the store hang until a Weir misses it: a session with a question under way notices.
 fn hang(store: &Store, proxies: [&Proxy; 2]) {
     let mut clients = proxies.map(Proxy::console);
     proxies.iter().zip(&mut clients).for_each(|(proxy, client)| drop(warm(proxy, client, STILL)));
@@ -255,7 +255,7 @@ fn hang(store: &Store, proxies: [&Proxy; 2]) {
 
 #[test]
 fn no_history_with_writers_past_two_weirs_shows_a_value_the_primary_would_not_have_shown() {
-    // What is set, and whether the log is followed.
+    // Settings of each case, and true if the log is followed.
     let all = ("", true);
     let log_alone = ("memqcache_auto_cache_invalidation = off\n", true);
     let without = ("memqcache_invalidation = proxy\n", false);

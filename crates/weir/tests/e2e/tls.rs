@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_demo::{Auth, HbaMethod, Options, User};
 
-/// What every proxy of these tests says of TLS.
+/// TLS settings of every proxy in these tests.
 const TLS: &str = "ssl = on\nssl_cert = 'server.crt'\nssl_key = 'server.key'\n";
 
 /// Before one server, with a certificate of this authority and more files beside it.
@@ -28,7 +28,7 @@ fn proxy_of(server: &weir_demo::Server, authority: &Authority, more: &str, files
     Proxy::with_files(&[server], &format!("{TLS}{more}"), &files, &[])
 }
 
-/// Runs psql; its output, or what it complains of. `FOLDER` stands for the proxy's folder.
+/// Runs psql; its output, or its error. `FOLDER` stands for the proxy's folder.
 fn psql(proxy: &Proxy, connection: &str, password: &str, commands: &[&str]) -> Result<String, String> {
     let folder = proxy.folder().display().to_string();
     let connection = format!("host=localhost hostaddr=127.0.0.1 port={} {connection}", proxy.port()).replace("FOLDER", &folder);
@@ -225,7 +225,7 @@ fn rules_see_encryption_and_certificates() {
     assert_eq!(ask("guest", "postgres", "mapped"), Ok("guest".into()));
     assert_eq!(ask("check", "postgres", "mapped"), Ok("check".into()));
     check_refused(ask("check", "postgres", ""), "certificate authentication failed for user \"check\"");
-    // Who shows a certificate of nobody's, or one that was revoked, does not come as far as a login.
+    // A client with a certificate of an unknown authority, or a revoked one, does not come as far as a login.
     check_refused(ask("old", "postgres", "crook"), "SSL error: tlsv1 alert unknown ca");
     check_refused(ask("old", "postgres", "revoked"), "alert certificate revoked");
 }
@@ -243,7 +243,7 @@ fn logins_are_bound_to_the_channel() {
     }
     check_refused(ask("sslmode=disable channel_binding=require", "secret of anna"), "channel binding");
     check_refused(ask("sslmode=require channel_binding=require", "wrong"), "password authentication failed");
-    // Somebody who takes the better mechanism out of the offer is found out by the client's word that it could.
+    // An attacker who takes the better mechanism out of the offer is found out by the client's word that it could.
     let mut line = negotiated(&proxy, &authority);
     line.write_all(&wire::startup(wire::V3_0, &[("user", "anna"), ("database", "postgres")])).unwrap();
     let (_, offer) = message(&mut line);
@@ -361,7 +361,7 @@ fn a_server_is_trusted_by_its_own_certificate() {
     let proxy = Proxy::with_files(&[cluster.primary()], more, &[("self.crt", &cert)], &[]);
     let ask = || psql(&proxy, "user=postgres dbname=postgres sslmode=disable", "", &[IS_ENCRYPTED]);
     assert_eq!(ask(), Ok("t".into()));
-    // The same name and issuer, another key.
+    // An equal name and issuer, another key.
     openssl(&folder.0, "req -new -x509 -days 10 -nodes -out other.crt -keyout other.key -subj /CN=127.0.0.1");
     proxy.write_file("self.crt", &read(&folder.0, "other.crt"));
     proxy.add_conf("pool_wait_timeout = 2");
@@ -478,11 +478,11 @@ fn an_encrypted_key_is_opened_by_what_a_command_prints() {
     assert_eq!(psql(&proxy, &connection, "", &["select 1"]), Ok("1".into()));
 }
 
-/// What the proxy sends until it closes, or fails.
+/// Bytes that the proxy sends until it closes, or fails.
 fn rest(mut stream: TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let mut bytes = Vec::new();
-    // A reset counts as an end: some of what was sent was not read any more.
+    // A reset counts as an end: some bytes were not read any more.
     let _ = stream.read_to_end(&mut bytes);
     bytes
 }

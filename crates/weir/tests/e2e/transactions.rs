@@ -4,7 +4,7 @@ use crate::support::ground::wait_for_catalog;
 use crate::support::raw::{Message, tags};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 
-/// What a client sends in order; a line is one story. A text beginning with `!` fails.
+/// Statements of a client in order; a line is one story. A text beginning with `!` fails.
 const STORIES: &[&[&str]] = &[
     &["begin", "commit"],
     &["begin", "rollback"],
@@ -116,7 +116,7 @@ pub(super) fn said(client: &mut Raw, how: How) -> Vec<Message> {
     (0..turns).flat_map(|_| client.until_ready()).collect()
 }
 
-/// What can be compared: tags, rows, command tags, errors and the status of the transaction.
+/// The comparable part: tags, rows, command tags, errors and the status of the transaction.
 pub(super) fn seen(messages: &[Message]) -> Vec<String> {
     let one = |message: &Message| match message.tag {
         b'E' | b'N' => {
@@ -382,7 +382,7 @@ fn a_read_that_fails_on_a_standby_fails_its_transaction() {
         assert_eq!(client.error("select 2").sqlstate, "25P02");
         assert_eq!(seen(&client.query(ending)), ["ROLLBACK", "ZI"]);
     }
-    // What was sent behind it must not run.
+    // The statements behind it must not run.
     client.send(
         &[wire::query("begin"), wire::query("select 1 / a from t"), wire::query("select 3"), wire::query("commit")].concat(),
     );
@@ -444,8 +444,8 @@ fn reads_that_need_their_transaction_begin_it_where_it_can_write() {
 fn reads_stay_on_the_primary_after_a_write_as_long_as_the_operator_says() {
     let ground = Ground::new();
     ground.prepare("create table t (a int)");
-    // Whether a read goes to a standby: in the transaction after a write, behind it, in the next transaction; the same after a write
-    // outside of transactions.
+    // True if a read goes to a standby: in the transaction after a write, behind it, in the next transaction; then these three
+    // after a write outside of transactions.
     let cases = [
         ("off", [false, true, true, true, true]),
         ("transaction", [false, true, true, true, true]),
@@ -535,7 +535,7 @@ fn a_call_of_a_function_that_may_write_is_a_write_for_the_reads_after_it() {
     }
 }
 
-/// Any server says what a failed transaction says.
+/// Any server gives the answers of a failed transaction.
 #[test]
 fn a_transaction_that_has_failed_ends_as_it_should_without_a_primary() {
     let cluster = crate::support::ground::cluster(1);

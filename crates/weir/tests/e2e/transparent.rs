@@ -19,7 +19,7 @@ mod unseen;
 /// One thread, so that the connection used last is surely the one given next.
 const CONF: &str = "worker_threads = 1\npool_size = 3\npool_wait_timeout = 10";
 
-/// What a neighbour looks at: a row of what a session can leave behind.
+/// A neighbour's look: a row of all that a session can leave behind.
 const LOOK: &str = "select current_setting('work_mem'), current_setting('search_path'), current_setting('timezone'), \
     current_setting('datestyle'), current_setting('statement_timeout'), current_setting('enable_sort'), current_user, session_user, \
     coalesce(current_setting('app.user', true), ''), (select count(*) from pg_prepared_statements where from_sql), \
@@ -27,7 +27,7 @@ const LOOK: &str = "select current_setting('work_mem'), current_setting('search_
     (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()), \
     (select count(*) from pg_cursors where is_holdable)";
 
-/// Other clients: two take turns at holding a connection in a transaction, a third holds what else is at rest.
+/// Other clients: two take turns at holding a connection in a transaction, a third holds all connections at rest.
 struct Neighbours {
     clients: [Raw; 2],
     third: Option<Raw>,
@@ -83,7 +83,7 @@ fn protocols() -> Vec<Protocol> {
     }
 }
 
-/// Whether a session is expected to be on more than one connection in the course of its story.
+/// `Yes` if a session is expected to be on more than one connection in the course of its story.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moves {
     Yes,
@@ -91,7 +91,8 @@ enum Moves {
     Pinned,
 }
 
-/// A server of version 13 reports every change as it is made; later ones, and Weir, what has changed in the end. That is compared at the end.
+/// A server of version 13 reports every change as it is made; later ones, and Weir, report the changes at the end. The final
+/// values are compared.
 fn reports_all(client: &Raw) -> bool {
     client.parameter("server_version").is_some_and(|version| version.starts_with("13."))
 }
@@ -107,14 +108,14 @@ fn say(client: &mut Raw, protocol: Protocol, text: &str) -> Vec<String> {
     if reports_all(client) {
         messages.retain(|message| !message.starts_with("S "));
     }
-    // In which order parameters are reported that changed together is a server's own affair.
+    // The order of reports of parameters that changed together is a server's own affair.
     for reports in messages.chunk_by_mut(|one, next| one.starts_with("S ") && next.starts_with("S ")) {
         reports.sort();
     }
     messages
 }
 
-/// A message without what differs between two servers' processes.
+/// A message without the parts that differ between two servers' processes.
 fn shown(message: &Message) -> String {
     let body = match message.tag {
         b'E' | b'N' => {
@@ -129,7 +130,7 @@ fn shown(message: &Message) -> String {
     format!("{} {}", message.tag as char, body.escape_ascii())
 }
 
-/// What stories are told about.
+/// Objects that the stories use.
 const FIXTURE: &str = "drop table if exists items; create table items (a int primary key, b text);
     insert into items values (1, 'one'), (2, 'two');
     drop schema if exists other cascade; create schema other; create table other.items (x text);

@@ -1,8 +1,8 @@
-//! What triggers, rules, views and defaults set is their session's, and nobody else's, although no text shows it.
+//! Settings made by triggers, rules, views and defaults are their session's, and nobody else's, although no text shows them.
 
 use crate::support::{Ground, Proxy, Raw};
 
-/// One connection that two clients share: what one leaves on it the other would see, and what one sets must be brought to it.
+/// One connection that two clients share: each would see the other's leftovers, and its own settings must be brought there.
 const CONF: &str = "worker_threads = 1\npool_size = 1\nbackend_weight1 = 0\nbackend_weight2 = 0";
 
 /// Something that sets parameters for the session: one the server lists and one that an application makes up.
@@ -23,7 +23,7 @@ impl Stage {
         Stage { _proxy: proxy, client, other }
     }
 
-    /// After this the session has what was set, and nobody else; then it is taken back.
+    /// After this the session has the settings, and nobody else; then they are taken back.
     fn check(&mut self, what: &str) {
         const READ: &str =
             "/*NO LOAD BALANCE*/ select coalesce(current_setting('habit.seen', true), ''), current_setting('statement_timeout')";
@@ -120,7 +120,8 @@ fn triggers_of_what_is_written_with_a_table_count_too() {
         stage.run("insert into of_one values (1)");
         stage.run("insert into seen values (1)");
         stage.run("insert into ruled values (1)");
-        // The row's trigger returns what is no row of it: it keeps the referring row, which no constraint allows in the end.
+        // The row's trigger returns another row than it should: it keeps the referring row, which no constraint allows in the
+        // end.
         stage.client.run("create or replace function sets() returns trigger language plpgsql as $$ begin \
             perform set_config('habit.seen', 'by trigger', false); set statement_timeout = '77s'; return coalesce(new, old); end $$");
         stage.run(&format!("delete from keys where a = {key}"));

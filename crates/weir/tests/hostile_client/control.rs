@@ -23,7 +23,7 @@ impl Control {
         Control { stop, threads }
     }
 
-    /// What they have to complain about.
+    /// Their complaints.
     pub fn end(self) -> Vec<String> {
         self.stop.store(true, Ordering::Relaxed);
         let ends = self.threads.into_iter().map(|thread| thread.join());
@@ -37,7 +37,7 @@ impl Control {
     }
 }
 
-/// What others could have left behind, in one value.
+/// State that others could have left behind, in one value.
 const STATE: &str = "select concat_ws('/', current_setting('work_mem'), current_setting('timezone'), \
     current_setting('application_name'), current_user, (select count(*) from pg_prepared_statements where from_sql), \
     (select count(*) from pg_cursors where is_holdable))";

@@ -1,4 +1,4 @@
-//! Conversations a client may have, one message after the other: what mutations begin with.
+//! Conversations a client may have, one message after the other: mutations begin with these.
 
 use crate::dice::Dice;
 use crate::support::wire;
@@ -8,7 +8,7 @@ type Pieces = Vec<Vec<u8>>;
 /// Number of `abs(integer)`: it has been the same in all versions.
 const ABS: u32 = 1397;
 
-/// What a client says that has logged in. Nothing in it leaves anything in the database, or depends on when it runs.
+/// Messages of a client that has logged in. None leaves anything in the database, or depends on the time of its run.
 pub fn session(dice: &mut Dice) -> Pieces {
     let mut pieces = Vec::new();
     for _ in 0..1 + dice.below(4) {
@@ -106,7 +106,7 @@ fn copy_in() -> Pieces {
     ]
 }
 
-/// What a client says from its first byte on, without waiting for answers.
+/// Messages of a client from its first byte on, without waiting for answers.
 pub fn login(dice: &mut Dice) -> Pieces {
     let mut pieces = Vec::new();
     for _ in 0..dice.below(3) {

@@ -1,4 +1,4 @@
-//! Brings bytes to the proxy in pieces of random sizes, leaves in one of several ways, and judges what came back.
+//! Brings bytes to the proxy in pieces of random sizes, leaves in one of several ways, and judges the replies.
 
 use crate::dice::Dice;
 use crate::support::Raw;
@@ -22,7 +22,7 @@ pub enum Ending {
     HalfClose,
     /// It goes without reading.
     Close,
-    /// The same, and its machine says that nobody is there.
+    /// It closes, and its machine says that nobody is there.
     Reset,
     /// It stays and says nothing.
     Stay,
@@ -41,7 +41,7 @@ pub fn before_login(stand: &Stand, bytes: &[u8], ending: Ending, dice: &mut Dice
     let writer = write_in_pieces(&raw, bytes, cuts(bytes.len(), dice), ending);
     match ending {
         Ending::HalfClose => {
-            // What comes is not all messages: an SSLRequest is answered by one byte.
+            // The answer is not all messages: an SSLRequest is answered by one byte.
             raw.bytes_until_end().map_err(|cause| format!("after a half close the connection does not end: {cause}"))?;
         }
         Ending::Close | Ending::Reset | Ending::Stay => {}
@@ -70,7 +70,7 @@ pub fn after_login(stand: &Stand, bytes: &[u8], ending: Ending, dice: &mut Dice)
     compare(&through, &direct)
 }
 
-/// Places at which what is sent is cut, in order.
+/// Places at which the bytes are cut, in order.
 fn cuts(bytes: usize, dice: &mut Dice) -> Vec<usize> {
     let mut cuts: Vec<usize> = (0..dice.of(&[0, 0, 1, 2, 8])).map(|_| dice.below(bytes + 1)).collect();
     cuts.sort_unstable();
@@ -108,11 +108,12 @@ fn leave(stream: &TcpStream, ending: Ending) {
     }
 }
 
-/// Ends what was told to a client that broke the protocol while a row was on its way to it: nothing can be said in a row. Or to one of
-/// which more had arrived than was read when it was sent away: the system then resets the connection, and what has not left yet is lost.
+/// Ends the replies to a client that broke the protocol while a row was on its way to it: nothing can be said in a row. Or to
+/// one that had sent more than was read when it was sent away. The system then resets the connection, and bytes that have not
+/// left yet are lost.
 const CUT: &str = "cut";
 
-/// What a client was told, in the parts that must be the same on any server.
+/// Replies to a client, in the parts that must be the same on any server.
 fn replies(raw: &mut Raw) -> Result<Vec<String>, String> {
     let mut said = Vec::new();
     loop {
@@ -155,13 +156,13 @@ fn without_syncs_of_copies(told: &[String], has_copy: bool) -> Vec<String> {
     told
 }
 
-/// The same, or the proxy ends the session at the first difference. Answers to what no Sync followed need not have left the server when
-/// it sees that the client is gone.
+/// Accepts equal replies, and a session that the proxy ends at the first difference. Answers to messages without a Sync behind
+/// them need not have left the server when it sees that the client is gone.
 fn compare(through: &[String], direct: &[String]) -> Result<(), String> {
     let has_copy = direct.iter().any(|told| told.starts_with('G'));
     let (through, direct) = (&without_syncs_of_copies(through, has_copy), &without_syncs_of_copies(direct, has_copy));
     let same = through.iter().zip(direct).take_while(|(a, b)| a == b).count();
-    // Under load the server's own farewell may be lost as well.
+    // Under load the server's last message may be lost as well.
     if direct.get(same).is_some_and(|told| told == CUT) {
         return Ok(());
     }
@@ -169,12 +170,13 @@ fn compare(through: &[String], direct: &[String]) -> Result<(), String> {
     if (same == through.len() || same == direct.len()) && !rest.any(|told| told.starts_with('Z')) {
         return Ok(());
     }
-    // It left in the middle of a copy's data, which is waited for no longer: what the server thinks of the data so far nobody hears.
+    // It left in the middle of a copy's data, which is waited for no longer: nobody hears the server's verdict on the data so
+    // far.
     let mut since_copy = through.iter().rev().take_while(|told| !told.starts_with('Z'));
     if same == through.len() && since_copy.any(|told| told.starts_with('G')) {
         return Ok(());
     }
-    // 57P01: it left while it waited for a server connection, and nobody waits for one who has left.
+    // 57P01: it left while it waited for a server connection, and nobody waits for a client that has left.
     let told: Vec<&str> = through[same..].iter().map(String::as_str).collect();
     if matches!(told[..], ["E FATAL 08P01" | "E FATAL 57P01" | CUT] | ["E FATAL 08P01", CUT]) {
         return Ok(());

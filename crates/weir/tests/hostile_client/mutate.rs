@@ -67,7 +67,7 @@ fn set_type(piece: &mut [u8], dice: &mut Dice) {
     }
 }
 
-/// Ends a message earlier, with the length it then has: what is inside of it is cut.
+/// Ends a message earlier, with its new length: its contents are cut.
 fn shorten(piece: &mut Vec<u8>, dice: &mut Dice) {
     if piece.len() > 5 {
         piece.truncate(5 + dice.below(piece.len() - 5));
@@ -109,7 +109,7 @@ fn stray(dice: &mut Dice) -> Vec<u8> {
     }
 }
 
-/// The same small message very often.
+/// One small message very often.
 fn flood(dice: &mut Dice) -> Vec<u8> {
     let one = match dice.below(6) {
         0 => wire::flush(),

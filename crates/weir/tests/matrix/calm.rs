@@ -1,4 +1,4 @@
-//! What must be true when nothing happens to the servers, beside what the clients check themselves.
+//! Checks when nothing happens to the servers, beside those of the clients themselves.
 
 use crate::load::{CLIENTS, READ};
 use crate::stage::Stage;
@@ -12,9 +12,9 @@ use std::time::Duration;
 const READS_EACH: usize = 300;
 /// Sessions while shares are measured that each keep to one node.
 const SESSIONS: usize = 240;
-/// What a share may differ from its weight's, in percent: over four standard deviations of that many reads.
+/// Allowed difference of a share from its weight's, in percent: over four standard deviations of that many reads.
 const SHARE_OFF_BY_MAX: f64 = 3.0;
-/// The same of that many sessions.
+/// Allowed difference for that many sessions.
 const SESSIONS_OFF_BY_MAX: f64 = 13.0;
 /// A server that other programs starve answers late, and gets less than its weight by intention: such a measurement is taken again.
 const MEASURED_TIMES_MAX: usize = 3;
@@ -92,7 +92,7 @@ fn read_in_many_sessions(stage: &Stage<'_>, writes: bool) {
 
 /// Behind a session's own write its reads come from memory again.
 pub fn hits(stage: &Stage<'_>) -> Vec<String> {
-    // Without causal reads a standby may take its time to show the write, and until then nothing is kept of what it says.
+    // Without causal reads a standby may take its time to show the write, and until then its answers are not cached.
     let waits_for_standbys = stage.row.causal() == Causal::Off && stage.row.weights()[1..].iter().any(|weight| *weight > 0);
     if !stage.row.keeps_results() || waits_for_standbys {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Sixteen clients at work, and what each of their answers must be.
+//! Sixteen clients at work, and the check of each of their answers.
 //!
 //! Accounts: transfers between them keep the sum. Counters: each has one writer, so that a value says how many writes it shows. A setting:
 //! half of the clients have made one of their own.
@@ -16,7 +16,7 @@ const ACCOUNTS: usize = 6;
 /// Complaints after which a client gives up.
 const COMPLAINTS_MAX: usize = 3;
 
-/// What the clients work on.
+/// Tables of the clients.
 pub fn tables() -> String {
     format!(
         "drop table if exists account, counter; create table account (k int primary key, v int); create table counter (k int primary key, v int);
@@ -25,7 +25,7 @@ pub fn tables() -> String {
     )
 }
 
-/// What is known of a counter.
+/// Knowledge of a counter.
 #[derive(Default)]
 struct Counter {
     begun: AtomicI64,
@@ -34,10 +34,10 @@ struct Counter {
     told: AtomicI64,
 }
 
-/// What stands for an SQLSTATE where a connection ended without a word.
+/// Stands for an SQLSTATE where a connection ended without a word.
 pub const LOST: &str = "lost";
 
-/// Which failures a client may meet, and how many.
+/// Failures that a client may meet, and how many.
 #[derive(Clone, Copy)]
 pub struct Forgiven {
     pub sqlstates: &'static [&'static str],
@@ -75,7 +75,7 @@ impl<'s> Load<'s> {
         }
     }
 
-    /// Runs the clients while `story` goes on; what was wrong.
+    /// Runs the clients while `story` goes on; returns the faults.
     pub fn run(self, story: impl FnOnce(&Self)) -> Vec<String> {
         std::thread::scope(|scope| {
             for me in 0..CLIENTS {

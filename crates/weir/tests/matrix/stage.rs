@@ -95,7 +95,7 @@ impl<'s> Stage<'s> {
         show(&mut self.client(&[]), "pool_nodes", column)
     }
 
-    /// What the proxy says of itself, for somebody who looks why clients do not go on.
+    /// The proxy's own views, for a reader who looks why clients do not go on.
     pub fn describe(&self) -> String {
         let mut client = self.client(&[]);
         let views = ["pool_nodes", "pool_processes", "pool_pools"].map(|view| {

@@ -14,7 +14,7 @@ const COLUMNS: &[(&str, &[&str])] = &[
     ("tls", &["on", "off"]),
 ];
 
-/// What happens to the servers, in the rows that have a fault.
+/// Faults of the servers, in the rows that have one.
 pub const FAULTS: &[&str] = &["hung", "killed", "paused", "restarted", "full", "promoted"];
 
 /// Nothing happens to the servers. Weights of 1:5:5 are here for the shares alone.
@@ -61,7 +61,7 @@ const TROUBLED: &str = "
     restarted 1:0       on        off       proxy     1         2         epoll     off
     restarted 1:1:1     on        off       proxy     4         1         auto      on";
 
-/// Whether a session may see what is older than what it, or anybody, has seen.
+/// Guarantee that reads do not go back in time: none, for the session, for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Causal {
     Off,
@@ -166,7 +166,7 @@ fn chosen(rows: Vec<Row>) -> Vec<Row> {
     }
 }
 
-/// The rows that bring a value which no row above them has: for a second run, on other servers, of what the first has tried in pairs.
+/// The rows that bring a value which no row above them has: for a second run of the pairs, on other servers.
 fn few(rows: Vec<Row>) -> Vec<Row> {
     let mut seen: Vec<(String, String)> = Vec::new();
     let brings_a_value = |row: &Row| {

@@ -1,4 +1,4 @@
-//! What happens to servers while clients are at work, and what of it clients may notice.
+//! Faults of servers while clients are at work, and the failures that clients may notice.
 
 use crate::load::Forgiven;
 use crate::stage::{CONNECTIONS_MAX, DATABASE, Stage, USER};
@@ -36,7 +36,7 @@ impl Trouble {
         }
     }
 
-    /// A primary that goes takes along what it had under way: a statement or transaction of each client, and its next try.
+    /// A primary that goes ends the statements under way: a statement or transaction of each client, and its next try.
     pub fn forgiven(self) -> Forgiven {
         match self {
             Trouble::Restarted | Trouble::Promoted => {
@@ -51,7 +51,7 @@ impl Trouble {
         !matches!(self, Trouble::Restarted | Trouble::Promoted)
     }
 
-    /// What is so before the clients come.
+    /// Prepares the stage before the clients come.
     pub fn prepare(self, stage: &Stage<'_>) -> Others {
         let mut others = Vec::new();
         if self == Trouble::Full {

@@ -1,30 +1,31 @@
 //! Random statements about the objects of `schema.sql`.
 //!
-//! Whatever can be read has the columns `id` and `n`, and so has whatever a query returns: everything fits into everything. Values are
-//! small, so that joins meet. Rows come in no order unless there is a LIMIT.
+//! Every source and every query has the columns `id` and `n`: everything fits into everything. Values are small, so that joins
+//! meet. Rows come in no order unless there is a LIMIT.
 
 use crate::dice::Dice;
 
 /// How deep expressions and queries go into each other.
 const DEPTH_MAX: usize = 3;
 
-/// A statement, and what the script must know of it.
+/// A statement, and the facts that the script needs of it.
 pub struct Statement {
     pub text: String,
     /// It may go through the extended protocol: one statement, no COPY.
     pub is_one: bool,
     /// How things stand after it.
     pub leaves: Standing,
-    /// It changes what the catalog says.
+    /// It changes the catalog.
     pub defines: bool,
 }
 
-/// What a session is in.
+/// State of a session's transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     Alone,
     InTransaction,
-    /// It may be one on a standby. What a standby does not have cannot be had from elsewhere then, and Weir says so in its own words.
+    /// It may be one on a standby. Objects that a standby lacks cannot be had from elsewhere then, and Weir says so in its own
+    /// words.
     InReadOnlyTransaction,
 }
 
@@ -37,7 +38,7 @@ pub struct Grammar<'a> {
     aliases: usize,
 }
 
-/// What can be read; the later half writes, or is nothing for a standby.
+/// Sources of reads; the later half writes, or is nothing for a standby.
 const SOURCES: &[&str] = &[
     "t0",
     "t0",
@@ -71,9 +72,9 @@ const SOURCES: &[&str] = &[
     "rows_written(2)",
     "drawn",
 ];
-/// Sources that only read, whoever does.
+/// Sources that only read, for every reader.
 const CALM_SOURCES: usize = 16;
-/// Sources that every standby has, whatever is defined.
+/// Sources that every standby has, after any definition.
 const EVERYWHERE: &[&str] = &["t0", "t0", "v_plain", "v_deep", "v_deeper", "v_function", "m0", "rows_of(4)"];
 /// Calls of a number; the later ones write.
 const CALLS: &[&str] = &[
@@ -93,7 +94,7 @@ const CALLS: &[&str] = &[
     "locks",
     "tries",
 ];
-/// The same without one.
+/// Calls that take no number.
 const WITHOUT_NUMBER: &[&str] = &[
     "nextval('sq')::int",
     "draws()",
@@ -131,7 +132,7 @@ impl<'a> Grammar<'a> {
                 _ => self.transaction(),
             };
         }
-        // Transactions are short, so that most of what a session does may go to a standby.
+        // Transactions are short, so that most statements of a session may go to a standby.
         if leaves == Standing::InTransaction && self.dice.once_in(4) {
             return self.transaction();
         }
@@ -387,7 +388,7 @@ impl<'a> Grammar<'a> {
         }
     }
 
-    /// What a session sets, and what then means something else.
+    /// Settings of a session, and statements whose meaning they change.
     fn session_state(&mut self) -> String {
         let mine = self.schema();
         match self.dice.below(16) {
@@ -427,7 +428,7 @@ impl<'a> Grammar<'a> {
         }
     }
 
-    /// What it says depends on what the planner knows; what it does must not.
+    /// Its output depends on the planner's knowledge; its effect must not.
     fn explain(&mut self) -> String {
         let analyze = self.dice.of(&["", "analyze, timing off, summary off, "]);
         let statement = if self.dice.once_in(2) { self.write() } else { self.select(2) };

@@ -1,4 +1,4 @@
-//! One step on one connection, and what it brought.
+//! One step on one connection, and its result.
 
 use crate::script::{How, Step};
 use crate::support::proxy::column_names;
@@ -8,7 +8,7 @@ use crate::support::{Raw, wire};
 /// Rows given to a `COPY FROM STDIN`: two columns fit all tables that scripts fill so.
 const COPIED: &[u8] = b"201\t1\n202\t\\N\n203\t3\n";
 
-/// What a client saw, without what may differ between two servers of the same content: the order of rows.
+/// A client's replies, without the part that may differ between two servers of equal content: the order of rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     rows: Vec<String>,

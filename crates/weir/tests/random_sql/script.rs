@@ -1,4 +1,4 @@
-//! What sessions do: a list of steps made from a seed.
+//! Sessions' statements: a list of steps made from a seed.
 
 use crate::dice::Dice;
 use crate::grammar::{Grammar, Standing};
@@ -22,7 +22,7 @@ pub struct Step {
     pub waits_for_catalog: bool,
 }
 
-/// What kind of script to make.
+/// Kind of a script.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub sessions: usize,
@@ -37,7 +37,7 @@ pub fn make(dice: &mut Dice, kind: Kind) -> Vec<Step> {
     let mut standing = vec![Standing::Alone; kind.sessions];
     while steps.len() < kind.steps {
         let session = dice.below(kind.sessions);
-        // Locks of an open transaction would stop whoever looks at its tables, and the script with it.
+        // Locks of an open transaction would stop a session that looks at its tables, and the script with it.
         let is_quiet = standing.iter().all(|standing| *standing == Standing::Alone);
         let others = if kind.reads_others && is_quiet { kind.sessions } else { 0 };
         let mut grammar = Grammar::new(dice, session, others, standing[session]);
@@ -65,7 +65,7 @@ pub fn smaller(steps: &[Step]) -> Vec<Vec<Step>> {
     let mut all = Vec::new();
     let mut length = steps.len() / 2;
     while length > 0 {
-        // From the end: what comes last shows the difference, and is needed.
+        // From the end: the last steps show the difference, and are needed.
         for start in (0..steps.len().saturating_sub(1)).step_by(length) {
             let end = (start + length).min(steps.len() - 1);
             all.push([&steps[..start], &steps[end..]].concat());

@@ -1,7 +1,7 @@
 //! Statements of Debian's `sqlsmith`: it looks at a database and makes up queries of all that is in it.
 //!
-//! It only prints them. Each then runs outside of a transaction on the primary and through Weir, as a role that may touch nothing but its own
-//! schema; what they return depends on the moment, so that only errors are compared.
+//! It only prints them. Each then runs outside of a transaction on the primary and through Weir, as a role that may touch
+//! nothing but its own schema. Their results depend on the moment, so only errors are compared.
 
 use crate::support::{Ground, Raw, leave_out};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ const STATEMENTS: u64 = 1500;
 /// Statements of one session: some functions it calls make a session keep its connection to the primary.
 const OF_ONE_SESSION: usize = 20;
 
-/// What it finds. Small tables, so that nothing it makes up takes long.
+/// Objects that it finds. Small tables, so that none of its statements takes long.
 const SCHEMA: &str = "create table items (id int primary key, name text, price numeric, at timestamptz default '2024-02-03', tags text[]);
     insert into items select i, 'item ' || i, i * 1.5, '2024-02-03'::timestamptz + i * interval '1 day', array['a', 'b'] from generate_series(1, 8) i;
     create table orders (id int primary key, item int references items, amount int, note jsonb);
@@ -33,7 +33,7 @@ const SCHEMA: &str = "create table items (id int primary key, name text, price n
     grant all on all tables in schema public to weir_smith;
     grant all on all sequences in schema public to weir_smith";
 
-/// What a standby says, or one that is behind, or a lost connection. Not if the primary says it too.
+/// Errors of a standby, or of one that is behind, or of a lost connection. Not if the primary says it too.
 const OF_STANDBYS: &[&str] =
     &["25006", "40001", "57P01", "57P03", "58P01", "08006", "08P01", "3D000", "42P01", "42883", "42703", "lost"];
 
@@ -79,7 +79,7 @@ fn state(client: &mut Raw, statement: &str) -> (String, String) {
     }
 }
 
-/// What the program prints; none if it is not installed.
+/// Output of the program; none if it is not installed.
 fn statements(ground: &Ground) -> Option<Vec<String>> {
     if Command::new("sqlsmith").arg("--version").output().is_err() {
         leave_out("sqlsmith is not installed (Debian's package sqlsmith)");

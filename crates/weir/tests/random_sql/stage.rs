@@ -8,7 +8,7 @@ use std::cell::Cell;
 
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// What is compared at the end. A sequence's position is: nothing draws without the client's saying so.
+/// Contents that are compared at the end. A sequence's position is: nothing draws without the client's saying so.
 const CONTENTS: &[&str] = &[
     "what, n from log",
     "* from t0",
@@ -98,7 +98,7 @@ impl Stage {
         (log_in(primary, &self.direct.database), log_in(self.proxy.port(), &self.proxied.database))
     }
 
-    /// What was written is there, once.
+    /// Compares the contents: each write must be there, once.
     fn difference_of_contents(&self) -> Option<String> {
         let (mut direct, mut proxied) = (self.direct.direct(), self.proxied.direct());
         for session in 0..self.kind.sessions {

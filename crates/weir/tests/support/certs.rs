@@ -1,4 +1,4 @@
-//! Certificates made for one test: authorities, what they sign, what they revoke.
+//! Certificates made for one test: authorities, the certificates they sign, and those they revoke.
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod,
@@ -53,7 +53,7 @@ impl Authority {
         self.sign(&[("CN", "server")], &["localhost", "127.0.0.1"], 1)
     }
 
-    /// What a client needs that trusts this authority alone.
+    /// TLS configuration of a client that trusts this authority alone.
     pub fn client_config(&self, alpn: &[&[u8]]) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.der()).unwrap();

@@ -4,7 +4,7 @@ use std::future::Future;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config, NoTls};
 
-/// Whom to log in as, and where.
+/// The user and the place of a login.
 #[derive(Clone, Debug)]
 pub struct Login {
     pub port: u16,
@@ -39,7 +39,7 @@ pub async fn connect(login: &Login) -> Result<(Client, JoinHandle<()>), tokio_po
     Ok((client, mover))
 }
 
-/// The one text a query returns, or what went wrong: SQLSTATE and message.
+/// The one text a query returns, or its failure: SQLSTATE and message.
 pub fn value(login: &Login, text: &str) -> Result<String, String> {
     block_on(async {
         let (client, _mover) = connect(login).await.map_err(|error| describe(&error))?;

@@ -1,4 +1,4 @@
-//! A network that fails: stands between two programs and delays, cuts, swallows or trickles what they say.
+//! A network that fails: stands between two programs and delays, cuts, swallows or trickles their bytes.
 
 use socket2::SockRef;
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ pub enum Toward {
     Client,
 }
 
-/// What happens to bytes of one direction.
+/// Treatment of the bytes of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     None,
@@ -37,7 +37,7 @@ pub enum Fault {
     StopAfter(u64),
 }
 
-/// Longest time a thread sleeps before it looks whether it is still wanted.
+/// Longest time a thread sleeps before it looks if it is still wanted.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 struct Plan {
@@ -126,7 +126,7 @@ impl Network {
         *lock(&self.plan.stalled) = (0..u64::MAX, vec![Toward::Server, Toward::Client]);
     }
 
-    /// What was held up goes on.
+    /// Bytes that were held up go on.
     pub fn go_on(&self) {
         *lock(&self.plan.stalled) = (0..0, Vec::new());
     }
@@ -230,7 +230,7 @@ fn carry(mut from: &TcpStream, mut to: &TcpStream, plan: &Plan, toward: Toward, 
                 to.write_all(&[*byte])
             }),
             Fault::CutAfter(left) | Fault::EndAfter(left) if count as u64 >= left => {
-                // What comes before the fault still arrives.
+                // Bytes before the fault still arrive.
                 let _ = to.write_all(&piece[..left as usize]);
                 if matches!(fault, Fault::CutAfter(_)) {
                     return cut(from, to);

@@ -71,7 +71,7 @@ impl Ground {
         client
     }
 
-    /// A client of the primary itself, to see what it sees.
+    /// A client of the primary itself, for comparison.
     pub fn direct(&self) -> Raw {
         self.direct_to(self.cluster.primary())
     }
@@ -99,7 +99,7 @@ impl Ground {
     /// The proxy's connections to this test's database on the primary, by process number.
     pub fn server_connections(&self) -> Vec<String> {
         let database = &self.database;
-        // What Weir reads catalogs over serves nobody.
+        // Connections by which Weir reads catalogs serve nobody.
         let text = format!(
             "select pid from pg_stat_activity where datname = '{database}' and application_name not in ('{DIRECT}', 'weir_catalog')"
         );
@@ -109,7 +109,7 @@ impl Ground {
 }
 
 impl Drop for Ground {
-    /// StateKinds the database as it was made, for another test: a database costs 22 MB and half a second on three servers.
+    /// Keeps the database as it was made, for another test: a database costs 22 MB and half a second on three servers.
     fn drop(&mut self) {
         // After a failed test a connection may hang: nobody shall wait for it.
         if !std::thread::panicking() && self.clean().is_ok() {
@@ -154,7 +154,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Servers that end at once, without writing down what nobody will read.
+/// Servers that end at once, without writing data down that nobody will read.
 pub struct Owned(Cluster);
 
 impl Deref for Owned {
@@ -169,7 +169,7 @@ impl Drop for Owned {
     fn drop(&mut self) {
         for server in self.0.servers() {
             server.thaw();
-            // One that does not stop is killed when the cluster is dropped.
+            // A server that does not stop is killed when the cluster is dropped.
             let _ = server.stop(Mode::Immediate);
         }
     }
@@ -202,7 +202,7 @@ pub fn cluster_with(mut options: Options) -> Owned {
     Owned(cluster)
 }
 
-/// Waits until the proxy knows what is in a database as it is now, or why it cannot: before, what names anything goes to the primary.
+/// Waits until the proxy knows a database as it is now, or why it cannot: before, statements with names go to the primary.
 pub fn wait_for_catalog(client: &mut Raw, database: &str) {
     wait_until("the catalog to be read", || {
         let rows = client.rows("show pool_catalogs");

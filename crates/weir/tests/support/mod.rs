@@ -1,4 +1,4 @@
-//! What end-to-end tests stand on: servers, the proxy as its own process, clients that see every byte, and broken networks.
+//! Support of end-to-end tests: servers, the proxy as its own process, clients that see every byte, and broken networks.
 //!
 //! PostgreSQL's version is that of `WEIR_PG_BIN`, which `cargo xtask test --pg 15,18` sets for one run after the other;
 //! without it the newest installed one. `WEIR_TEST_PG` names the version that is meant, and is checked.

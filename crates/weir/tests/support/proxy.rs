@@ -53,7 +53,7 @@ impl Proxy {
         proxy
     }
 
-    /// The same, with files of these names and texts beside the configuration, and these arguments.
+    /// Before servers, with files of these names and texts beside the configuration, and these arguments.
     ///
     /// `FOLDER` in lines and arguments stands for the folder of all that.
     pub fn with_files(servers: &[&Server], more: &str, files: &[(&str, &str)], arguments: &[&str]) -> Proxy {
@@ -64,7 +64,7 @@ impl Proxy {
         proxy
     }
 
-    /// The same before servers anywhere, without waiting.
+    /// Before servers anywhere, with files and arguments, without waiting.
     pub fn spawn_with_files(backends: &[Backend], more: &str, files: &[(&str, &str)], arguments: &[&str]) -> Proxy {
         let folder = Folder::new();
         for (name, text) in files {
@@ -82,7 +82,7 @@ impl Proxy {
         proxy
     }
 
-    /// The same, without waiting.
+    /// Before servers anywhere, without waiting.
     pub fn spawn_unready(backends: &[Backend], more: &str) -> Proxy {
         Proxy::spawn_in(Folder::new(), backends, more, &[])
     }
@@ -128,7 +128,7 @@ impl Proxy {
         fs::write(self.conf_path(), format!("{}\n{lines}\n", self.conf())).unwrap();
     }
 
-    /// What it has said.
+    /// Its log.
     pub fn log(&self) -> String {
         fs::read(self.folder.0.join("log")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
@@ -210,7 +210,7 @@ impl Proxy {
 
     pub fn wait_for_nodes(&self, count: usize) {
         let mut console = None;
-        // With a small limit on clients, the one that only asked whether we accept may still take a place.
+        // With a small limit on clients, the connection that only tried the door may still take a place.
         wait_until("the proxy to let us in", || {
             console = Raw::tcp(self.port()).log_in("postgres", "postgres", &[]).ok();
             console.is_some()
@@ -302,7 +302,7 @@ pub fn column_names(body: &[u8]) -> Vec<String> {
     names
 }
 
-/// Starts a program whose words go to the file `log`. `setpriv` ends it with this program, should a test be killed.
+/// Starts a program whose output goes to the file `log`. `setpriv` ends it with this program, should a test be killed.
 fn spawn(folder: &Path, program: &str, arguments: &[&str], log: &str) -> Child {
     let log = File::options().create(true).append(true).open(folder.join(log)).unwrap();
     let mut command = Command::new("setpriv");
@@ -315,7 +315,7 @@ fn spawn(folder: &Path, program: &str, arguments: &[&str], log: &str) -> Child {
     command.spawn().unwrap_or_else(|e| panic!("cannot start {program}: {e}"))
 }
 
-/// The line that chooses by what system calls the proxy under test works, if `WEIR_TEST_IO` says so.
+/// The line that chooses the system calls of the proxy under test, if `WEIR_TEST_IO` says so.
 pub fn io_method() -> String {
     std::env::var("WEIR_TEST_IO").map_or_else(|_| String::new(), |method| format!("io_method = {method}\n"))
 }

@@ -1,4 +1,4 @@
-//! A client that sends what it is told and shows every message it gets.
+//! A client that sends given bytes and shows every message it gets.
 
 use super::wire;
 use rustls::pki_types::ServerName;
@@ -74,7 +74,7 @@ impl Message {
     }
 }
 
-/// What an error says.
+/// Fields of an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failure {
     pub severity: String,
@@ -174,21 +174,21 @@ impl Raw {
         Raw::try_tcp(port).unwrap_or_else(|| panic!("nobody accepts on port {port}"))
     }
 
-    /// The same; `None` when nobody accepts.
+    /// A connection over TCP; `None` when nobody accepts.
     pub fn try_tcp(port: u16) -> Option<Raw> {
         let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
         stream.set_nodelay(true).unwrap();
         Some(Raw::over(Box::new(stream)))
     }
 
-    /// The same over the unix socket of `port` in `folder`.
+    /// A connection over the unix socket of `port` in `folder`.
     pub fn unix(folder: &Path, port: u16) -> Raw {
         let path = folder.join(format!(".s.PGSQL.{port}"));
         let stream = UnixStream::connect(&path).unwrap_or_else(|e| panic!("cannot connect to {}: {e}", path.display()));
         Raw::over(Box::new(stream))
     }
 
-    /// The same over TLS, for which it asks in PostgreSQL's way.
+    /// A connection over TLS, for which it asks in PostgreSQL's way.
     #[allow(dead_code, reason = "for some test programs only")]
     pub fn tls(port: u16, config: Arc<ClientConfig>) -> Raw {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap_or_else(|_| panic!("nobody accepts on port {port}"));
@@ -244,7 +244,7 @@ impl Raw {
         self.stream.write_all(bytes).expect("the proxy takes what is sent");
     }
 
-    /// Sends, and tells whether the connection took it all.
+    /// Sends, and tells if the connection took it all.
     pub fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -415,7 +415,7 @@ impl Raw {
         rows.into_iter().map(|row| row.into_iter().map(Option::unwrap_or_default).collect()).collect()
     }
 
-    /// Runs what must succeed.
+    /// Runs a text that must succeed.
     pub fn run(&mut self, text: &str) {
         self.rows(text);
     }

@@ -1,25 +1,26 @@
-//! Time in tests: limits of what must come, and the only places where a test lets time pass without a condition.
+//! Time in tests: limits of waits, and the only places where a test lets time pass without a condition.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a busy machine may take beside the time that a parameter grants.
+/// Time that a busy machine may take beside the parameter's.
 pub const SLACK: Duration = Duration::from_secs(5);
-/// Between two looks at what must not happen.
+/// Time between two looks at a thing that must not happen.
 const LOOK_PERIOD: Duration = Duration::from_millis(10);
 
-/// Fails the test if what it waited for since `begun` took longer than `granted`, the parameter's time, and what a busy machine takes beside.
+/// Fails the test if something took longer since `begun` than `granted`, the parameter's time, and the slack of a busy machine.
 pub fn check_within(what: &str, begun: Instant, granted: Duration) {
     check_took(what, begun, granted + SLACK);
 }
 
-/// The same with a limit of the test's own. The words are those of all waits that ran out: `cargo xtask test` knows them.
+/// Fails the test if something took longer than a limit of the test's own. The words are those of all waits that ran out:
+/// `cargo xtask test` knows them.
 pub fn check_took(what: &str, begun: Instant, limit: Duration) {
     let waited = begun.elapsed();
     assert!(waited <= limit, "waited {} ms for {what}, limit is {} ms", waited.as_millis(), limit.as_millis());
 }
 
-/// Proves that something does not happen for as long as it is looked for: longer than whatever would bring it about takes.
+/// Proves that something does not happen in this time, which is longer than any cause of it would take.
 pub fn check_never(what: &str, looked_for: Duration, happens: impl FnMut() -> bool) {
     assert!(!happens_within(looked_for, happens), "{what}, and must not");
 }
@@ -38,7 +39,7 @@ pub fn happens_within(limit: Duration, mut happens: impl FnMut() -> bool) -> boo
     }
 }
 
-/// Lets time pass: between two deeds of somebody who disturbs, or while something is counted.
+/// Lets time pass: between two deeds of a disturber, or while something is counted.
 pub fn let_pass(time: Duration) {
     thread::sleep(time);
 }

@@ -15,7 +15,7 @@ pub fn message(tag: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A packet without a tag: a code, then what belongs to it.
+/// A packet without a tag: a code, then its data.
 pub fn packet(code: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = (body.len() as u32 + 8).to_be_bytes().to_vec();
     bytes.extend(code.to_be_bytes());
@@ -28,7 +28,7 @@ pub fn startup(version: u32, parameters: &[(&str, &str)]) -> Vec<u8> {
     startup_of_bytes(version, &parameters)
 }
 
-/// The same with values in any bytes.
+/// A startup packet with values in any bytes.
 pub fn startup_of_bytes(version: u32, parameters: &[(&str, &[u8])]) -> Vec<u8> {
     let mut body = Vec::new();
     for (name, value) in parameters {

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 /// Longest part of a server's own error text that is kept.
 const REASON_CHARS_MAX: usize = 200;
 
-/// What a client logs in with.
+/// Secret by which a client logs in.
 #[derive(Clone)]
 pub enum ClientSecret {
     /// The password; its keys are derived when the server has named salt and iterations.
@@ -28,7 +28,7 @@ impl fmt::Debug for ClientSecret {
     }
 }
 
-/// What a server asks to be mixed into the password. Together with the user it names a set of cached keys.
+/// Salt and iteration count that a server asks for. Together with the user they name a set of cached keys.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Challenge {
     /// Salt, not encoded.
@@ -75,7 +75,7 @@ impl Client {
 
     /// Reads salt and iterations out of the server's first message and leaves the state alone.
     ///
-    /// For callers with a cache, or who derive keys on another thread: they follow with `use_keys`.
+    /// For callers with a cache, or with another thread that derives keys: they follow with `use_keys`.
     pub fn challenge(&self, server_first: &[u8]) -> Result<Challenge, ScramError> {
         match &self.state {
             State::First { nonce, .. } => Ok(read_server_first(server_first, nonce)?.challenge),

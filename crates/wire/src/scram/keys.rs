@@ -25,7 +25,7 @@ impl Key {
         Key(Zeroizing::new(bytes))
     }
 
-    /// The bytes, for those who hand a key on.
+    /// The bytes, for callers who hand a key on.
     pub fn bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
@@ -70,12 +70,12 @@ impl fmt::Debug for Key {
 
 /// Everything a password comes to under one salt and iteration count.
 ///
-/// Deriving costs milliseconds, so callers keep these per user, salt and iterations. Whoever has them can log in.
+/// Deriving costs milliseconds, so callers keep these per user, salt and iterations. They are secret: they suffice for a login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaltedKeys {
     /// Proves that a client knows the password.
     pub client_key: Key,
-    /// Hash of the client key: what a server keeps to check proofs.
+    /// Hash of the client key, by which a server checks proofs.
     pub stored_key: Key,
     /// Proves that a server knows the verifier.
     pub server_key: Key,
@@ -99,7 +99,7 @@ impl SaltedKeys {
     }
 }
 
-/// What a server stores instead of a password.
+/// The verifier that a server stores instead of a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verifier {
     /// Rounds of PBKDF2.
@@ -159,8 +159,8 @@ fn halves(text: &[u8]) -> Result<(&[u8], &[u8]), ScramError> {
 
 /// A salt that stays the same for a user as long as `secret` does.
 ///
-/// For users whose password is plain and for users who do not exist, alike: a salt that changes for one kind only
-/// would tell them apart. PostgreSQL does it for unknown users (`scram_MockSalt`).
+/// For users with a plain password and for unknown users, alike: a salt that changes for one kind only would tell them apart.
+/// PostgreSQL does it for unknown users (`scram_MockSalt`).
 pub fn steady_salt(secret: &[u8], user: &[u8]) -> [u8; SALT_BYTES] {
     let digest = hmac_sha256(secret, &[b"salt:", user]);
     let mut salt = [0; SALT_BYTES];

@@ -7,7 +7,7 @@ use super::{
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// What is known of the user who wants in.
+/// A server's secret of the user who logs in.
 #[derive(Debug, Clone)]
 pub enum ServerSecret {
     /// A stored verifier, or one made from a plain password.

@@ -1,4 +1,4 @@
-//! What is written is what the stores' manuals say; what is read is read whole, in parts, and when it is none.
+//! Requests are written as the stores' manuals say. Replies are read whole, in parts, and when they are none.
 
 use super::*;
 

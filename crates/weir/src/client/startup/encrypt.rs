@@ -12,7 +12,7 @@ use weir_session::metrics::Metric;
 const HANDSHAKE: u8 = 0x16;
 
 impl Door<'_> {
-    /// Whether TLS is to be had. As in PostgreSQL not over unix sockets, where nobody can listen, and not within itself.
+    /// True if TLS is offered. As in PostgreSQL not over unix sockets, where nobody can listen, and not within itself.
     pub(super) fn can_encrypt(&self) -> bool {
         self.peer.is_some() && !self.socket.is_encrypted() && self.w.shared.tls.load().server.is_some()
     }
@@ -41,7 +41,7 @@ impl Door<'_> {
     pub(super) async fn encrypt(&mut self) -> bool {
         let Some(side) = self.w.shared.tls.load().server.clone() else { return false };
         if self.buffer.is_empty() {
-            // What goes wrong shows again at the handshake.
+            // An error here shows again at the handshake.
             let _ = self.socket.readable(&self.w.reactor, self.deadline).await;
         }
         while !self.w.takes_handshake() {

@@ -1,7 +1,8 @@
-//! Decides how a client must prove who it is, and whether it did: by `pool_hba.conf`, or without it by what is known of the user.
+//! Decides how a client must prove who it is, and judges the proof: by `pool_hba.conf`, or without it by what is known of the
+//! user.
 //!
-//! What must stay true: who fails learns nothing about whether the user exists. The exchange is the same, the words are the same,
-//! and a refusal comes no sooner than `REFUSAL_AFTER` the proof, which hides what had to be computed or asked.
+//! Invariant: a client that fails does not learn if the user exists. The exchange is the same, and so are the words. A refusal
+//! comes no sooner than `REFUSAL_AFTER` the proof, which hides the time for keys and questions.
 
 use super::Door;
 use crate::client::access::{Access, AccessFiles};
@@ -31,7 +32,7 @@ const REFUSAL_AFTER: Duration = Duration::from_millis(20);
 /// Longest wait for a server that judges a password, when logins have no limit of their own.
 const JUDGE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Who wants in, to what.
+/// The user and the database of a client that wants to log in.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
     pub user: &'a str,
@@ -64,7 +65,7 @@ enum Exchange {
 }
 
 impl Door<'_> {
-    /// Lets in who may, after as long as failed logins before ask for.
+    /// Lets the client in if it may enter, after the wait that earlier failed logins demand.
     pub(super) async fn authenticate(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
         let burst = self.w.peek_config().auth.failures_max;
         if let Some(peer) = self.peer.filter(|_| burst > 0) {
@@ -75,7 +76,7 @@ impl Door<'_> {
         }
         let admission = self.prove(caller).await?;
         if admission.is_unproved && self.entry_of(caller.database).is_some_and(|entry| entry.user.is_some()) {
-            // The servers would judge another user, the forced one: nobody would have looked at who this is.
+            // The servers would judge another user, the forced one: nobody would have looked at this one.
             let files = self.w.shared.access.files();
             Box::pin(self.by_nothing(&files, caller.user)).await?;
             return Err(self.wrong_password(caller.user));
@@ -83,7 +84,7 @@ impl Door<'_> {
         Ok(admission)
     }
 
-    /// What the client's name of a database stands for.
+    /// The entry for the client's name of a database.
     fn entry_of(&self, database: &str) -> Option<Entry> {
         self.w.peek_config().databases.get(database).cloned()
     }
@@ -142,7 +143,7 @@ impl Door<'_> {
         }
     }
 
-    /// The rule of `pool_hba.conf` for this client, whose name outside, if one is asked for, is the right one.
+    /// The rule of `pool_hba.conf` for this client, after a check of its outside name if the rule asks for one.
     async fn find_rule<'h>(
         &mut self,
         hba: &'h weir_config::hba::Hba,
@@ -252,7 +253,7 @@ impl Door<'_> {
         self.admit_known(rule, files, caller, Admission::default()).await
     }
 
-    /// Lets in who has proved enough, unless the rule wants the user to be known and he is not.
+    /// Lets a user in who has proved enough, unless the rule admits known users only and he is not known.
     async fn admit_known(
         &self,
         rule: &Rule,
@@ -268,7 +269,7 @@ impl Door<'_> {
         Err(self.no_entry(caller))
     }
 
-    /// Without rules: who has a secret must prove it; of others the servers may be asked.
+    /// Without rules: a user with a secret must prove it; for others the servers may be asked.
     async fn by_what_is_known(&mut self, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
         let user = caller.user;
         let (asks_servers, allows_clear_text) = {
@@ -285,7 +286,7 @@ impl Door<'_> {
         }
     }
 
-    /// The exchange that most users would have had, for one who cannot succeed.
+    /// The exchange that most users would have, for a user who cannot succeed.
     pub(super) async fn by_nothing(&mut self, files: &AccessFiles, user: &str) -> Result<Admission, Fault> {
         match files.passwords.usual() {
             Usual::Md5 => self.by_md5(user, None).await,
@@ -293,7 +294,7 @@ impl Door<'_> {
         }
     }
 
-    /// What the user must prove: from the password file, or else from `auth_query`.
+    /// The secret that the user must prove: from the password file, or else from `auth_query`.
     async fn secret(&self, files: &AccessFiles, user: &str) -> Result<Option<Secret>, Fault> {
         if let Some(secret) = files.passwords.get(user) {
             return Ok(Some(secret.clone()));
@@ -417,7 +418,7 @@ impl Door<'_> {
         Ok(Admission::default())
     }
 
-    /// What another one said of a password. `failed`: what the client is told of a wrong one.
+    /// Obeys another judge's verdict on a password. `failed`: the client's error for a wrong one.
     fn obey(&self, rule: &Rule, user: &str, judge: &str, said: Outcome, failed: impl FnOnce() -> Fault) -> Result<(), Fault> {
         let place = format!("{}:{}", rule.file.display(), rule.line);
         match said {
@@ -435,7 +436,7 @@ impl Door<'_> {
         }
     }
 
-    /// Takes the password in clear text and lets a server judge it. What it took is believed for `auth_cache_time`.
+    /// Takes the password in clear text and lets a server judge it. An accepted one is believed for `auth_cache_time`.
     async fn ask_for_servers(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
         let password = self.ask_clear_text().await?;
         let lifetime = Duration::from_millis(self.w.peek_config().auth.cache_ms);
@@ -453,7 +454,8 @@ impl Door<'_> {
         Ok(Admission::default())
     }
 
-    /// Whether the server looked at the password, and took it. One that trusts whoever comes from here has judged nothing.
+    /// True if the server looked at the password, and accepted it. A server that trusts all clients from here has judged
+    /// nothing.
     async fn let_judge(&self, caller: Caller<'_>, password: &Zeroizing<Vec<u8>>) -> Result<bool, Fault> {
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + JUDGE_LIMIT);
         let secret = Secret::Plain(password.clone());
@@ -468,7 +470,7 @@ impl Door<'_> {
         for address in inquiry::servers(self.w, deadline).await {
             let judged = async {
                 let (talk, greeting) = Talk::enter(self.w, &address, &login, deadline).await?;
-                // The farewell saves the server a line about an unexpected end of file.
+                // A Terminate saves the server a log line about an unexpected end of file.
                 let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
                 talk.socket.close(&self.w.reactor);
                 Ok(greeting.was_asked)
@@ -488,7 +490,7 @@ impl Door<'_> {
         Err(fault)
     }
 
-    /// StateKind what a client proved, unless the password file has as much.
+    /// Keeps the proof of a client, unless the password file has as much.
     fn remember(&self, user: &str, secret: Secret) {
         let access: &Access = &self.w.shared.access;
         let is_in_file = matches!(access.files().passwords.get(user), Some(Secret::Plain(_) | Secret::Md5(_)));
@@ -560,7 +562,7 @@ impl Door<'_> {
     }
 }
 
-/// The words for every wrong password and every user who does not exist.
+/// The words for every wrong password and every unknown user.
 pub(super) fn wrong_password(user: &str) -> Fault {
     Fault::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
 }
@@ -578,7 +580,7 @@ fn busy(error: Unanswered) -> Fault {
     Fault::fatal(sqlstate, format!("the login cannot be checked now: {error}"))
 }
 
-/// What was asked, and what came of it, as the rules see it.
+/// A question and its answer, as the rules see it.
 fn known<T>(asked: Option<Option<T>>) -> Known<T> {
     match asked {
         None => Known::NotAsked,

@@ -15,11 +15,11 @@ use zeroize::{Zeroize, Zeroizing};
 /// Longest message of a login. Source: `PG_MAX_AUTH_TOKEN_LENGTH` is 65535; passwords and SCRAM messages are far shorter.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 16 << 10;
 
-/// Time between two looks at whether the proxy stops.
+/// Time between two looks for a stop of the proxy.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
 impl Door<'_> {
-    /// Whether the client knows an md5 password; `None` asks all the same and lets nobody in.
+    /// True if the client knows an md5 password; `None` asks all the same and lets nobody in.
     pub(super) async fn ask_md5(&mut self, secret: Option<&Md5Secret>) -> Result<bool, Fault> {
         let salt: [u8; 4] = self.w.random();
         let mut out = Vec::with_capacity(16);
@@ -103,7 +103,7 @@ impl Door<'_> {
         }
     }
 
-    /// Reads what the client has sent. What arrives may be a password, so nothing of it is left where it passed.
+    /// Reads the client's next bytes. They may be a password, so nothing of them is left in the buffers they passed.
     pub(super) async fn read_more(&mut self) -> Result<(), Fault> {
         loop {
             self.wait_for_bytes().await?;
@@ -131,7 +131,7 @@ impl Door<'_> {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Waits, and looks now and then whether the proxy is stopping: a client that is silent shall not delay that.
+    /// Waits, and looks now and then for a stop of the proxy: a silent client shall not delay that.
     async fn wait_for_bytes(&self) -> Result<(), Fault> {
         loop {
             let look = self.w.now() + LOOK_PERIOD;

@@ -9,10 +9,10 @@ use weir_session::stats::Stat;
 use weir_wire::startup::Startup;
 use weir_wire::write;
 
-/// What physical replication counts as where a database is asked for: it has none. Source: `pg_hba.conf`'s word for it.
+/// Physical replication has no database. In rules, this word takes its place, as in `pg_hba.conf`.
 pub(super) const NO_DATABASE: &str = "replication";
 
-/// What the startup packet says the connection is for. Source: `ProcessStartupPacket` in PostgreSQL's backend_startup.c.
+/// The connection's purpose by its startup packet. Source: `ProcessStartupPacket` in PostgreSQL's backend_startup.c.
 pub(super) fn asked(startup: &Startup) -> Result<Replication, Fault> {
     let Some(word) = startup.get("replication") else { return Ok(Replication::No) };
     if word == "database" {
@@ -45,7 +45,8 @@ impl Door<'_> {
         let admission = self.authenticate(caller).await?;
         let pools = self.w.pool_set(caller.user, caller.database);
         self.take_seat(&pools).inspect_err(|_| self.w.forget_pool_set(&pools))?;
-        // As the client said it, but for what was understood above: nothing could be set later, a walsender takes no SET.
+        // The client's own parameters, without those that were understood above: nothing could be set later, a walsender takes
+        // no SET.
         let kind = if caller.replication == Replication::Logical { "database" } else { "true" };
         let own = |name: &str| !matches!(name, "user" | "database" | "replication");
         let given = startup.parameters.iter().filter(|(name, _)| own(name));

@@ -1,4 +1,4 @@
-//! What the console's commands do.
+//! Carries out the console's commands.
 
 use super::{Console, Outcome, Right, show};
 use crate::monitor::log::Level;
@@ -16,11 +16,11 @@ use weir_policy::failover;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::status::Doing;
 
-/// Time between two looks at whether what a command waits for has happened.
+/// Time between two looks for the end of a command's wait.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 impl Console<'_> {
-    /// Does what a command says. An error of severity FATAL ends the session.
+    /// Carries out a command. An error of severity FATAL ends the session.
     pub(super) async fn perform(&mut self, command: &Command) -> Result<Outcome, Fault> {
         if let Command::Set { name, .. } = command
             && show::fake(name).is_some()
@@ -201,7 +201,7 @@ impl Console<'_> {
             Shutdown::Now => self.w.shared.begin_stop(Stop::Fast),
             Shutdown::WaitForClients => self.w.shared.begin_stop(Stop::Smart),
             Shutdown::WaitForServers => {
-                // A smart stop of what is paused waits for servers only.
+                // With all databases paused, a smart stop waits for servers only.
                 self.w.pause(None);
                 self.w.shared.begin_stop(Stop::Smart);
             }
@@ -267,7 +267,7 @@ impl Console<'_> {
     }
 }
 
-/// What a reload could not apply is said, and no error: all else counts.
+/// Parameters that a reload could not apply are a notice, and no error: all else counts.
 fn reloaded(left: &[String]) -> Outcome {
     let text = || format!("these parameters cannot be changed without a restart: {}", left.join(", "));
     let notice = (!left.is_empty()).then(|| Fault::error("00000", text()));

@@ -166,19 +166,19 @@ fn pool_nodes(w: &Worker) -> Rows {
     told.map(|(node, cause)| node.into_iter().chain([cause]).map(Value::from).collect()).collect()
 }
 
-/// What SHOW HELP lists.
+/// The list of SHOW HELP.
 pub fn names() -> String {
     let mut names: Vec<String> = VIEWS.iter().map(|view| view.name.to_ascii_uppercase()).collect();
     names.push("HELP".into());
     names.join("|")
 }
 
-/// Named after the console it speaks like, since programs look for that, and after what it is.
+/// Begins with the name of the console whose language it speaks, since programs look for that. Then comes the program's own.
 fn version() -> String {
     format!("PgBouncer 1.25.0 console of Weir {}", crate::VERSION)
 }
 
-/// What a wait shows as: whole seconds, and the microseconds of the rest.
+/// A wait as columns: whole seconds, and the microseconds of the rest.
 fn wait(time: Duration) -> [Value; 2] {
     [Value::Number(time.as_secs()), Value::from(time.subsec_micros())]
 }
@@ -277,7 +277,7 @@ fn servers(w: &Worker) -> Rows {
     conns(&w.shared).into_iter().map(row).collect()
 }
 
-/// Which sockets a list shows.
+/// Sockets that a list shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sockets {
     All,
@@ -289,7 +289,7 @@ fn sockets(w: &Worker, which: Sockets) -> Rows {
     let place = CONNECTIONS.iter().position(|column| column.name == "state").unwrap_or_default();
     let row = |mut row: Vec<Value>| {
         let (is_client, is_idle) = (row[0] == "C".into(), row[place] == "idle".into());
-        // Who only has no server connection counts among the active ones there.
+        // A client that only lacks a server connection counts among the active ones there.
         row[place] = match (is_client, is_idle) {
             (true, _) if row[place] == "waiting".into() => "cl_waiting".into(),
             (true, _) => "cl_active".into(),
@@ -423,14 +423,14 @@ fn users(w: &Worker) -> Rows {
     names.into_iter().map(row).collect()
 }
 
-/// What of the numbers a list shows.
+/// Kind of the numbers that a list shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Totals,
     Averages,
 }
 
-/// The numbers in the order of the columns, and for times: the number of what took so long.
+/// The numbers in the order of the columns. For times, the number of the timed things too.
 const SHOWN: [(Stat, Option<Stat>); 11] = [
     (Stat::Assignments, None),
     (Stat::Transactions, None),

@@ -113,7 +113,7 @@ fn encode(value: &Value, kind: Type, format: u16) -> Option<Vec<u8>> {
         Value::Null => None,
         Value::Text(text) => Some(text.clone().into_bytes()),
         Value::Number(number) if format == 0 || kind == TEXT => Some(number.to_string().into_bytes()),
-        // What does not fit is cut to the largest that does: a counter at its end, not a wrong small number.
+        // A number too large for the type becomes the type's largest: a counter at its end, not a wrong small number.
         Value::Number(number) if kind == INT4 => Some(i32::try_from(*number).unwrap_or(i32::MAX).to_be_bytes().to_vec()),
         Value::Number(number) if kind == INT8 => Some(i64::try_from(*number).unwrap_or(i64::MAX).to_be_bytes().to_vec()),
         Value::Number(number) => {

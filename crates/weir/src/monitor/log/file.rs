@@ -38,7 +38,8 @@ impl LogFile {
             DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&config.directory)?;
         }
         let path = config.directory.join(name_of(&config.name, now_s));
-        // As PostgreSQL: overwritten only when it is another file's turn because of time, never what was just written.
+        // As PostgreSQL: a file is overwritten only when its turn comes because of time, and never if it was written just
+        // before.
         let truncates = config.truncates && why == Why::Age && before != Some(&path);
         let mut options = OpenOptions::new();
         options.create(true).mode(config.mode);

@@ -72,7 +72,7 @@ impl Writer {
 }
 
 impl Drop for Writer {
-    /// What was said is written before the proxy is gone.
+    /// Writes all lines before the proxy is gone.
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {

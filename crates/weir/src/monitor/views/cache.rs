@@ -1,4 +1,4 @@
-//! What the cache of answers shows of itself.
+//! Views of the query cache.
 
 use super::{Asker, Rows};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(super) fn pool_cache(ask: &Asker<'_>) -> Rows {
     ]]
 }
 
-/// The answers of the session's database; others' texts may hold what is not for everybody.
+/// The results of the session's database; other databases' texts may hold secrets.
 pub(super) fn pool_cache_entries(ask: &Asker<'_>) -> Rows {
     let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
     let own = |(_, answer): &(Key, Arc<CachedResult>)| answer.database == ask.pools.database;
@@ -80,7 +80,8 @@ fn text_of(key: &Key) -> String {
     String::from_utf8_lossy(&text[..text.len().min(TEXT_BYTES_MAX)]).into_owned()
 }
 
-/// Tables of the session's database that changed, the most changed first; then the database as a whole, and what all databases share.
+/// Tables of the session's database that changed, the most changed first; then the database as a whole, and the objects of all
+/// databases.
 pub(super) fn pool_cache_tables(ask: &Asker<'_>) -> Rows {
     let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
     let versions = &answers.versions;
@@ -104,7 +105,7 @@ pub(super) fn pool_cache_tables(ask: &Asker<'_>) -> Rows {
         .collect()
 }
 
-/// Databases whose logs are taken in, or would be.
+/// Databases whose logs are followed, or should be.
 pub(super) fn pool_cache_wal(ask: &Asker<'_>) -> Rows {
     let mut rows = Rows::new();
     for database in ask.w.shared.catalogs.all() {

@@ -1,4 +1,4 @@
-//! What certificates say: names, dates, and the hash a login can be bound to.
+//! Contents of certificates: names, dates, and the hash a login can be bound to.
 
 use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use sha2::{Digest, Sha256, Sha384, Sha512};
@@ -93,7 +93,7 @@ fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
     let bytes = attribute.value.value();
     match attribute.value.tag() {
         Tag::Utf8String | Tag::PrintableString | Tag::Ia5String => String::from_utf8(bytes.to_vec()).ok(),
-        // Latin 1 is what everybody puts there.
+        // In practice it holds Latin 1.
         Tag::TeletexString => Some(bytes.iter().map(|&byte| char::from(byte)).collect()),
         Tag::BmpString => {
             let units: Vec<u16> = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
@@ -103,7 +103,7 @@ fn text(attribute: &AttributeTypeAndValue) -> Option<String> {
     }
 }
 
-/// `name=value`, or the numbers and the encoding of what has no name.
+/// `name=value`, or the numbers and the encoding of an attribute without a name.
 fn attribute(attribute: &AttributeTypeAndValue) -> String {
     let number = attribute.oid.to_string();
     let short = SHORT_NAMES.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
@@ -133,7 +133,8 @@ fn escape(value: &str) -> String {
     out
 }
 
-/// What a login is bound to: the hash of a server's certificate (tls-server-end-point). None if its signature has no hash of its own.
+/// Hash that a login is bound to: of a server's certificate (tls-server-end-point). None if its signature has no hash of its
+/// own.
 pub fn end_point(der: &CertificateDer<'_>) -> Option<Vec<u8>> {
     let certificate = Certificate::from_der(der).ok()?;
     let signature = &certificate.signature_algorithm;
@@ -156,7 +157,7 @@ fn pss_hash(signature: &AlgorithmIdentifierOwned) -> Option<ObjectIdentifier> {
         reader.read_slice(reader.remaining_len())?;
         Ok(hash)
     });
-    // What is left out is SHA-1.
+    // A hash that is left out is SHA-1.
     Some(found.ok()?.map_or(SHA1, |hash| hash.value.oid))
 }
 
@@ -193,7 +194,7 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
     use std::process::Command;
 
-    /// What openssl does with an argument list, in a folder of its own; the last argument's file or what it says.
+    /// Runs openssl in a folder of its own. Result: the last argument's file, or openssl's output.
     struct Shop(std::path::PathBuf);
 
     impl Shop {

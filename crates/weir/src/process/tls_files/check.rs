@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use weir_policy::tls::Check;
 
-/// What servers' certificates are checked against.
+/// Authorities by which servers' certificates are checked.
 #[derive(Debug)]
 pub struct Authorities {
     pub verifier: Arc<WebPkiServerVerifier>,
@@ -27,7 +27,7 @@ pub struct Checker {
 }
 
 impl Authorities {
-    /// Whether an authority has signed it, for whatever host.
+    /// Checks that an authority has signed it, and compares its name with the host's.
     fn vouch(
         &self,
         own: &CertificateDer<'_>,
@@ -58,7 +58,7 @@ impl Authorities {
     }
 }
 
-/// Whose certificate it is.
+/// Result of comparing the certificate's name.
 enum Named {
     Host,
     /// Another one's, as the error says.

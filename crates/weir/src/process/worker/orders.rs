@@ -1,4 +1,4 @@
-//! What an operator has a worker do: databases that are paused, and databases by another name.
+//! Orders of an operator to a worker: databases that are paused, and databases by another name.
 
 use super::Worker;
 use crate::server::pool::Pool;
@@ -28,7 +28,7 @@ impl Worker {
         was_paused
     }
 
-    /// Databases whose entry has come, gone or changed: who logs in from now on is served by it. Sessions keep what they were given.
+    /// Databases whose entry has come, gone or changed: it serves all later logins. Sessions keep the one they have.
     pub(super) fn redirect(&self, config: &Config) {
         let changed = self.peek_config().databases.changed(&config.databases);
         if changed.is_empty() {

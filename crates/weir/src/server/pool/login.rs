@@ -17,18 +17,18 @@ use zeroize::Zeroizing;
 /// Room for an answer: a password, or a SCRAM message.
 const ANSWER_BYTES: usize = 1024;
 
-/// What a server says once the login is through.
+/// A server's messages once the login is through.
 pub struct Greeting {
     pub pid: u32,
     pub key: Vec<u8>,
     pub reported: Vec<(String, String)>,
     pub notices: Notices,
     pub protocol: Version,
-    /// The server asked for a proof and took ours: without, it trusts whoever comes from here.
+    /// The server asked for a proof and accepted ours: otherwise it trusts all clients from here.
     pub was_asked: bool,
 }
 
-/// What a server said of itself, as whole messages.
+/// A server's notices, as whole messages.
 #[derive(Default)]
 pub struct Notices {
     /// Before it told the process id.
@@ -42,7 +42,7 @@ pub struct Notices {
 /// Notices of one login that are kept; more are dropped.
 const NOTICES_BYTES_MAX: usize = 16 << 10;
 
-/// StateKind a notice, by its body.
+/// Keeps a notice, by its body.
 pub fn keep_notice(kept: &mut Vec<u8>, body: &[u8]) {
     if kept.len() + body.len() <= NOTICES_BYTES_MAX {
         write::message(kept, back::NOTICE, |out| out.extend_from_slice(body));
@@ -53,7 +53,7 @@ pub fn keep_notice(kept: &mut Vec<u8>, body: &[u8]) {
 #[derive(Clone, Debug, Default)]
 pub struct Channel {
     pub is_encrypted: bool,
-    /// What a proof can be bound to: a hash of the server's certificate.
+    /// Hash of the server's certificate that a proof can be bound to.
     pub end_point: Option<Vec<u8>>,
 }
 
@@ -72,7 +72,7 @@ pub enum Step {
 pub struct Handshake<'a> {
     proof: Proof<'a>,
     greeting: Greeting,
-    /// What the server said when it asked for a proof by keys that must be derived.
+    /// The server's challenge for a proof by keys that must be derived.
     challenged: Vec<u8>,
 }
 
@@ -133,7 +133,7 @@ impl<'a> Handshake<'a> {
         self.proof.prove(&challenged, Some(keys))
     }
 
-    /// What the server said, once it is done.
+    /// The server's greeting, once the login is done.
     pub fn finish(self) -> Greeting {
         self.greeting
     }
@@ -173,7 +173,7 @@ pub fn refused(address: &Address, body: &[u8]) -> OpenError {
     OpenError::Refused { address: address.clone(), sqlstate, message }
 }
 
-/// A server that says what it must not.
+/// Error for a server that breaks the protocol.
 pub fn protocol(address: &Address, what: impl Into<String>) -> OpenError {
     OpenError::Protocol { address: address.clone(), what: what.into() }
 }
@@ -186,14 +186,14 @@ struct Proof<'a> {
     wish: ChannelBinding,
     channel: Channel,
     scram: Option<Client>,
-    /// What is proved is bound to the server's certificate.
+    /// The proof is bound to the server's certificate.
     is_bound: bool,
     /// The server has shown that it knows the user's keys.
     is_proved: bool,
 }
 
 impl Proof<'_> {
-    /// What an authentication request asks for.
+    /// The answer to an authentication request.
     fn answer(&mut self, body: &[u8], random: impl FnOnce() -> [u8; 18]) -> Result<Step, OpenError> {
         // Large enough not to move: it may hold a password.
         let mut out = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES));
@@ -254,8 +254,8 @@ impl Proof<'_> {
         Ok(Step::Send(out))
     }
 
-    /// Chooses among what the server offers, and binds it to the server's certificate where that can be had.
-    /// Source: `pg_SASL_init` in PostgreSQL's fe-auth.c.
+    /// Chooses among the server's offers, and binds the proof to the server's certificate where possible. Source:
+    /// `pg_SASL_init` in PostgreSQL's fe-auth.c.
     fn mechanism(&mut self, offered: &[&[u8]]) -> Result<(&'static str, Binding), OpenError> {
         let has = |name: &str| offered.contains(&name.as_bytes());
         let wish = self.wish;
@@ -314,7 +314,7 @@ impl Proof<'_> {
         Ok(out)
     }
 
-    /// What we have for this kind of question.
+    /// The secret for this kind of question.
     fn secret(&self, asked: Asked, method: &str) -> Result<&Secret, OpenError> {
         let user = self.login.user;
         let reason = match self.login.secret {

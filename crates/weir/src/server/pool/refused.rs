@@ -1,4 +1,4 @@
-//! A pool whose server lets nobody in for now: who waits, who asks again. `policy::pool::Backoff` decides when.
+//! A pool whose server lets nobody in for now: its waiters, and the one that asks again. `policy::pool::Backoff` decides when.
 
 use super::{Ceilings, Cell, Pool};
 use crate::process::worker::Worker;
@@ -34,7 +34,7 @@ impl Pool {
         None
     }
 
-    /// StateKinds the queue with the permission to ask a server that has refused logins, if it is time to and nobody else does.
+    /// Keeps the queue with the permission to ask a server that has refused logins, if it is time to and nobody else does.
     pub(super) fn ask_again(self: &Arc<Pool>, w: &Worker, cell: &Arc<Cell>) -> bool {
         let ceilings = Ceilings::of(&w.peek_config());
         let mut inner = self.inner.lock();
@@ -48,7 +48,7 @@ impl Pool {
         true
     }
 
-    /// A login under a permit of this pool was refused; call before the permit is given back. All who wait look what to do.
+    /// A login under a permit of this pool was refused; call before the permit is given back. All waiters look again.
     pub fn note_refused(&self, w: &Worker, why: Refused, words: String) {
         if !self.is_shared() {
             return;

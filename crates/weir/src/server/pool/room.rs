@@ -1,8 +1,8 @@
-//! Room under the limits that many pools share: pools that lack only a permission, and whose server connections are closed for them. Decisions are
-//! `policy::pool`'s.
+//! Room under the limits that many pools share: pools that lack only a permission, and pools whose server connections are
+//! closed for them. Decisions are in `policy::pool`.
 //!
-//! A pool waits in the queue of what it lacks: of its node, its database on that node, or its user there. One that lacks something else by its turn moves
-//! to that queue, so that it keeps nobody waiting who lacks only what is free.
+//! A pool waits in the queue of the limit that it lacks: of its node, its database on that node, or its user there. A pool that
+//! lacks something else by its turn moves to that queue. So it keeps no pool waiting that lacks only a limit with room.
 
 use super::{Ceilings, Given, Limit, Pool, PoolKey, Pools, Purpose};
 use crate::process::worker::Worker;
@@ -17,7 +17,7 @@ use weir_config::limits::Limits;
 use weir_policy::pool::makes_room;
 use weir_session::metrics::NODES_MAX;
 
-/// What several pools share: the server connections of a node, or those of one database or user on a node.
+/// Count that several pools share: the server connections of a node, or those of one database or user on a node.
 #[derive(Default)]
 pub(super) struct Budget {
     open: AtomicU32,
@@ -32,7 +32,7 @@ impl Budget {
     }
 }
 
-/// Those of a new pool's database and user: what others on the node have, or new ones.
+/// Budgets of a new pool's database and user: those of other pools on the node, or new ones.
 pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<Pool>>) -> [Arc<Budget>; 2] {
     if key.purpose == Purpose::Listening {
         return Default::default();
@@ -45,8 +45,8 @@ pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<Pool>>) -> 
 }
 
 impl Pool {
-    /// Lets those who wait here for a permission have one, if there is one or another pool's server connection at rest may be closed. Gives the limit that stood in
-    /// the way.
+    /// Lets waiters here have a permission, if there is one or another pool's server connection at rest may be closed. Returns
+    /// the limit that stood in the way.
     pub(super) fn make_room(&self, w: &Worker, ceilings: Ceilings) -> Option<Limit> {
         let pools = &w.shared.pools;
         let (limits, is_of_use) = {
@@ -106,7 +106,7 @@ impl Pools {
         &self.nodes[usize::from(node) % NODES_MAX]
     }
 
-    /// What a server connection of a pool counts in, and how much there may be: the narrowest first.
+    /// The counts and limits for a server connection of a pool: the narrowest first.
     fn bounds<'a>(&'a self, pool: &'a Pool, limits: &Limits, ceilings: Ceilings) -> [(&'a AtomicU32, Limit, u32); 4] {
         let bound = |max: u32| if max == 0 { u32::MAX } else { max };
         let (per_database, per_user) = (limits.conns_per_database, limits.conns_per_user);
@@ -191,8 +191,8 @@ impl Pools {
         (!inner.idle.is_empty()).then(|| inner.idle.remove(0))
     }
 
-    /// The first pool of a queue, and since when its first session waits. Entries of pools where nobody waits any more are dropped on the way, and those
-    /// that a server connection of `giver` does not help go where they wait for what they lack.
+    /// The first pool of a queue, and the time since when its first session waits. Pools where nobody waits any more are
+    /// dropped on the way. Pools that a server connection of `giver` does not help move to the queue of the limit they lack.
     fn front_starved(&self, queue: &Budget, giver: Option<(&Pool, Ceilings)>) -> Option<(Arc<Pool>, Instant)> {
         loop {
             let pool = queue.starved.lock().front().cloned()?;
@@ -213,7 +213,8 @@ impl Pools {
         }
     }
 
-    /// What of its database's or user's a starved pool lacks, although a server connection of another pool be closed for it.
+    /// The limit of its database or user that a starved pool would still reach if a server connection of another pool were
+    /// closed for it.
     fn lacks_beyond(&self, giver: &Pool, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Option<Limit> {
         let [of_database, of_user, ..] = self.bounds(pool, limits, ceilings);
         let is_lacking = |(open, limit, max): &(&AtomicU32, Limit, u32)| {
@@ -262,11 +263,12 @@ impl Pools {
         giver: Option<(&Pool, Ceilings)>,
     ) -> Option<(&'a Arc<Budget>, Arc<Pool>, Instant)> {
         let front = |queue: &&'a Arc<Budget>| self.front_starved(queue, giver).map(|(pool, since)| (*queue, pool, since));
-        // First of all those who have no server connection that could come back.
+        // First of all pools without a server connection that could come back.
         queues.iter().filter_map(front).min_by_key(|(_, pool, since)| (pool.inner.lock().open > 0, *since))
     }
 
-    /// Lets starved pools open server connections, the longest waiting first, as far as the limits allow: those that what this pool gave back may help.
+    /// Lets starved pools open server connections, the longest waiting first, as far as the limits allow: those near `near`,
+    /// which gave something back.
     pub(super) fn feed_starved(&self, w: &Worker, near: &Pool) {
         if self.starved.load(Ordering::Relaxed) == 0 {
             return;
@@ -276,7 +278,7 @@ impl Pools {
         while let Some((queue, pool, _)) = self.longest_starved(&queues, None) {
             let Err(limit) = self.feed_one(w, queue, &pool, ceilings) else { continue };
             if Arc::ptr_eq(self.queue_of(&pool, &limit), queue) {
-                // Whoever waits here lacks the same.
+                // All pools in this queue lack this.
                 queues.retain(|other| !Arc::ptr_eq(other, queue));
             } else {
                 self.move_starved(queue, &pool, &limit);

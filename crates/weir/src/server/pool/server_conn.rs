@@ -46,7 +46,7 @@ pub struct ServerConn {
 /// The way to a server, and what only pools ask for.
 pub struct Transport {
     pub socket: Socket,
-    /// The worker in whose event loop it is.
+    /// The worker whose event loop has it.
     pub home: WorkerId,
     pub pool: Arc<Pool>,
     /// What it said when it was opened, and behind the last query of ours.
@@ -114,7 +114,7 @@ impl OpenError {
         }
     }
 
-    /// The node said nothing, or there is no way to it: what is under way there may never end.
+    /// The node is silent, or cannot be reached: statements under way there may never end.
     pub fn is_silent(&self) -> bool {
         match self {
             OpenError::Connect { cause, .. } | OpenError::Broke { cause, .. } => matches!(
@@ -134,7 +134,7 @@ impl OpenError {
         }
     }
 
-    /// Whether, and why, the same may succeed a little later.
+    /// Tells if another attempt may succeed a little later, and why this one failed.
     ///
     /// Source: `ProcessStartupPacket` and `InitPostgres` in PostgreSQL; class 53 is "Insufficient Resources".
     pub fn passes(&self) -> Option<Refused> {
@@ -151,7 +151,7 @@ impl OpenError {
         }
     }
 
-    /// What the client is told. A server's own refusal keeps its SQLSTATE.
+    /// The client's error. A server's own refusal keeps its SQLSTATE.
     pub fn fault(&self) -> Fault {
         match self {
             OpenError::Connect { .. }
@@ -168,14 +168,14 @@ impl OpenError {
     }
 }
 
-/// Who logs in to a server, and with what.
+/// User, secret and settings of a login to a server.
 pub struct Login<'a> {
     pub user: &'a str,
     pub database: &'a str,
     pub secret: Option<&'a Secret>,
-    /// Which reading of the password file the secret is from.
+    /// Number of the reading of the password file that has the secret.
     pub generation: u64,
-    /// What the startup packet says beside user and database.
+    /// Parameters of the startup packet beside user and database.
     pub parameters: &'a [(&'a str, &'a str)],
 }
 
@@ -203,8 +203,8 @@ impl ServerConn {
 
     /// True if the server connection may still be used after its rest: nothing arrived and the server is there.
     ///
-    /// After a short rest what the event loop saw is enough; after a longer one the kernel is asked, because events may be waiting
-    /// unseen behind the ones being worked on.
+    /// After a short rest the event loop's record is enough. After a longer one the kernel is asked, because events may be
+    /// waiting unseen behind the ones being worked on.
     pub fn is_fresh(&self, now: Instant) -> bool {
         const TRUSTED: Duration = Duration::from_millis(20);
         let socket = &self.transport.socket;
@@ -228,7 +228,7 @@ pub async fn open(
     let deadline = Instant::now()
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
     let renewals = pool.renewals();
-    // Of before it: whatever changes meanwhile is newer than the connection.
+    // Taken before the login: all later changes are newer than the connection.
     let generation = w.view().generation;
     let (mut talk, mut greeting) = Talk::enter(w, address, login, deadline).await?;
     if !first.is_empty() {
@@ -340,7 +340,7 @@ fn beyond_answer(address: &Address, rest: &[u8]) -> Option<OpenError> {
 pub struct Talk {
     pub socket: Socket,
     buffer: Vec<u8>,
-    /// What was reported of parameters while the last query ran: bodies of ParameterStatus.
+    /// Reports of parameters while the last query ran: bodies of ParameterStatus.
     reports: Vec<Vec<u8>>,
     /// Notices of that time.
     notices: Vec<u8>,
@@ -385,7 +385,7 @@ impl Talk {
         self.send(w, address, &out).await?;
         let mut answer = [0];
         let read = self.socket.read(&w.reactor, &mut answer, Some(self.deadline)).await;
-        // No more than the answer is taken: what follows it in clear text can only be taken for TLS, and fail.
+        // No more than the answer is taken: clear text behind it can only be taken for TLS, and fail.
         read.map_err(|cause| OpenError::Broke { address: address.clone(), cause })?;
         match (answer[0], attempt) {
             (b'S', _) => {}
@@ -418,7 +418,7 @@ impl Talk {
         Talk::enter(w, address, login, deadline).await.map(|(talk, _)| talk)
     }
 
-    /// The same, with what the server said. Encrypted or not, as `backend_sslmode` has it.
+    /// Connects and logs in, and returns the server's greeting too. Encrypted or not, as `backend_sslmode` has it.
     pub async fn enter(
         w: &Worker,
         address: &Address,
@@ -444,7 +444,7 @@ impl Talk {
         }
     }
 
-    /// When what is under way must be over.
+    /// Time at which the exchange must be over.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -460,7 +460,7 @@ impl Talk {
         sent.map_err(|cause| OpenError::Broke { address: address.clone(), cause })
     }
 
-    /// What has arrived after the last message taken.
+    /// Bytes that have arrived after the last message taken.
     pub fn take_rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.buffer)
     }
@@ -527,7 +527,7 @@ pub fn is_worth_another(error: &OpenError) -> bool {
     }
 }
 
-/// The same in the words of `weir_io`.
+/// Options of TCP in the types of `weir_io`.
 pub fn tcp_options(tcp: &TcpConfig) -> TcpOptions {
     let TcpConfig { keepalive, keepidle_ms, keepintvl_ms, keepcnt, user_timeout_ms } = *tcp;
     TcpOptions { keepalive, keepidle_ms, keepintvl_ms, keepcnt, user_timeout_ms }
@@ -595,7 +595,7 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut conn: ServerConn) {
     pool.give_back(&w, conn);
 }
 
-/// Cancels what a server process does for a server connection.
+/// Cancels the statement that a server process runs for a server connection.
 pub async fn cancel(w: &Worker, card: &ConnStatus) -> bool {
     cancel_process(w, &card.address, card.is_encrypted, (card.pid, &card.key)).await
 }

@@ -1,6 +1,8 @@
-//! How a worker comes to a host of a store: one connection, or, if it turns out to be a node of Redis Cluster, one to each master.
+//! Connects a worker to a host of a store: one connection, or one to each master if the host turns out to be a node of Redis
+//! Cluster.
 //!
-//! A map of a cluster that is out of date costs misses only: who has other keys by now says so (`MOVED`), and it is asked for anew.
+//! A map of a cluster that is out of date costs misses only: a node without a key says so (`MOVED`), and the map is asked for
+//! anew.
 
 use super::Cause;
 use crate::process::worker::Worker;
@@ -21,7 +23,7 @@ use weir_wire::store::{Ask, Dialect, Expect, Told};
 /// Masters of the last map: one of them is asked if the host that is named does not answer.
 pub type Seeds = Vec<Host>;
 
-/// Connects, and has the greeting sent. What comes is in the order of the host's lanes. Not cancel safe.
+/// Connects, and has the greeting sent. The sockets are in the order of the host's lanes. Not cancel safe.
 pub async fn arrive(w: &Rc<Worker>, stores: &Rc<Stores>, at: usize, seeds: &mut Seeds) -> Result<Vec<Socket>, Cause> {
     let host = stores.shelves[at].host.clone();
     let mut socket = open_any(w, stores, &host, seeds).await?;
@@ -58,7 +60,7 @@ async fn open(w: &Worker, host: &Host, timeout_ms: u64) -> Result<Socket, Cause>
             let socket = server_conn::connect_any(w, name, *port, deadline).await.map_err(lost)?;
             encrypt(w, name, socket, deadline).await.map_err(|cause| {
                 let text = format!("{host}: no TLS: {}", explain(&cause));
-                // What breaks the protocol, or a certificate that is not right, takes an operator.
+                // A breach of the protocol, or a wrong certificate, takes an operator.
                 if cause.kind() == ErrorKind::InvalidData { Cause::Refused(text) } else { Cause::Lost(text) }
             })
         }
@@ -71,7 +73,7 @@ async fn encrypt(w: &Worker, name: &str, mut socket: Socket, deadline: Instant) 
     if mode == SslMode::Disable {
         return Ok(socket);
     }
-    // Both are read at the start, of which the mode is a setting.
+    // Mode and certificates are both read at the start.
     let Some(side) = w.shared.tls.load().store.clone() else { return Err(ErrorKind::InvalidData.into()) };
     let begun = match side.towards(plan(mode, false, side.has_authorities, false).check, name) {
         Ok(tls) => socket.begin_tls(&w.reactor, tls, &[], Some(deadline)).await,

@@ -1,5 +1,5 @@
-//! Asking for answers. What several sessions want of a host at the same time goes in one question: what a host costs is being woken up.
-//! While a question is under way, those that come wait for its reply and then go together; for `memqcache_timeout` at most.
+//! Fetching results. Several sessions' requests to a host at the same time go in one message, as a host's cost is to be woken
+//! up. While a request is under way, later ones wait for its reply and then go together; for `memqcache_timeout` at most.
 
 use super::{Digest, Lane, Purpose, Shelf, Stores, UNDER_WAY_MAX};
 use std::cell::RefCell;
@@ -39,7 +39,8 @@ impl Stores {
         if self.shelves.len() == 1 { 0 } else { self.ring.host_of(&self.answer_key(digest)) }
     }
 
-    /// Puts what is wanted of a host into a question, unless one is under way. In a cluster each key is asked for where it lies.
+    /// Puts the wanted keys of a host into a question, unless one is under way. In a cluster each key is asked for at its own
+    /// node.
     pub fn ask_for_wanted(&self, at: usize) {
         let shelf = &self.shelves[at];
         if shelf.is_cluster() {

@@ -11,13 +11,13 @@ use weir_cache::Shards;
 pub struct Lane {
     /// To be written.
     pub out: RefCell<Vec<u8>>,
-    /// What of it is on its way and was not taken by the socket.
+    /// Bytes on their way that the socket did not take yet.
     written_bytes: Cell<usize>,
     pub sent: RefCell<VecDeque<Sent>>,
 }
 
 impl Lane {
-    /// What is to be written is on its way from now on.
+    /// The requests that wait are on their way from now on.
     pub fn stamp(&self, now_ms: u64) {
         let mut sent = self.sent.borrow_mut();
         sent.iter_mut().rev().take_while(|sent| sent.at_ms == UNSENT_MS).for_each(|sent| sent.at_ms = now_ms);
@@ -28,7 +28,7 @@ impl Lane {
         self.written_bytes.set(bytes);
     }
 
-    /// What waits to be taken by the socket.
+    /// Bytes that the socket has still to take.
     pub fn unsent_bytes(&self) -> usize {
         self.out.borrow().len() + self.written_bytes.get()
     }

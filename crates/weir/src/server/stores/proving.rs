@@ -28,8 +28,8 @@ impl Stores {
         !self.pending.borrow().is_empty()
     }
 
-    /// Stores what is proven by now; drops what will not be, or waits for too long. `primary`: the node that is it now. Calls `over`
-    /// for each, with whether it is on its way.
+    /// Stores results that are proven by now; drops those that never will be, or wait for too long. `primary`: the present
+    /// primary. Calls `over` for each, with true if it is on its way.
     pub fn put_proven(&self, primary: Option<u16>, now_ms: u64, mut over: impl FnMut(Option<Fill>, bool)) {
         let mut waiting = VecDeque::new();
         for mut pending in self.pending.take() {

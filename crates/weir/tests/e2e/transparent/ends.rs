@@ -29,14 +29,14 @@ fn a_server_gone_between_statements_takes_nothing_from_the_session() {
     client.run("set work_mem = '13MB'");
     client.run("prepare p as select 8");
     for _ in 0..3 {
-        // Not while the server is asked what was left: who may have lost something is sent away.
+        // Not while the server is asked for the session's state: a session that may have lost something is sent away.
         let is_at_rest = || show(&mut proxy.console(), "pool_pools", "pool_connected").iter().all(|connected| connected == "0");
         wait_until("the connections to be at rest", is_at_rest);
         let pids = ground.server_connections();
         let killed = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() \
                       and pid <> pg_backend_pid()";
         ground.direct().rows(killed);
-        // Until Weir knows, too: what it has used within the last milliseconds it believes to be alive.
+        // Until Weir knows, too: it believes a connection alive that it has used within the last milliseconds.
         let is_gone = |pid: &String| !show(&mut proxy.console(), "pool_pools", "pool_backendpid").contains(pid);
         wait_until("the connections to be gone", || pids.iter().all(is_gone));
         assert_eq!(client.value("show work_mem"), "13MB");
@@ -45,7 +45,7 @@ fn a_server_gone_between_statements_takes_nothing_from_the_session() {
 }
 
 #[test]
-fn a_cancel_hits_the_clients_statement_and_not_what_brings_its_settings() {
+fn a_cancel_hits_the_statement_and_not_the_settings_ahead_of_it() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy(CONF);
     let mut neighbours = Neighbours::new(&ground, &proxy);

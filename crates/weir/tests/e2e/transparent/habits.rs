@@ -1,4 +1,4 @@
-//! What programs do, on purpose or by accident, that a pooler gets wrong.
+//! Habits of programs, on purpose or by accident, that a pooler gets wrong.
 
 use super::{Moves, check, check_messages, check_with};
 use crate::support::wire;
@@ -423,7 +423,7 @@ fn cursors_and_locks_end_with_their_transaction() {
 }
 
 #[test]
-fn what_the_server_shows_of_a_session_is_its_own() {
+fn a_server_shows_a_session_its_own_name_and_settings() {
     check_with(
         &[("application_name", "shown"), ("TimeZone", "Asia/Tokyo")],
         Moves::Yes,

@@ -1,10 +1,10 @@
-//! What cannot move: it stays until the session or its client ends it.
+//! State that cannot move: it stays until the session or its client ends it.
 
 use super::{CONF, Moves, check};
 use crate::support::{Ground, wait_until};
 
 #[test]
-fn what_is_temporary_without_saying_so_stays_too() {
+fn objects_that_are_temporary_without_saying_so_stay() {
     check(
         Moves::Yes,
         &[
@@ -43,7 +43,7 @@ fn what_is_temporary_without_saying_so_stays_too() {
 }
 
 #[test]
-fn what_a_session_drew_from_sequences_is_its_own_if_it_keeps_its_connection() {
+fn sequence_values_belong_to_a_session_that_keeps_its_connection() {
     check(
         Moves::Pinned,
         &[

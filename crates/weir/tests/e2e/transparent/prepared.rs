@@ -58,7 +58,7 @@ fn statements_prepared_by_sql_live_with_their_session() {
 
 /// Elsewhere they could not be made any more, and the client would lose them.
 #[test]
-fn statements_prepared_by_sql_outlive_what_they_are_about() {
+fn statements_prepared_by_sql_outlive_their_objects() {
     check(
         Moves::Yes,
         &[

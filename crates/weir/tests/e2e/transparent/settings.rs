@@ -41,7 +41,7 @@ fn a_set_is_seen_by_its_own_session_and_by_no_other() {
 }
 
 #[test]
-fn the_search_path_is_the_sessions_own() {
+fn the_search_path_belongs_to_its_session() {
     check(
         Moves::Yes,
         &[
@@ -133,7 +133,7 @@ fn set_config_counts_like_set() {
 }
 
 #[test]
-fn what_functions_and_procedural_code_set_is_the_sessions_too() {
+fn settings_by_functions_and_procedural_code_belong_to_the_session() {
     check(
         Moves::Yes,
         &[
@@ -152,7 +152,7 @@ fn what_functions_and_procedural_code_set_is_the_sessions_too() {
 }
 
 #[test]
-fn a_role_is_the_sessions_own() {
+fn a_role_belongs_to_its_session() {
     check(
         Moves::Yes,
         &[

@@ -1,8 +1,8 @@
-//! What triggers, functions and prepared statements do behind a text's back, and odd ways to set and reset.
+//! Effects of triggers, functions and prepared statements that the text does not show, and odd ways to set and reset.
 
 use super::{Moves, check, check_with};
 
-/// Something that sets parameters for the session when it is run, by whatever way.
+/// Something that sets parameters for the session when it is run, in any way.
 const STAGE: &str = "create function other.sets() returns trigger language plpgsql as \
     $$ begin perform set_config('app.user', 'by trigger', false); set work_mem = '31MB'; return new; end $$; \
     create table other.watched (a int); create trigger t before insert on other.watched for each row execute function other.sets()";
@@ -10,7 +10,7 @@ const STAGE: &str = "create function other.sets() returns trigger language plpgs
 const LOOK: &str = "select current_setting('app.user', true), current_setting('work_mem')";
 
 #[test]
-fn what_triggers_set_follows_the_session() {
+fn settings_by_triggers_follow_the_session() {
     check(
         Moves::Yes,
         &[
@@ -86,7 +86,7 @@ fn deferred_triggers_set_at_the_end_of_the_transaction() {
 }
 
 #[test]
-fn roles_and_session_users_are_the_sessions_in_every_order() {
+fn roles_and_session_users_belong_to_the_session_in_every_order() {
     const WHO: &str = "select current_user, session_user, current_setting('role'), current_setting('is_superuser'), \
         current_setting('work_mem')";
     check(
