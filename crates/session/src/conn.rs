@@ -1,11 +1,12 @@
 //! A server connection as a session uses it: what its server is known to have, and how it may be used. Its socket is the program's.
 
 use crate::flow::Kept;
+use crate::task::Us;
 use std::cell::Cell;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 use weir_config::{Config, SslMode};
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
@@ -16,7 +17,7 @@ use weir_wire::back as server;
 use weir_wire::startup::Version;
 
 /// Time for which other sessions take a server connection last after a session has drawn on it: who asks for what he drew mostly does so at once.
-const FRESH_DRAWS: Duration = Duration::from_secs(1);
+const FRESH_DRAWS_US: Us = 1_000_000;
 
 /// Breaks a connection from any thread.
 pub trait Breaker: Debug + Send + Sync {
@@ -119,7 +120,8 @@ pub struct Conn {
     pub opened_us: u64,
     /// The life of its server that vouches for it, as `positions` counts them; 0: not known.
     pub life: Cell<u64>,
-    pub rested_at: Cell<Instant>,
+    /// Begin of its last rest.
+    pub rested_at: Cell<Us>,
 }
 
 /// As servers report it.
@@ -142,20 +144,20 @@ impl Conn {
 
     /// True if a session has drawn on it from sequences and let go of it a moment ago: it may ask for that soon.
     #[inline]
-    pub fn has_fresh_draws(&self, now: Instant) -> bool {
-        !self.draws.is_blank() && now.saturating_duration_since(self.rested_at.get()) < FRESH_DRAWS
+    pub fn has_fresh_draws(&self, now: Us) -> bool {
+        !self.draws.is_blank() && now.saturating_sub(self.rested_at.get()) < FRESH_DRAWS_US
     }
 
     /// Notes that no session uses it.
-    pub fn rests(&self, now: Instant) {
+    pub fn rests(&self, now: Us) {
         self.rested_at.set(now);
         self.card.session.store(0, Ordering::Relaxed);
         self.card.kept.store(0, Ordering::Relaxed);
     }
 
     /// True if it has rested for so long.
-    pub fn has_rested(&self, now: Instant, ms: u64) -> bool {
-        now.saturating_duration_since(self.rested_at.get()).as_millis() >= u128::from(ms)
+    pub fn has_rested(&self, now: Us, ms: u64) -> bool {
+        now.saturating_sub(self.rested_at.get()) / 1000 >= ms
     }
 
     /// The last reported value of a parameter.

@@ -13,6 +13,7 @@ use crate::statements::Statements;
 use crate::status::Cards;
 use crate::store::Store;
 use crate::suspects::Suspects;
+use crate::task::Us;
 use crate::task::WorkerId;
 use crate::upstream::Upstream;
 use foldhash::HashMap;
@@ -132,8 +133,8 @@ pub struct Context {
 /// The time of a round of the event loop, which sets it.
 pub struct Time {
     pub now: Rc<Cell<Instant>>,
-    /// A round's time, and the same in milliseconds: see `now_ms`.
-    round: Cell<(Instant, u64)>,
+    /// A round's time, and the same in microseconds: see `now_us`.
+    round: Cell<(Instant, Us)>,
 }
 
 /// Configuration and view as this worker knows them.
@@ -270,6 +271,12 @@ impl Context {
         self.counters().count(metric);
     }
 
+    pub fn count_if(&self, is_so: bool, metric: Metric) {
+        if is_so {
+            self.count(metric);
+        }
+    }
+
     /// This worker's counters.
     #[inline]
     pub fn counters(&self) -> &Counters {
@@ -286,17 +293,23 @@ impl Context {
         at.saturating_duration_since(self.shared.begun).as_millis() as u64
     }
 
-    /// The time of this round of the event loop, in milliseconds since the start of the proxy; worked out once a round.
+    /// The time of this round of the event loop; worked out once a round.
+    #[inline]
+    pub fn now_us(&self) -> Us {
+        let now = self.now();
+        let (known, us) = self.time.round.get();
+        if known == now {
+            return us;
+        }
+        let us = now.saturating_duration_since(self.shared.begun).as_micros() as u64;
+        self.time.round.set((now, us));
+        us
+    }
+
+    /// The same in milliseconds.
     #[inline]
     pub fn now_ms(&self) -> u64 {
-        let now = self.now();
-        let (known, ms) = self.time.round.get();
-        if known == now {
-            return ms;
-        }
-        let ms = self.millis(now);
-        self.time.round.set((now, ms));
-        ms
+        self.now_us() / 1000
     }
 
     /// True if the node with this number is the primary, as far as this worker knows.

@@ -21,7 +21,7 @@ use crate::stats::Stat;
 use crate::timing;
 use crate::unit::Unit;
 use crate::upstream::Gate;
-use std::collections::HashMap;
+use foldhash::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, key, push_name};

@@ -4,9 +4,9 @@ use crate::conn::ConnStatus;
 use crate::fault::Fault;
 use crate::status::Card;
 use crate::task::TaskId;
+use crate::task::Us;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::time::Instant;
 use weir_catalog::rule::Rule;
 use weir_policy::loss::Commits;
 use weir_policy::transaction::HeldLimits;
@@ -14,18 +14,18 @@ use weir_policy::transaction::HeldLimits;
 /// Since when a session does what it does; see `timing`.
 pub struct Clock {
     /// Begin of the statement that runs.
-    pub busy_since: Cell<Option<Instant>>,
+    pub busy_since: Cell<Option<Us>>,
     /// Since when the client waits for a server's answer without a statement that runs: to a Parse, or to something of ours ahead of
     /// its message.
-    pub asked_since: Cell<Option<Instant>>,
+    pub asked_since: Cell<Option<Us>>,
     /// Begin of the transaction that is open.
-    pub transaction_since: Cell<Option<Instant>>,
+    pub transaction_since: Cell<Option<Us>>,
     /// The server's own limits on that, as long as no server knows of it.
     pub held: Cell<HeldLimits>,
     /// The session's own limit on its idleness, in milliseconds.
     pub idle_ms: Cell<Option<u64>>,
     /// End of the last statement.
-    pub ready_at: Cell<Instant>,
+    pub ready_at: Cell<Us>,
     /// Wait for a server connection before the statement that runs, in microseconds.
     pub waited_us: Cell<u64>,
     /// The rule that chose the node of the server connection in use.
@@ -37,7 +37,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    pub fn new(now: Instant) -> Clock {
+    pub fn new(now: Us) -> Clock {
         Clock {
             busy_since: Cell::new(None),
             asked_since: Cell::new(None),
@@ -88,7 +88,7 @@ pub struct Handle {
     /// The wait for a server connection was cancelled.
     pub wait_cancelled: Cell<bool>,
     /// Last time the client sent something.
-    pub active_at: Cell<Instant>,
+    pub active_at: Cell<Us>,
     pub clock: Clock,
     /// The limit on the time of the statement that runs.
     pub overdue: RefCell<Overdue>,
@@ -98,7 +98,7 @@ pub struct Handle {
 
 impl Handle {
     /// Of a session that has just been let in; `task`: the one that serves it.
-    pub fn new(card: Arc<Card>, task: TaskId, now: Instant) -> Handle {
+    pub fn new(card: Arc<Card>, task: TaskId, now: Us) -> Handle {
         Handle {
             card,
             task: Cell::new(task),

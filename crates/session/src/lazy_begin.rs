@@ -59,7 +59,7 @@ pub fn hold(s: &mut Session, w: &Context, statement: &Rc<Statement>) -> &'static
     // A statement like any other to whoever counts them.
     s.pools.stats.add(Stat::Statements, 1);
     s.lazy_begin = LazyBegin::Deferred(statement.clone());
-    let now = w.now();
+    let now = w.now_us();
     s.entry.clock.transaction_since.set(Some(now));
     s.entry.clock.ready_at.set(now);
     classify::watch(s, w);
@@ -72,12 +72,12 @@ pub fn end(s: &mut Session, w: &Context, ending: Ending) -> &'static str {
     let begun = std::mem::take(&mut s.lazy_begin);
     let clock = &s.entry.clock;
     if let Some(began) = clock.transaction_since.take() {
-        let us = w.now().saturating_duration_since(began).as_micros() as u64;
+        let us = w.now_us().saturating_sub(began);
         s.pools.stats.add(Stat::Statements, 1);
         s.pools.stats.add(Stat::Transactions, 1);
         s.pools.stats.add(Stat::TransactionUs, us);
     }
-    clock.ready_at.set(w.now());
+    clock.ready_at.set(w.now_us());
     clock.held.set(HeldLimits::default());
     s.entry.card.set_doing(Doing::Idle);
     match (ending, begun) {
@@ -210,7 +210,7 @@ pub fn fail_lost(s: &mut Session, w: &Context) {
     s.lazy_begin = LazyBegin::Failed(begin);
     s.entry.card.set_doing(Doing::IdleInTransaction);
     if s.entry.clock.transaction_since.get().is_none() {
-        s.entry.clock.transaction_since.set(Some(w.now()));
+        s.entry.clock.transaction_since.set(Some(w.now_us()));
     }
     classify::watch(s, w);
 }

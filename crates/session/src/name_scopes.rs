@@ -1,7 +1,7 @@
 //! Places where names are looked up: a catalog and a search_path, by number.
 
 use crate::catalogs::{Edition, UNKNOWN};
-use std::collections::HashMap;
+use foldhash::HashMap;
 use std::sync::Arc;
 use weir_catalog::Path;
 use weir_policy::settings::Settings;

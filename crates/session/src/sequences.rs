@@ -91,7 +91,7 @@ pub fn claim(s: &Session, w: &Context, conn: &Conn) -> Claim {
     }
     match s.state.drawn {
         Some(drawn) if drawn.is_own(conn.draws) => Claim::Own,
-        _ if conn.has_fresh_draws(w.now()) => Claim::Others,
+        _ if conn.has_fresh_draws(w.now_us()) => Claim::Others,
         _ => Claim::None,
     }
 }

@@ -371,7 +371,7 @@ fn note_executed(state: &State, left: &mut Left, later: StateKinds, text: &[u8])
 /// needs it.
 #[inline]
 pub fn settle(s: &mut Session, w: &Context) {
-    if !s.is_at_rest() || s.entry.cancels.get() > 0 {
+    if !s.has_server() || !s.is_at_rest() || s.entry.cancels.get() > 0 {
         return;
     }
     let Some(Server { conn, upstream }) = &mut s.server else { return };

@@ -431,7 +431,6 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     let is_delicate = text.contains(&b'\\') || hangs_on_encoding(text, &facts);
     let recalls = Recalls::of(&facts);
     let asks_later = if recalls == Recalls::Shown { StateKinds::of(StateKind::Sequence) } else { StateKinds::NONE };
-    let recalls = if is_prepare { Recalls::Not } else { recalls };
     let may_change = facts.keeps.and(now).and(left_by_path(&facts, &readable));
     let traits = Traits::NONE
         .with_if(Trait::Executes, facts.prepared)
@@ -473,7 +472,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         may_change,
         frees: facts.frees,
         functions,
-        recalls,
+        recalls: if is_prepare { Recalls::Not } else { recalls },
         later: if is_prepare { facts.later.and(unknown).and(asks_later) } else { facts.later },
         runs: facts.runs.as_deref().map(Box::from),
         plain: plain(&facts),

@@ -60,7 +60,7 @@ impl Concern for Timing {
 /// A statement was sent to the server of the session's server connection.
 #[inline]
 fn began(s: &mut Session, w: &Context, verb: Verb) {
-    let now = w.now();
+    let now = w.now_us();
     let clock = &s.entry.clock;
     if clock.busy_since.get().is_none() {
         clock.busy_since.set(Some(now));
@@ -91,14 +91,14 @@ fn began(s: &mut Session, w: &Context, verb: Verb) {
 pub fn asked(s: &Session, w: &Context) {
     let clock = &s.entry.clock;
     if clock.busy_since.get().is_none() && clock.asked_since.get().is_none() {
-        clock.asked_since.set(Some(w.now()));
+        clock.asked_since.set(Some(w.now_us()));
     }
 }
 
 /// The server is ready for the next statement, with this transaction status.
 #[inline]
 fn over(s: &mut Session, w: &Context, status: u8) {
-    let now = w.now();
+    let now = w.now_us();
     // A question of ours is nothing the client waits for.
     let has_more = !s.replies().is_only_ours();
     let clock = &s.entry.clock;
@@ -117,7 +117,7 @@ fn over(s: &mut Session, w: &Context, status: u8) {
         return;
     };
     let stats = &s.pools.stats;
-    let us = micros(since, now);
+    let us = now.saturating_sub(since);
     stats.add(Stat::StatementUs, us);
     stats.statements.note(us);
     statement_log::ended(s, w, us);
@@ -134,7 +134,7 @@ fn over(s: &mut Session, w: &Context, status: u8) {
         && let Some(began) = clock.transaction_since.replace(has_more.then_some(now))
     {
         stats.add(Stat::Transactions, 1);
-        stats.add(Stat::TransactionUs, if began == since { us } else { micros(began, now) });
+        stats.add(Stat::TransactionUs, if began == since { us } else { now.saturating_sub(began) });
     }
 }
 
@@ -162,12 +162,8 @@ pub fn overdue(entry: &Handle, sqlstate: &[u8]) -> Option<Fault> {
 
 /// A wait for a server connection is over, however it ended.
 pub fn waited(s: &Session, w: &Context, since: Instant) {
-    let us = micros(since, w.now());
+    let us = w.now().saturating_duration_since(since).as_micros() as u64;
     s.pools.stats.add(Stat::WaitUs, us);
     s.pools.stats.waits.note(us);
     s.entry.clock.waited_us.set(us);
-}
-
-fn micros(since: Instant, now: Instant) -> u64 {
-    now.saturating_duration_since(since).as_micros() as u64
 }

@@ -136,16 +136,25 @@ fn next_is_digit(text: &[u8], at: usize) -> bool {
     text.get(at + 1).is_some_and(u8::is_ascii_digit)
 }
 
+/// Bytes of a word at the beginning. Four are looked at before the next jump: words are most of a text.
+#[inline]
+fn word_bytes(text: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(four) = text[at..].first_chunk::<4>() {
+        let is_word = four.map(|byte| WORD[byte as usize]);
+        if is_word != [true; 4] {
+            return at + is_word.iter().position(|is_word| !is_word).unwrap_or(4);
+        }
+        at += 4;
+    }
+    at + text[at..].iter().position(|byte| !WORD[usize::from(*byte)]).unwrap_or(text.len() - at)
+}
+
 /// Steps over a word and a number that is glued to it (`t.5`), which stays as it is.
 fn after_word(text: &[u8], at: usize) -> usize {
     let mut at = at;
     loop {
-        while let Some(&byte) = text.get(at) {
-            if !WORD[byte as usize] {
-                break;
-            }
-            at += 1;
-        }
+        at += word_bytes(&text[at..]);
         if text.get(at) != Some(&b'.') || !next_is_digit(text, at) {
             return at;
         }

@@ -2,7 +2,8 @@
 
 use crate::fault::Fault;
 use crate::statements::Prepared;
-use std::collections::{HashMap, VecDeque};
+use foldhash::HashMap;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::by_sql::Entry;

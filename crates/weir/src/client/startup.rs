@@ -471,7 +471,7 @@ impl Door<'_> {
         let key: Box<[u8]> =
             if version >= Version::V3_2 { Box::new(self.w.random::<32>()) } else { Box::new(self.w.random::<4>()) };
         let task = self.w.reactor.current_task();
-        let handle = |card| Rc::new(Handle::new(Arc::new(card), task, self.w.now()));
+        let handle = |card| Rc::new(Handle::new(Arc::new(card), task, self.w.now_us()));
         self.w.enter(|number| Entry {
             handle: handle(Card::new(number, whose, application, ends, now_s)),
             since_ms: self.w.now_ms(),

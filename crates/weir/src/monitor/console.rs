@@ -213,7 +213,7 @@ impl Console<'_> {
             match got.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, cause.to_string()))? {
                 Got::Bytes(bytes) => {
                     self.input.extend_from_slice(&piece[..bytes]);
-                    self.entry.active_at.set(self.w.now());
+                    self.entry.active_at.set(self.w.now_us());
                     return Ok(Flow::On);
                 }
                 Got::End => return Ok(Flow::Left),

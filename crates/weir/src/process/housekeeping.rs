@@ -42,7 +42,7 @@ fn take_turns(w: &Worker, turns: &mut Turns) {
 /// Closes server connections at rest that are too old, unused for too long, or dead.
 fn retire_conns(w: &Worker) {
     let config = w.config();
-    let now = w.now();
+    let now = w.now_us();
     let places = w.view().clone();
     for pool in w.shared.pools.all() {
         // A limit that a reload has lowered.

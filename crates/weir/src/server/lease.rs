@@ -88,7 +88,7 @@ fn is_usable(w: &Worker, conn: &ServerConn) -> bool {
     if !conn.is_of_these_passwords(w) {
         return false;
     }
-    let is_fresh = conn.is_fresh(w.now());
+    let is_fresh = conn.is_fresh(w.now_us());
     if !is_fresh {
         w.count(Metric::ConnsLost);
     }
@@ -108,7 +108,7 @@ pub fn fit_near(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
 pub async fn fit(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
     let is_here = conn.transport.home == w.id || fetch(w, &mut conn).await;
     if is_here && is_usable(w, &conn) {
-        let must_ask = check_after_ms(w).is_some_and(|ms| conn.has_rested(w.now(), ms));
+        let must_ask = check_after_ms(w).is_some_and(|ms| conn.has_rested(w.now_us(), ms));
         // Boxed: where no server is asked nobody pays for the room.
         return if must_ask { Box::pin(ask_first(w, conn)).await } else { Some(conn) };
     }
@@ -137,7 +137,7 @@ async fn ask_first(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
         w.shared.nudge_prober(Nudge::ConnectionLost);
         // Those that have rested as long are likely to be as dead: nobody shall wait for each of them in turn.
         let rested_ms = check_after_ms(w).unwrap_or(0);
-        for other in pool.retire(|other, _| other.has_rested(w.now(), rested_ms)) {
+        for other in pool.retire(|other, _| other.has_rested(w.now_us(), rested_ms)) {
             w.close_conn(other);
         }
     }

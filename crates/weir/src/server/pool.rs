@@ -567,7 +567,7 @@ impl Pool {
         if !conn.is_of_these_passwords(w) || conn.card.doomed.load(Ordering::Relaxed) {
             return w.close_conn(conn);
         }
-        conn.at_rest(w.now());
+        conn.at_rest(w.now_us());
         let waiter = {
             let mut inner = self.inner.lock();
             if inner.paused || is_surplus(inner.counts(w)) {
@@ -787,7 +787,7 @@ impl Pools {
 /// The server connection used last, of this worker if there is one: its server's caches are the warmest. Of others' those with fresh draws come last.
 fn take_near(idle: &mut Idle, w: &Worker) -> Option<ServerConn> {
     let own = idle.iter().rposition(|conn| conn.transport.home == w.id);
-    match own.or_else(|| idle.iter().rposition(|conn| !conn.has_fresh_draws(w.now()))) {
+    match own.or_else(|| idle.iter().rposition(|conn| !conn.has_fresh_draws(w.now_us()))) {
         Some(at) => Some(idle.remove(at)),
         None => idle.pop(),
     }

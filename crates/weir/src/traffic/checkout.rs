@@ -57,9 +57,7 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
                 continue;
             }
             Chosen::Replay => {
-                if !std::mem::replace(&mut waited, true) {
-                    w.count(Metric::ReplayWaits);
-                }
+                w.count_if(!std::mem::replace(&mut waited, true), Metric::ReplayWaits);
                 replay.wait(w).await;
                 continue;
             }

@@ -35,7 +35,7 @@ impl Served {
         match s.up.fill(client, &w.reactor) {
             Ok(Got::Bytes(bytes)) => {
                 s.pools.stats.add(Stat::Received, bytes as u64);
-                s.entry.active_at.set(w.now());
+                s.entry.active_at.set(w.now_us());
                 true
             }
             Ok(Got::Nothing) => false,

@@ -13,6 +13,7 @@ use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::Overdue;
 use weir_session::metrics::Metric;
 use weir_session::status::Doing;
+use weir_session::task::Us;
 
 /// Time a server gets to carry out a cancel request; then the session ends with the statement.
 const CANCEL_LIMIT: Duration = Duration::from_secs(10);
@@ -37,8 +38,7 @@ fn look_at(w: &Rc<Worker>, entry: &Rc<Entry>) {
     if matches!(*entry.overdue.borrow(), Overdue::Never | Overdue::Asking(_)) {
         return;
     }
-    let now = w.now();
-    let spent = spent(entry, now);
+    let spent = spent(entry, w.now_us());
     let is_idle = spent.statement.is_none() && !spent.waits;
     match spent.transaction.filter(|_| is_idle).and_then(|ms| held_too_long(entry.clock.held.get(), ms, spent.quiet)) {
         None => {}
@@ -77,8 +77,8 @@ fn look_at(w: &Rc<Worker>, entry: &Rc<Entry>) {
     }
 }
 
-fn spent(entry: &Entry, now: Instant) -> Spent {
-    let ms = |since: Instant| now.saturating_duration_since(since).as_millis() as u64;
+fn spent(entry: &Entry, now: Us) -> Spent {
+    let ms = |since: Us| now.saturating_sub(since) / 1000;
     let clock = &entry.clock;
     Spent {
         statement: clock.busy_since.get().or(clock.asked_since.get()).map(ms),

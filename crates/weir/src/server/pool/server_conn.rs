@@ -27,6 +27,7 @@ use weir_policy::tls::{Attempt, Check, plan};
 pub use weir_session::conn::{Address, Conn, ConnStatus};
 use weir_session::conn::{UTF8, escapes, is_recoded, note_report, value_of};
 use weir_session::fault::{Fault, sqlstate};
+use weir_session::task::Us;
 use weir_wire::back as server;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::write;
@@ -51,7 +52,6 @@ pub struct Transport {
     pub pool: Arc<Pool>,
     /// What it said when it was opened, and behind the last query of ours.
     pub notices: Notices,
-    opened_at: Instant,
     jitter: u8,
     passwords_generation: u64,
 }
@@ -181,9 +181,9 @@ pub struct Login<'a> {
 
 impl ServerConn {
     /// Milliseconds since it was opened, and since its last use.
-    pub fn ages_ms(&self, now: Instant) -> (u64, u64) {
-        let ms = |since: Instant| now.saturating_duration_since(since).as_millis() as u64;
-        (ms(self.transport.opened_at), ms(self.rested_at.get()))
+    pub fn ages_ms(&self, now: Us) -> (u64, u64) {
+        let ms = |since: Us| now.saturating_sub(since) / 1000;
+        (ms(self.opened_us), ms(self.rested_at.get()))
     }
 
     /// True if it was opened with the passwords in force.
@@ -196,7 +196,7 @@ impl ServerConn {
     }
 
     /// Notes that no session uses it.
-    pub fn at_rest(&self, now: Instant) {
+    pub fn at_rest(&self, now: Us) {
         self.conn.rests(now);
         self.transport.socket.set_idle();
     }
@@ -205,13 +205,13 @@ impl ServerConn {
     ///
     /// After a short rest the event loop's record is enough. After a longer one the kernel is asked, because events may be
     /// waiting unseen behind the ones being worked on.
-    pub fn is_fresh(&self, now: Instant) -> bool {
-        const TRUSTED: Duration = Duration::from_millis(20);
+    pub fn is_fresh(&self, now: Us) -> bool {
+        const TRUSTED_US: Us = 20_000;
         let socket = &self.transport.socket;
         if socket.is_readable() || socket.is_closed() {
             return false;
         }
-        now.saturating_duration_since(self.rested_at.get()) < TRUSTED || !socket.peek()
+        now.saturating_sub(self.rested_at.get()) < TRUSTED_US || !socket.peek()
     }
 }
 
@@ -269,14 +269,12 @@ pub async fn open(
         talk.socket.close(&w.reactor);
         return Err(OpenError::GivenUp { node: address.node });
     }
-    let now = w.now();
-    let conn = Box::new(blank(w, card, greeting.reported, now));
+    let conn = Box::new(blank(w, card, greeting.reported));
     let transport = Box::new(Transport {
         socket: talk.socket,
         home: w.id,
         pool,
         notices: greeting.notices,
-        opened_at: now,
         jitter: (w.dice() & 0xff) as u8,
         passwords_generation: login.generation,
     });
@@ -284,7 +282,7 @@ pub async fn open(
 }
 
 /// A connection that no session has used.
-fn blank(w: &Worker, card: Arc<ConnStatus>, reported: Vec<(String, String)>, now: Instant) -> Conn {
+fn blank(w: &Worker, card: Arc<ConnStatus>, reported: Vec<(String, String)>) -> Conn {
     Conn {
         known: Known::default(),
         unnamed: None,
@@ -298,7 +296,7 @@ fn blank(w: &Worker, card: Arc<ConnStatus>, reported: Vec<(String, String)>, now
         reported,
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),
-        rested_at: Cell::new(now),
+        rested_at: Cell::new(w.now_us()),
         card,
     }
 }
@@ -310,7 +308,7 @@ pub type Rows = Vec<Vec<Option<String>>>;
 /// safe: the answer would be left for the next session.
 pub async fn ask(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
     let ServerConn { mut conn, transport } = conn;
-    let Transport { socket, home, pool, notices, opened_at, jitter, passwords_generation } = *transport;
+    let Transport { socket, home, pool, notices, jitter, passwords_generation } = *transport;
     socket.set_task(w.reactor.current_task());
     // A simple query drops the unnamed statement.
     conn.unnamed = None;
@@ -323,7 +321,7 @@ pub async fn ask(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> 
     }
     let answer = answer.and_then(|rows| beyond_answer(&address, &talk.buffer).map_or(Ok(rows), Err));
     let socket = talk.socket;
-    let transport = Box::new(Transport { socket, home, pool, notices, opened_at, jitter, passwords_generation });
+    let transport = Box::new(Transport { socket, home, pool, notices, jitter, passwords_generation });
     (ServerConn { conn, transport }, answer)
 }
 
