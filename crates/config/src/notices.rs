@@ -32,7 +32,7 @@ const PURPOSES: &[Purpose] = &[
     Purpose {
         has: |param| param.group == Group::Recovery,
         switch: None,
-        says: "but there is no online recovery: bring a server back with pg_basebackup or pg_rewind",
+        says: "but online recovery has one stage: clients need not leave for it",
     },
 ];
 

@@ -211,6 +211,8 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         let Some(node) = state.nodes.get(&id) else { continue };
         let failing_since = node.health.failing_since.unwrap_or(since);
         let heard_by = match node.standing {
+            // Out of use for another reason, which stands.
+            Standing::Down { .. } | Standing::Detached | Standing::Recovering => continue,
             _ if !is_primary || failure == Failure::Refused || !rules.keeps(Rule::Quarantine) => BTreeSet::new(),
             Standing::Waiting | Standing::Up => {
                 // What standbys heard is asked for after the verdict: before, a message may have been under way.
@@ -223,7 +225,6 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
                 hearers(state, id, failing_since)
             }
             Standing::Quarantined { .. } => hearers(state, id, now.saturating_sub(SILENCE_MS)),
-            Standing::Down { .. } | Standing::Detached | Standing::Recovering => continue,
         };
         let is_new = !matches!(node.standing, Standing::Quarantined { .. });
         if heard_by.is_empty() {

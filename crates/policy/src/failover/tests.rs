@@ -242,6 +242,20 @@ fn who_decides_is_a_matter_of_the_mode() {
 }
 
 #[test]
+fn a_node_that_an_operator_took_out_stays_so_when_its_server_stops() {
+    let mut play = Play::new(|_| ());
+    play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.tell(Event::Operator { ticket: 1, request: Request::Detach(1) });
+    play.tell(Event::Operator { ticket: 2, request: Request::Recover(2, Recovering::Begins) });
+    play.said.clear();
+    for _ in 0..4 {
+        play.after(1000, [seen(primary(100)), gone(Failure::Refused), gone(Failure::Refused)]);
+    }
+    play.check("both stopped", &[]);
+    assert_eq!([1, 2].map(|id| play.state.nodes[&id].standing), [Standing::Detached, Standing::Recovering]);
+}
+
+#[test]
 fn operators_are_answered_truly() {
     let mut play = Play::new(|rules| rules.nodes[1].flag = Flag::DisallowToFailover);
     let cases: &[(Request, &str)] = &[

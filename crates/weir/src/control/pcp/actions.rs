@@ -1,5 +1,6 @@
 //! Requests that change something. Success is said only of a success.
 
+use super::recovery;
 use crate::control::context::Control;
 use crate::process::shared::{self, Message};
 use std::rc::Rc;
@@ -39,9 +40,8 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
             at(c, failed, when, promote(c, failed, node, aim)).await?;
         }
         Request::Recover(node) => {
-            let failed = "process recovery request failed";
-            id(c, failed, node)?;
-            return Err(fault(failed, "online recovery is not there yet"));
+            let node = id(c, "process recovery request failed", node)?;
+            recovery::recover(c, node).await?;
         }
         Request::Stop(mode, _) => return Ok(Done::Stop(done, stop_mode(mode))),
         Request::Reload(_) => return reload(c).await.map(Done::Replies),
@@ -67,7 +67,7 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
     Ok(Done::Replies(done))
 }
 
-fn fault(message: &str, detail: impl Into<String>) -> Fault {
+pub(super) fn fault(message: &str, detail: impl Into<String>) -> Fault {
     Fault::new(Severity::Error, message).detail(detail)
 }
 
@@ -87,7 +87,7 @@ fn stop_mode(mode: pcp::Stop) -> shared::Stop {
 }
 
 /// Has whoever decides about nodes do something.
-async fn operate(c: &Control, failed: &str, request: failover::Request) -> Result<(), Fault> {
+pub(super) async fn operate(c: &Control, failed: &str, request: failover::Request) -> Result<(), Fault> {
     match timeout(OPERATION_LIMIT, c.shared.control.operate(request)).await {
         Ok(Ok(answer)) => answer.map_err(|why| fault(failed, why)),
         Ok(Err(_)) => Err(fault(failed, "the proxy is stopping")),
