@@ -3,6 +3,7 @@
 //! Columns of Pgpool-II's commands are Pgpool's, in its order (4.7). All values are text.
 
 mod cache;
+mod failover;
 
 use crate::client::flow::Kept;
 use crate::client::session_status::{Card, Doing};
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_catalog::rule::Rule;
 use weir_config as config;
-use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
+use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role, Usage};
 
 /// Lines of text values.
 type Rows = Vec<Vec<String>>;
@@ -64,6 +65,12 @@ pub const VIEWS: &[View] = &[
         help: "How often servers were asked for their roles, and what came of it.",
         columns: POOL_HEALTH_CHECK_STATS,
         rows: pool_health_check_stats,
+    },
+    View {
+        name: "pool_failover",
+        help: "What would happen if the primary failed now, and changes of the primary.",
+        columns: failover::POOL_FAILOVER,
+        rows: failover::pool_failover,
     },
     View { name: "pool_version", help: "Version of the proxy.", columns: &["pool_version"], rows: |_| vec![vec![version()]] },
     View { name: "pool_pools", help: "Server connections, one per row.", columns: POOL_POOLS, rows: pool_pools },
@@ -281,7 +288,7 @@ fn pool_backend_stats(ask: &Asker<'_>) -> Rows {
 }
 
 fn status(node: &NodeView) -> &'static str {
-    if node.health == Health::Down { "down" } else { "up" }
+    if node.health == Health::Down || node.usage == Usage::Out { "down" } else { "up" }
 }
 
 fn pg_role(node: &NodeView) -> &'static str {

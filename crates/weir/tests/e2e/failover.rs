@@ -70,7 +70,8 @@ fn failovers(proxy: &Proxy) -> usize {
 fn wait_fenced(old: &Server) {
     wait_until("the old primary to be fenced", || {
         let shown = old.value("show default_transaction_read_only");
-        let others = old.value("select count(*) from pg_stat_activity where application_name = 'weir_failover' and state = 'active'");
+        let others =
+            old.value("select count(*) from pg_stat_activity where application_name = 'weir_failover' and state = 'active'");
         shown.is_ok_and(|shown| shown == "on") && others.is_ok_and(|others| others == "0")
     });
 }
@@ -155,7 +156,12 @@ fn these_are_no_failovers() {
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     load.wait_acknowledged(100);
     let outcome = load.end();
-    eprintln!("crash restart: {} ms without writes, {} lost: {:?}", outcome.gap().as_millis(), outcome.lost, outcome.errors.first());
+    eprintln!(
+        "crash restart: {} ms without writes, {} lost: {:?}",
+        outcome.gap().as_millis(),
+        outcome.lost,
+        outcome.errors.first()
+    );
     check_never("a failover happens", Duration::from_secs(3), || failovers(&proxy) > 0);
     assert_eq!(primaries(&cluster)[0].port(), cluster.primary().port());
     assert!(outcome.missing_on(cluster.primary()).is_empty());
@@ -238,7 +244,12 @@ fn the_command_of_the_operator_promotes() {
     let outcome = load.end();
     check("command", &cluster, &proxy, &outcome);
     let log = proxy.log();
-    for words in ["=== Starting degeneration. shutdown host 127.0.0.1", "execute command: sh", "failover_command: lost 0, new", "failover done"] {
+    for words in [
+        "=== Starting degeneration. shutdown host 127.0.0.1",
+        "execute command: sh",
+        "failover_command: lost 0, new",
+        "failover done",
+    ] {
         assert!(log.contains(words), "{words}");
     }
 }
