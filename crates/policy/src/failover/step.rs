@@ -151,7 +151,7 @@ fn revive(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
     if matches!(node.standing, Standing::Quarantined { .. }) && is_on_line {
         duty::attach(state, rules, id, out);
-    } else if relation == Some(Relation::Foreign) && node.is_in_use() {
+    } else if relation == Some(Relation::Foreign) && node.is_in_use() && rules.mode != Mode::Off {
         node.standing = Standing::Down { why: Lost::Foreign, since: 0 };
         out.push(Action::Report(Report::Degenerated { node: id, why: Lost::Foreign }));
     }

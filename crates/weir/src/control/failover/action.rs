@@ -36,8 +36,10 @@ impl Driver {
     /// Not cancel safe.
     pub(super) async fn obey(&mut self, action: Action) {
         match action {
-            Action::Hold { why, transactions } => self.door.hold(&self.c, &self.state, why, transactions).await,
-            Action::Release { node, started_at } => self.door.release(&self.c, &self.state, node, started_at).await,
+            Action::Hold { why, transactions } => self.door.hold(&self.c, (&self.rules, &self.state), why, transactions).await,
+            Action::Release { node, started_at } => {
+                self.door.release(&self.c, (&self.rules, &self.state), node, started_at).await
+            }
             Action::Reply { ticket, answer } => {
                 if let Some(operator) = self.tickets.remove(&ticket) {
                     // Who does not wait any more needs no answer.

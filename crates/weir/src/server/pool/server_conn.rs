@@ -6,8 +6,8 @@ use crate::client::flow::Kept;
 use crate::monitor::fault::{Fault, sqlstate};
 use crate::process::shared::WorkerId;
 use crate::process::worker::Worker;
-use crate::server::pool::Pool;
 use crate::server::pool::login::{self, Greeting, Notices, keep_notice, protocol, refused};
+use crate::server::pool::{Pool, Purpose};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::io;
@@ -21,7 +21,8 @@ use weir_config::{Config, SslMode, TcpConfig};
 use weir_io::socket::{Breaker, Socket, TcpOptions};
 use weir_io::tls::explain;
 use weir_policy::by_sql::BySql;
-use weir_policy::cluster::ClusterView;
+use weir_policy::cluster::{ClusterView, Gate};
+use weir_policy::failover::LinkEnd;
 use weir_policy::pool::Refused;
 use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::sequences::Tally;
@@ -350,8 +351,18 @@ pub async fn open(
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
     let renewals = pool.renewals();
     // Of before it: whatever changes meanwhile is newer than the connection.
-    let generation = w.view().generation;
+    let (generation, gate) = (w.view().generation, w.view().gate);
     let (mut talk, mut greeting) = Talk::enter(w, address, login, deadline).await?;
+    if let Gate::Open { node, started_at: Some(started_at) } = gate
+        && node == address.node
+        && pool.key.purpose != Purpose::Replication
+        && !is_of_start(w, &mut talk, address, started_at).await
+    {
+        talk.socket.close(&w.reactor);
+        // Another proxy may have replaced the server while it was away, so that it is looked at first.
+        w.shared.link_died(node, LinkEnd::Broken);
+        return Err(OpenError::GivenUp { node });
+    }
     if !first.is_empty() {
         if let Err(error) = talk.query(w, address, first).await {
             talk.socket.close(&w.reactor);
@@ -414,6 +425,15 @@ pub async fn open(
         jitter: (w.dice() & 0xff) as u8,
         passwords_generation: login.generation,
     }))
+}
+
+/// True if the server was started at this time, in microseconds since 1970.
+async fn is_of_start(w: &Worker, talk: &mut Talk, address: &Address, started_at: u64) -> bool {
+    let text = "SELECT pg_catalog.round(1000000 OPERATOR(pg_catalog.*) \
+        EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
+    let rows = talk.query(w, address, text).await.unwrap_or_default();
+    let told = rows.into_iter().flatten().next().flatten();
+    told.is_some_and(|told| told.parse() == Ok(started_at))
 }
 
 fn value_of<'r>(reported: &'r [(String, String)], name: &str) -> &'r str {
