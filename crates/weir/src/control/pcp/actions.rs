@@ -13,7 +13,9 @@ use weir_wire::pcp::{self, Aim, Fault, Reply, Request, Severity, When};
 const OPERATION_LIMIT: Duration = Duration::from_secs(300);
 /// Time that transactions get to end before a graceful change.
 const DRAIN_LIMIT: Duration = Duration::from_secs(90);
-/// Time between two looks at whether they have.
+/// Time for an attached node to be asked for its role. It is in use in any case.
+const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+/// Time between two looks at what is waited for.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 /// What was done.
@@ -27,7 +29,10 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
     let done = vec![Reply::done(request.reply_tag())];
     match *request {
         Request::Attach(node) => {
-            operate(c, "attaching a node failed", failover::Request::Attach(id(c, "attaching a node failed", node)?)).await?;
+            let failed = "attaching a node failed";
+            let node = id(c, failed, node)?;
+            operate(c, failed, failover::Request::Attach(node)).await?;
+            settle(c, node).await;
         }
         Request::Detach(node, when) => {
             let failed = "detaching a node failed";
@@ -95,6 +100,18 @@ pub(super) async fn operate(c: &Control, failed: &str, request: failover::Reques
             let text = format!("it is not done after {} s and may still be; SHOW pool_nodes tells", OPERATION_LIMIT.as_secs());
             Err(fault(failed, text))
         }
+    }
+}
+
+/// Lets an attached node be asked for its role, so that whoever hears of the success finds it in use.
+pub(super) async fn settle(c: &Control, node: u16) {
+    let is_up = || {
+        let view = c.shared.view.load();
+        view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at))
+    };
+    let limit = Instant::now() + SETTLE_LIMIT;
+    while !is_up() && Instant::now() < limit {
+        tokio::time::sleep(LOOK_PERIOD).await;
     }
 }
 

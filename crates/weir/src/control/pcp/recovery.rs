@@ -3,7 +3,7 @@
 //! The first one copies the primary to the node, the second one starts the node's server. Then the node is waited for, and attached. Demands on
 //! the scripts: Pgpool-II's manual, "Online Recovery".
 
-use super::actions::{fault, operate};
+use super::actions::{fault, operate, settle};
 use crate::control::conn::Conn;
 use crate::control::context::Control;
 use crate::monitor::log::Level;
@@ -102,7 +102,10 @@ async fn check_is_down(c: &Control, rules: &RecoveryConfig, address: &Address) -
 }
 
 async fn copy(c: &Control, rules: &RecoveryConfig, primary: &Address, node: &Address) -> Result<(), Fault> {
-    let shown = |error: OpenError| fault(FAILED, error.to_string());
+    let shown = |error| match error {
+        OpenError::Refused { message, .. } => fault(FAILED, message),
+        other => fault(FAILED, other.to_string()),
+    };
     let mut functions = find(c, rules, primary).await?;
     functions.conn.renew(Instant::now() + SCRIPT_LIMIT);
     let directory = data_directory(c, node)?;
@@ -214,7 +217,11 @@ async fn attach(c: &Control, node: u16) -> Result<(), Fault> {
     let limit = Instant::now() + ATTACH_LIMIT;
     loop {
         let outcome = operate(c, FAILED, Request::Recover(node, Recovering::Ends)).await;
-        if outcome.is_ok() || Instant::now() >= limit {
+        if outcome.is_ok() {
+            settle(c, node).await;
+            return outcome;
+        }
+        if Instant::now() >= limit {
             return outcome;
         }
         tokio::time::sleep(LOOK_PERIOD).await;
