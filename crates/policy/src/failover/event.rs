@@ -223,6 +223,15 @@ pub enum Request {
     Recover(NodeId, Recovering),
 }
 
+impl Request {
+    /// The node it is about.
+    pub fn node(self) -> NodeId {
+        match self {
+            Request::Attach(id) | Request::Detach(id) | Request::Promote(id) | Request::Recover(id, _) => id,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recovering {
     Begins,

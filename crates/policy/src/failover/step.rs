@@ -307,9 +307,7 @@ fn detach_false(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>
 }
 
 fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now: Ms, out: &mut Vec<Action>) {
-    let id = match request {
-        Request::Attach(id) | Request::Detach(id) | Request::Promote(id) | Request::Recover(id, _) => id,
-    };
+    let id = request.node();
     let answer = match (state.nodes.contains_key(&id), request) {
         (false, _) => Err(format!("node {id} does not exist")),
         (true, Request::Attach(_)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
@@ -338,6 +336,10 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
         }
         (true, Request::Recover(_, Recovering::Ends)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
     };
+    if let (Err(_), Request::Attach(_) | Request::Recover(_, Recovering::Ends)) = (&answer, request) {
+        // What is known of it may be old, and whoever has just started its server asks again.
+        state.nodes.entry(id).and_modify(|node| node.look_anew(now));
+    }
     match answer {
         Ok(()) if !state.is_stored() => state.store.tickets.push((state.store.version, ticket)),
         answer => out.push(Action::Reply { ticket, answer }),

@@ -253,6 +253,9 @@ fn a_node_that_an_operator_took_out_stays_so_when_its_server_stops() {
     }
     play.check("both stopped", &[]);
     assert_eq!([1, 2].map(|id| play.state.nodes[&id].standing), [Standing::Detached, Standing::Recovering]);
+    play.tell(Event::Operator { ticket: 3, request: Request::Attach(1) });
+    play.check("it does not answer", &["reply Err(\"node 1 does not answer\")"]);
+    assert_eq!(play.state.nodes[&1].look, Look::UnderWay { begun_at: play.now, again: false }, "who asks again may hear another answer");
 }
 
 #[test]

@@ -13,6 +13,10 @@ use weir_wire::pcp::{self, Aim, Fault, Reply, Request, Severity, When};
 const OPERATION_LIMIT: Duration = Duration::from_secs(300);
 /// Time that transactions get to end before a graceful change.
 const DRAIN_LIMIT: Duration = Duration::from_secs(90);
+/// Time for a node to answer that is to be attached.
+const ATTACH_LIMIT: Duration = Duration::from_secs(5);
+/// Time between two attempts of that.
+const ASK_PERIOD: Duration = Duration::from_millis(200);
 /// Time for an attached node to be asked for its role. It is in use in any case.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 /// Time between two looks at what is waited for.
@@ -31,8 +35,7 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
         Request::Attach(node) => {
             let failed = "attaching a node failed";
             let node = id(c, failed, node)?;
-            operate(c, failed, failover::Request::Attach(node)).await?;
-            settle(c, node).await;
+            attach(c, failed, failover::Request::Attach(node), ATTACH_LIMIT).await?;
         }
         Request::Detach(node, when) => {
             let failed = "detaching a node failed";
@@ -103,8 +106,16 @@ pub(super) async fn operate(c: &Control, failed: &str, request: failover::Reques
     }
 }
 
-/// Lets an attached node be asked for its role, so that whoever hears of the success finds it in use.
-pub(super) async fn settle(c: &Control, node: u16) {
+/// Takes a node into use. A script may have started its server just now: it is looked at anew before the answer is no.
+pub(super) async fn attach(c: &Control, failed: &str, request: failover::Request, limit: Duration) -> Result<(), Fault> {
+    let (limit, node) = (Instant::now() + limit, request.node());
+    while let Err(refusal) = operate(c, failed, request).await {
+        if Instant::now() >= limit {
+            return Err(refusal);
+        }
+        tokio::time::sleep(ASK_PERIOD).await;
+    }
+    // Whoever hears of the success is to find it in use, which needs one more question for its role.
     let is_up = || {
         let view = c.shared.view.load();
         view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at))
@@ -113,6 +124,7 @@ pub(super) async fn settle(c: &Control, node: u16) {
     while !is_up() && Instant::now() < limit {
         tokio::time::sleep(LOOK_PERIOD).await;
     }
+    Ok(())
 }
 
 /// Names a primary, or first takes the one that works out of use. If the promotion fails then, the old one gets the writes back.

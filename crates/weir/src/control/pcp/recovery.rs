@@ -3,7 +3,7 @@
 //! The first one copies the primary to the node, the second one starts the node's server. Then the node is waited for, and attached. Demands on
 //! the scripts: Pgpool-II's manual, "Online Recovery".
 
-use super::actions::{fault, operate, settle};
+use super::actions::{attach, fault, operate};
 use crate::control::conn::Conn;
 use crate::control::context::Control;
 use crate::monitor::log::Level;
@@ -118,7 +118,7 @@ async fn copy(c: &Control, rules: &RecoveryConfig, primary: &Address, node: &Add
     drop(functions);
     let limit = Instant::now() + Duration::from_millis(rules.timeout_ms);
     wait_accepting(c, rules, node, limit).await?;
-    attach(c, node.node).await
+    attach(c, FAILED, Request::Recover(node.node, Recovering::Ends), ATTACH_LIMIT).await
 }
 
 fn data_directory(c: &Control, node: &Address) -> Result<String, Fault> {
@@ -207,22 +207,6 @@ async fn wait_accepting(c: &Control, rules: &RecoveryConfig, node: &Address, lim
         if Instant::now() >= limit {
             let text = format!("node {} accepts no connections after {} ms: {error}", node.node, rules.timeout_ms);
             return Err(fault(FAILED, text));
-        }
-        tokio::time::sleep(LOOK_PERIOD).await;
-    }
-}
-
-/// Attaches the node once its role was asked for.
-async fn attach(c: &Control, node: u16) -> Result<(), Fault> {
-    let limit = Instant::now() + ATTACH_LIMIT;
-    loop {
-        let outcome = operate(c, FAILED, Request::Recover(node, Recovering::Ends)).await;
-        if outcome.is_ok() {
-            settle(c, node).await;
-            return outcome;
-        }
-        if Instant::now() >= limit {
-            return outcome;
         }
         tokio::time::sleep(LOOK_PERIOD).await;
     }
