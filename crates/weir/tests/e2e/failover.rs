@@ -4,7 +4,7 @@ mod load;
 
 use crate::support::ground::{Owned, cluster_with};
 use crate::support::time::{check_never, let_pass};
-use crate::support::{Proxy, Raw, wait_until};
+use crate::support::{Proxy, Raw, leave_out, wait_until};
 use load::{Load, Outcome};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
@@ -236,6 +236,30 @@ fn two_proxies_before_the_same_servers_agree() {
             assert_eq!(proxy.console().value(&format!("begin; {WHERE}")), new.port().to_string());
         }
     }
+}
+
+/// The rights that docs/failover.md names.
+#[test]
+fn a_user_with_no_more_than_the_documented_rights_promotes_and_fences() {
+    let cluster = servers(2, &[]);
+    if cluster.primary().programs().major() < 15 {
+        return leave_out("ALTER SYSTEM by others than superusers needs PostgreSQL 15");
+    }
+    let rights = "create role weir login replication; grant pg_monitor, pg_signal_backend to weir; \
+        grant execute on function pg_promote(boolean, integer), pg_reload_conf(), pg_show_all_file_settings() to weir; \
+        grant select on pg_file_settings to weir; \
+        grant alter system on parameter primary_conninfo, default_transaction_read_only to weir";
+    cluster.primary().query(rights).unwrap();
+    cluster.wait_caught_up().unwrap();
+    let proxy = builtin(&cluster, "health_check_user = 'weir'");
+    let load = Load::begin(&proxy, 2);
+    let old = cluster.primary();
+    old.kill9().unwrap();
+    load.wait_acknowledged(100);
+    let new = check("a user with few rights", &cluster, &proxy, &load.end());
+    wait_followed(new, 1);
+    old.start().unwrap();
+    wait_fenced(old);
 }
 
 #[test]
