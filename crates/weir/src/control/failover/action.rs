@@ -9,7 +9,7 @@ use crate::monitor::log::Level;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_policy::failover::{Action, Done, Event, Failure, Found, Ms, NodeId, Pledge, Repointed};
+use weir_policy::failover::{Action, Done, Event, Failure, Found, Ms, NodeId, Pledge, Repointed, Report};
 
 /// Tells what became of an order, also if its task ends by a fault.
 struct Promise {
@@ -46,6 +46,8 @@ impl Driver {
                     let _ = operator.send(answer);
                 }
             }
+            // One that roles alone keep out of use is not.
+            Action::Report(Report::Degenerated { node, .. }) if !self.state.is_out(&self.rules, node) => {}
             Action::Report(report) => say::report(&self.c, &self.rules, &report, self.now()),
             Action::WriteStatus { text } => self.files.write_status(&self.c, text),
             Action::Store { number, text } => {
