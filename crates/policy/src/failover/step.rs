@@ -315,12 +315,11 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
             Err(format!("node {id} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"))
         }
         (true, Request::Detach(_)) => {
-            state.nodes.entry(id).and_modify(|node| node.standing = Standing::Detached);
-            state.change(|durable| durable.detached.insert(id));
             let new = if state.primary() == Some(id) { likely(state, rules) } else { None };
-            duty::lost(state, rules, id, new, out);
+            detach(state, rules, id, new, out);
             Ok(())
         }
+        (true, Request::SwitchOver(_)) => switch_over(state, rules, id, out),
         (true, Request::Promote(_)) => match promote(state, rules, id, ticket, now, out) {
             Ok(true) => Ok(()),
             // The attempt answers.
@@ -344,6 +343,30 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
         Ok(()) if !state.is_stored() => state.store.tickets.push((state.store.version, ticket)),
         answer => out.push(Action::Reply { ticket, answer }),
     }
+}
+
+fn detach(state: &mut State, rules: &Rules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
+    state.nodes.entry(id).and_modify(|node| node.standing = Standing::Detached);
+    state.change(|durable| durable.detached.insert(id));
+    duty::lost(state, rules, id, new, out);
+}
+
+/// The primary makes room, and the operator's command promotes this standby. It is accepted once it is a primary.
+fn switch_over(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) -> Result<(), String> {
+    let Some(primary) = state.primary() else { return Err("there is no primary".into()) };
+    if primary == id {
+        return Err(format!("node {id} is the primary already"));
+    }
+    if rules.mode != Mode::Command {
+        return Err("failover_mode leaves promotion to others".into());
+    }
+    if state::is_untouchable(rules, primary) {
+        return Err(format!("node {primary} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"));
+    }
+    may_attach(state, id)?;
+    state.named = Some(id);
+    detach(state, rules, primary, Some(id), out);
+    Ok(())
 }
 
 /// A node is used only on the accepted timeline.

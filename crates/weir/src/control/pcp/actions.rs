@@ -6,6 +6,7 @@ use crate::process::shared::{self, Message};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
+use weir_config::failover::Mode;
 use weir_policy::failover;
 use weir_wire::pcp::{self, Aim, Fault, Reply, Request, Severity, When};
 
@@ -132,7 +133,12 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
     let view = c.shared.view.load_full();
     let primary = view.primary.and_then(|at| view.nodes.get(at)).map(|node| node.id);
     let wish = failover::Request::Promote(node);
+    let mode = c.shared.config.load().failover.mode();
     match (aim, primary) {
+        (Aim::Switchover, Some(_)) if mode == Mode::Command => {
+            operate(c, failed, failover::Request::SwitchOver(node)).await?;
+            wait_primary(c, failed, node).await
+        }
         (Aim::Switchover, Some(primary)) if primary != node => {
             operate(c, failed, failover::Request::Detach(primary)).await?;
             let outcome = operate(c, failed, wish).await;
@@ -143,6 +149,23 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
         }
         (Aim::Switchover | Aim::Name, _) => operate(c, failed, wish).await,
     }
+}
+
+/// Waits until the operator's command has promoted a node, and it gets the writes.
+async fn wait_primary(c: &Control, failed: &str, node: u16) -> Result<(), Fault> {
+    let is_primary = || {
+        let view = c.shared.view.load();
+        view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
+    };
+    let limit = Instant::now() + OPERATION_LIMIT;
+    while !is_primary() {
+        if Instant::now() >= limit {
+            let text = format!("node {node} is no primary {} s after the old one was detached", OPERATION_LIMIT.as_secs());
+            return Err(fault(failed, text));
+        }
+        tokio::time::sleep(LOOK_PERIOD).await;
+    }
+    Ok(())
 }
 
 /// Does something now, or when all transactions have ended; those that begin meanwhile wait.
