@@ -324,7 +324,10 @@ fn idle_clients_and_their_sessions_outlive_a_failover() {
     let cluster = servers(2, &[]);
     let proxy = builtin(&cluster, "");
     let mut idle: Vec<Raw> = (0..20).map(|_| proxy.console()).collect();
-    idle.iter_mut().for_each(|client| client.run("set application_name = 'kept'; insert into written values (0)"));
+    for client in &mut idle {
+        client.run("set application_name = 'kept'");
+        client.run("insert into written values (0)");
+    }
     cluster.primary().kill9().unwrap();
     wait_until("the failover to be done", || failovers(&proxy) == 1);
     for client in &mut idle {
