@@ -1,13 +1,14 @@
 //! Problems that show only when settings are looked at together.
 use std::collections::BTreeSet;
 
+use super::failover::Mode;
 use super::problem::{Problem, Severity};
 use super::{ClusteringMode, Config, Given, Source};
 use crate::params::Indexed;
 use weir_sql::facts::{Effect, Transaction};
 
 /// Everything that is checked, in the order of the messages.
-const CHECKS: [fn(&mut Findings<'_>); 14] = [
+const CHECKS: [fn(&mut Findings<'_>); 15] = [
     check_nodes,
     check_same_servers,
     check_flags,
@@ -22,6 +23,7 @@ const CHECKS: [fn(&mut Findings<'_>); 14] = [
     check_redirects,
     check_ranges,
     check_stores,
+    check_failover,
 ];
 
 /// The input of the checks, and the problems that they found.
@@ -239,5 +241,58 @@ fn check_ranges(findings: &mut Findings<'_>) {
             let message = format!("\"{low}\" {low_value} must not be above \"{high}\" {high_value}");
             findings.add(Severity::Error, low, None, message);
         }
+    }
+}
+
+/// What a failover needs is there, and what is said about failovers that nobody makes is named.
+fn check_failover(findings: &mut Findings<'_>) {
+    let config = findings.config;
+    let failover = &config.failover;
+    let streams = config.clustering_mode == ClusteringMode::StreamingReplication;
+    match failover.mode() {
+        Mode::Builtin if !streams => {
+            let message = "failover_mode = builtin needs backend_clustering_mode = streaming_replication";
+            findings.add(Severity::Error, "failover_mode", None, message.into());
+        }
+        Mode::Builtin => check_builtin(findings),
+        Mode::Command if failover.command.is_empty() => {
+            let message = "failover_mode = command needs a failover_command";
+            findings.add(Severity::Error, "failover_mode", None, message.into());
+        }
+        Mode::Command | Mode::Follow | Mode::Off => {}
+    }
+    let is_run = failover.mode() == Mode::Command;
+    for (name, command) in [("failover_command", &failover.command), ("follow_primary_command", &failover.follow_primary_command)]
+    {
+        if !command.is_empty() && !is_run {
+            let message = format!("\"{name}\" is run with failover_mode = command only");
+            findings.add(Severity::Warning, name, None, message);
+        }
+    }
+}
+
+/// Weir itself promotes.
+fn check_builtin(findings: &mut Findings<'_>) {
+    let config = findings.config;
+    if config.nodes.len() < 2 {
+        findings.add(Severity::Warning, "failover_mode", None, "failover_mode = builtin has no standby to promote".into());
+    }
+    if config.nodes.iter().all(|node| node.promote_priority == 0) {
+        let message = "\"backend_promote_priority\" of all nodes is 0, so that none is promoted".into();
+        findings.add(Severity::Warning, "failover_mode", None, message);
+    }
+    if config.check.user.is_empty() && config.nodes.iter().any(|node| node.health.user.is_empty()) {
+        let message = "failover_mode = builtin without \"health_check_user\" or \"sr_check_user\": user postgres promotes, see docs/failover.md for a user with less rights".into();
+        findings.add(Severity::Warning, "failover_mode", None, message);
+    }
+    for node in config.nodes.iter().filter(|node| node.application_name.is_empty()) {
+        let message =
+            format!("\"backend_application_name{}\" is not set: a synchronous standby is known by its name only", node.id);
+        findings.add(Severity::Warning, "failover_mode", None, message);
+    }
+    if config.work_dir == std::path::Path::new("/tmp") {
+        let message =
+            "\"work_dir\" is /tmp, which is emptied at a restart of the machine: what failover must remember is lost then".into();
+        findings.add(Severity::Warning, "work_dir", None, message);
     }
 }

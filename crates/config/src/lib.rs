@@ -26,6 +26,7 @@ mod pattern;
 pub mod pcp;
 mod problem;
 mod read;
+mod recovery;
 pub mod redirect;
 mod reload;
 mod routing;
@@ -41,6 +42,7 @@ pub use page::{reference_page, sample_file};
 pub use pcp::{PcpConfig, PcpUsers};
 pub use problem::{Outcome, Problem, Severity};
 pub use read::{read, read_with};
+pub use recovery::RecoveryConfig;
 pub use reload::{SetError, reload};
 pub use routing::{CausalReads, OnWrite};
 pub use show::{ShowError, Shown, show_all, show_one};
@@ -104,6 +106,8 @@ pub struct Config {
     pub admin: AdminConfig,
     /// Pgpool-II's administration.
     pub pcp: PcpConfig,
+    /// How a node is made anew.
+    pub recovery: RecoveryConfig,
     /// What is logged.
     pub log: LogConfig,
     /// File with the process number.
@@ -262,6 +266,7 @@ impl Config {
             failover: FailoverConfig::empty(),
             search_primary_timeout_ms: 0,
             pcp: PcpConfig::default(),
+            recovery: RecoveryConfig::default(),
             tcp: TcpConfig::default(),
             limits: LimitConfig::default(),
             databases: std::sync::Arc::default(),

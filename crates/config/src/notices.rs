@@ -19,12 +19,6 @@ struct Purpose {
 
 const PURPOSES: &[Purpose] = &[
     Purpose {
-        has: |param| param.group == Group::Failover || param.name.starts_with("health_check_"),
-        switch: None,
-        says: "but nobody promotes a standby when the primary fails: Weir runs no commands and detaches no nodes. \
-               Promote by hand or with the servers' own tool (Patroni, repmgr, pg_auto_failover); Weir then follows the new primary",
-    },
-    Purpose {
         has: |param| param.group == Group::Watchdog,
         switch: Some("use_watchdog"),
         says: "but there is no watchdog: this Weir neither knows of others nor holds a virtual IP address",
@@ -32,7 +26,7 @@ const PURPOSES: &[Purpose] = &[
     Purpose {
         has: |param| param.group == Group::Recovery,
         switch: None,
-        says: "but there is no online recovery: bring a server back with pg_basebackup or pg_rewind",
+        says: "but online recovery has one stage: clients need not leave for it",
     },
 ];
 

@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "File with our process number.", ..BUILT },
     Param { name: "work_dir", kind: Kind::Text, default: "/tmp", applies: Applies::AtStart, since: "4.7",
         set: |c, _, v| c.work_dir = PathBuf::from(v.text()),
-        help: "Directory for files of ours, such as the state of the nodes. Needed for nothing: there are none.", effect: Effect::Needless, ..ROW },
+        help: "Directory for files of ours: pgpool_status, and weir_failover.PORT, which failover must find again after a restart. Set it to one that only Weir may write to.", ..BUILT },
     Param { name: "logdir", kind: Kind::Text, default: "", applies: Applies::AtStart, hidden: true, alias_of: Some("work_dir"),
         help: "Old name of work_dir.", ..ROW },
 ];

@@ -1,14 +1,16 @@
 //! Rules from the configuration.
 
-use super::rules::{Address, Commands, Failback, Flag, HealthRules, NodeRules, Rules};
-use weir_config::{Config, NodeConfig};
+use super::rules::{Address, Commands, Failback, Flag, HealthRules, Mode, NodeRules, Rules};
+use weir_config::{ClusteringMode, Config, NodeConfig};
 
 impl Rules {
     pub fn of(config: &Config) -> Rules {
         let failover = &config.failover;
         let positive = |ms: u64| Some(ms).filter(|ms| *ms > 0);
+        // Without streaming, one server's log says nothing of another's.
+        let streams = config.clustering_mode == ClusteringMode::StreamingReplication;
         Rules {
-            mode: failover.mode(),
+            mode: if streams { failover.mode() } else { Mode::Off },
             nodes: config.nodes.iter().map(node).collect(),
             company: failover.company,
             lag_bytes_max: u64::try_from(failover.lag_bytes_max).ok(),
@@ -55,7 +57,6 @@ fn node(node: &NodeConfig) -> NodeRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failover::Mode;
 
     #[test]
     fn nobody_promotes_by_default() {

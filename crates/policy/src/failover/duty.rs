@@ -134,7 +134,9 @@ pub(super) fn fail_back(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec
         let Standing::Down { why: Lost::Failed(_) | Lost::Following, .. } = node.standing else { continue };
         let Some(facts) = node.facts() else { continue };
         let is_primary = id == epoch.node && state.is_on_line(facts);
-        let streams = facts.upstream() == Some(epoch.node) && matches!(state.relation(facts), Some(Relation::Holds(_)));
+        let follows = !facts.is_primary() && matches!(state.relation(facts), Some(Relation::Holds(_)));
+        // A standby that follows another one is as good, where nobody here sees to whom it follows.
+        let streams = follows && (rules.mode != Mode::Builtin || facts.upstream() == Some(epoch.node));
         // Without health checks nobody but live traffic took it out, and it comes back as it went.
         let by_itself = rules.node(id).is_some_and(|node| node.health.period_ms == 0);
         let by_rule = matches!(rules.failback, Failback::Auto { interval_ms } if due(interval_ms)) && facts.silent_ms().is_some();
@@ -221,8 +223,7 @@ pub(super) fn command_ended(state: &mut State, number: u64, done: Done, now: Ms,
 
 /// Has `pgpool_status` written.
 pub(super) fn write_status(state: &State, rules: &Rules, out: &mut Vec<Action>) {
-    let is_used = |id: NodeId| state.nodes.get(&id).is_some_and(super::node::Node::is_in_use);
-    if let Some(text) = super::status_file::show(rules.ids().map(|id| (id, is_used(id)))) {
+    if let Some(text) = super::status_file::show(rules.ids().map(|id| (id, !state.is_out(rules, id)))) {
         out.push(Action::WriteStatus { text });
     }
 }

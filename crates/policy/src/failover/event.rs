@@ -219,8 +219,23 @@ pub enum Request {
     Detach(NodeId),
     /// Names the primary. A standby is promoted only if the primary is given up, and whatever is lost by it.
     Promote(NodeId),
+    /// Takes the working primary out of use and has `failover_command` promote this standby. Done when the command is ordered.
+    SwitchOver(NodeId),
     /// A copy of the primary is being made on this node, or is made.
     Recover(NodeId, Recovering),
+}
+
+impl Request {
+    /// The node it is about.
+    pub fn node(self) -> NodeId {
+        match self {
+            Request::Attach(id)
+            | Request::Detach(id)
+            | Request::Promote(id)
+            | Request::SwitchOver(id)
+            | Request::Recover(id, _) => id,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,7 +11,7 @@ use super::event::{Facts, Ms};
 use super::history::{History, Lsn, Relation};
 use super::node::{Look, Node, Standing};
 use super::record::{Loss, RECORDS_MAX, Record};
-use super::rules::{Flag, Quorum, Rules};
+use super::rules::{Flag, Mode, Quorum, Rules};
 use super::sync;
 
 /// Looks at the primary's position that are kept for the report of losses.
@@ -161,6 +161,21 @@ impl State {
     /// The accepted primary.
     pub fn primary(&self) -> Option<NodeId> {
         self.durable.epoch.map(|epoch| epoch.node)
+    }
+
+    /// True if sessions must not use this node.
+    ///
+    /// Where Weir promotes nothing and a node has no health checks, one that failed is used again as soon as it answers as what it was.
+    pub fn is_out(&self, rules: &Rules, id: NodeId) -> bool {
+        let Some(node) = self.nodes.get(&id) else { return false };
+        let by_roles = matches!(rules.mode, Mode::Follow | Mode::Off);
+        match node.standing {
+            Standing::Waiting | Standing::Up => false,
+            Standing::Down { why: Lost::Failed(_), .. } | Standing::Quarantined { .. } => {
+                !by_roles || rules.node(id).is_some_and(|node| node.health.period_ms > 0)
+            }
+            Standing::Down { .. } | Standing::Detached | Standing::Recovering => true,
+        }
     }
 
     pub(super) fn facts(&self, id: NodeId) -> Option<&Facts> {

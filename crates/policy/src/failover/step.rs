@@ -151,7 +151,7 @@ fn revive(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
     if matches!(node.standing, Standing::Quarantined { .. }) && is_on_line {
         duty::attach(state, rules, id, out);
-    } else if relation == Some(Relation::Foreign) && node.is_in_use() {
+    } else if relation == Some(Relation::Foreign) && node.is_in_use() && rules.mode != Mode::Off {
         node.standing = Standing::Down { why: Lost::Foreign, since: 0 };
         out.push(Action::Report(Report::Degenerated { node: id, why: Lost::Foreign }));
     }
@@ -211,6 +211,8 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         let Some(node) = state.nodes.get(&id) else { continue };
         let failing_since = node.health.failing_since.unwrap_or(since);
         let heard_by = match node.standing {
+            // Out of use for another reason, which stands.
+            Standing::Down { .. } | Standing::Detached | Standing::Recovering => continue,
             _ if !is_primary || failure == Failure::Refused || !rules.keeps(Rule::Quarantine) => BTreeSet::new(),
             Standing::Waiting | Standing::Up => {
                 // What standbys heard is asked for after the verdict: before, a message may have been under way.
@@ -223,7 +225,6 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
                 hearers(state, id, failing_since)
             }
             Standing::Quarantined { .. } => hearers(state, id, now.saturating_sub(SILENCE_MS)),
-            Standing::Down { .. } | Standing::Detached | Standing::Recovering => continue,
         };
         let is_new = !matches!(node.standing, Standing::Quarantined { .. });
         if heard_by.is_empty() {
@@ -306,9 +307,7 @@ fn detach_false(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>
 }
 
 fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now: Ms, out: &mut Vec<Action>) {
-    let id = match request {
-        Request::Attach(id) | Request::Detach(id) | Request::Promote(id) | Request::Recover(id, _) => id,
-    };
+    let id = request.node();
     let answer = match (state.nodes.contains_key(&id), request) {
         (false, _) => Err(format!("node {id} does not exist")),
         (true, Request::Attach(_)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
@@ -316,12 +315,11 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
             Err(format!("node {id} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"))
         }
         (true, Request::Detach(_)) => {
-            state.nodes.entry(id).and_modify(|node| node.standing = Standing::Detached);
-            state.change(|durable| durable.detached.insert(id));
             let new = if state.primary() == Some(id) { likely(state, rules) } else { None };
-            duty::lost(state, rules, id, new, out);
+            detach(state, rules, id, new, out);
             Ok(())
         }
+        (true, Request::SwitchOver(_)) => switch_over(state, rules, id, out),
         (true, Request::Promote(_)) => match promote(state, rules, id, ticket, now, out) {
             Ok(true) => Ok(()),
             // The attempt answers.
@@ -337,10 +335,38 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
         }
         (true, Request::Recover(_, Recovering::Ends)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
     };
+    if let (Err(_), Request::Attach(_) | Request::Recover(_, Recovering::Ends)) = (&answer, request) {
+        // What is known of it may be old, and whoever has just started its server asks again.
+        state.nodes.entry(id).and_modify(|node| node.look_anew(now));
+    }
     match answer {
         Ok(()) if !state.is_stored() => state.store.tickets.push((state.store.version, ticket)),
         answer => out.push(Action::Reply { ticket, answer }),
     }
+}
+
+fn detach(state: &mut State, rules: &Rules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
+    state.nodes.entry(id).and_modify(|node| node.standing = Standing::Detached);
+    state.change(|durable| durable.detached.insert(id));
+    duty::lost(state, rules, id, new, out);
+}
+
+/// The primary makes room, and the operator's command promotes this standby. It is accepted once it is a primary.
+fn switch_over(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) -> Result<(), String> {
+    let Some(primary) = state.primary() else { return Err("there is no primary".into()) };
+    if primary == id {
+        return Err(format!("node {id} is the primary already"));
+    }
+    if rules.mode != Mode::Command {
+        return Err("failover_mode leaves promotion to others".into());
+    }
+    if state::is_untouchable(rules, primary) {
+        return Err(format!("node {primary} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"));
+    }
+    may_attach(state, id)?;
+    state.named = Some(id);
+    detach(state, rules, primary, Some(id), out);
+    Ok(())
 }
 
 /// A node is used only on the accepted timeline.

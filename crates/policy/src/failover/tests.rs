@@ -242,6 +242,50 @@ fn who_decides_is_a_matter_of_the_mode() {
 }
 
 #[test]
+fn a_switchover_lets_the_command_promote_the_node_that_was_named() {
+    let mut play = Play::new(|rules| {
+        rules.mode = Mode::Command;
+        rules.commands.failover = "f.sh %d %m %H".into();
+    });
+    play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.said.clear();
+    play.tell(Event::Operator { ticket: 1, request: Request::SwitchOver(2) });
+    play.check("ordered", &["hold Detached End", "run f.sh  0  2 host2", "reply Ok(())"]);
+    play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(promoted(100))]);
+    play.check("promoted", &["hold Unconfirmed Go", "done 2 After { at: 2000, bytes: 0 }", "false primary 0", "release 2"]);
+    let refusal = |play: &mut Play, id: NodeId, expected: &str| {
+        play.tell(Event::Operator { ticket: 2, request: Request::SwitchOver(id) });
+        play.check(expected, &[&format!("reply Err(\"{expected}\")")]);
+    };
+    refusal(&mut play, 2, "node 2 is the primary already");
+    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.said.clear();
+    refusal(&mut play, 1, "failover_mode leaves promotion to others");
+}
+
+#[test]
+fn a_node_that_an_operator_took_out_stays_so_when_its_server_stops() {
+    let mut play = Play::new(|_| ());
+    play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.tell(Event::Operator { ticket: 1, request: Request::Detach(1) });
+    play.tell(Event::Operator { ticket: 2, request: Request::Recover(2, Recovering::Begins) });
+    play.said.clear();
+    for _ in 0..4 {
+        play.after(1000, [seen(primary(100)), gone(Failure::Refused), gone(Failure::Refused)]);
+    }
+    play.check("both stopped", &[]);
+    assert_eq!([1, 2].map(|id| play.state.nodes[&id].standing), [Standing::Detached, Standing::Recovering]);
+    play.tell(Event::Operator { ticket: 3, request: Request::Attach(1) });
+    play.check("it does not answer", &["reply Err(\"node 1 does not answer\")"]);
+    assert_eq!(
+        play.state.nodes[&1].look,
+        Look::UnderWay { begun_at: play.now, again: false },
+        "who asks again may hear another answer"
+    );
+}
+
+#[test]
 fn operators_are_answered_truly() {
     let mut play = Play::new(|rules| rules.nodes[1].flag = Flag::DisallowToFailover);
     let cases: &[(Request, &str)] = &[

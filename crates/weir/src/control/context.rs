@@ -59,12 +59,21 @@ pub struct Control {
     pub facts: RefCell<VecDeque<Event>>,
     /// Why the roles of nodes are to be asked before the time, if they are.
     pub nudged: Cell<Option<Nudge>>,
+    /// A node is being made anew.
+    pub recovers: Cell<bool>,
 }
 
 impl Control {
     pub fn new(shared: Arc<Shared>) -> Rc<Control> {
         let view = RefCell::new(ClusterView::clone(&shared.view.load()));
-        Rc::new(Control { shared, bells: Bells::default(), view, facts: RefCell::default(), nudged: Cell::new(None) })
+        Rc::new(Control {
+            shared,
+            bells: Bells::default(),
+            view,
+            facts: RefCell::default(),
+            nudged: Cell::new(None),
+            recovers: Cell::new(false),
+        })
     }
 
     /// A bell that rings about this subject as long as it is held.

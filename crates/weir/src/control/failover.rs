@@ -18,14 +18,15 @@ pub use crate::control::failover::files::STATUS;
 use crate::control::failover::gate::Door;
 use crate::control::failover::reach::Reach;
 use crate::process::shared::Stop;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_config::Config;
-use weir_policy::failover::{self, Durable, Event, FailoverView, Mode, Ms, Rules, State};
+use weir_policy::failover::{self, Durable, Event, FailoverView, Mode, Ms, Rules, Standing, State};
 
 /// Longest time between two looks at what is due: the state may have grown older unseen.
 const TICK_MS: Ms = 1_000;
@@ -44,6 +45,7 @@ struct Driver {
     /// Operators who wait for an answer.
     tickets: HashMap<u64, oneshot::Sender<Result<(), String>>>,
     next_ticket: u64,
+    around_at: Instant,
 }
 
 /// Runs until the proxy stops. Cancel safe: orders under way end, and the next one finds what they did.
@@ -55,6 +57,7 @@ pub async fn watch(c: Rc<Control>) {
         driver.reconfigure();
         driver.take_wishes().await;
         driver.take_facts().await;
+        driver.look_around().await;
         let now = driver.now();
         if driver.state.next_due() <= now {
             driver.step(&Event::Timer).await;
@@ -88,8 +91,9 @@ impl Driver {
             orders: JoinSet::new(),
             tickets: HashMap::new(),
             next_ticket: 0,
+            around_at: Instant::now(),
         };
-        driver.door.show(&driver.c, &driver.state);
+        driver.door.show(&driver.c, &driver.rules, &driver.state);
         driver
     }
 
@@ -110,7 +114,7 @@ impl Driver {
         self.state.reload(&self.rules);
         self.reach = Rc::new(Reach::new(self.c.clone(), newest, self.rules.clone()));
         self.door.obey(self.rules.mode);
-        self.door.show(&self.c, &self.state);
+        self.door.show(&self.c, &self.rules, &self.state);
     }
 
     async fn take_wishes(&mut self) {
@@ -129,6 +133,25 @@ impl Driver {
         }
     }
 
+    /// Takes in what nobody tells: that sessions use a node, and the file of `health_check_test`.
+    async fn look_around(&mut self) {
+        let now = Instant::now();
+        if now < self.around_at {
+            return;
+        }
+        self.around_at = now + Duration::from_millis(TICK_MS);
+        let is_waiting = |node: &&u16| self.state.nodes.get(node).is_some_and(|node| node.standing == Standing::Waiting);
+        let pools = self.c.shared.pools.all();
+        let used = pools.iter().filter(|pool| pool.cards().iter().any(|card| card.uses.load(Ordering::Relaxed) > 0));
+        let used: BTreeSet<u16> = used.map(|pool| &pool.key.node).filter(is_waiting).copied().collect();
+        for node in used {
+            self.step(&Event::Used { node }).await;
+        }
+        if self.config.failover.test_file {
+            self.step(&Event::TestFile { down: self.files.read_test() }).await;
+        }
+    }
+
     /// Not cancel safe: actions that were not obeyed are lost, and found again by the looks of the next driver.
     async fn step(&mut self, event: &Event) {
         while self.orders.try_join_next().is_some() {}
@@ -139,7 +162,7 @@ impl Driver {
         for action in actions {
             self.obey(action).await;
         }
-        self.door.show(&self.c, &self.state);
+        self.door.show(&self.c, &self.rules, &self.state);
     }
 
     fn publish(&self) {

@@ -6,21 +6,24 @@ mod actions;
 mod answers;
 mod line;
 mod login;
+mod recovery;
 
 use crate::control::context::{Control, Subject};
-use crate::monitor::log::Level;
+use crate::monitor::log::{Level, Log};
 use crate::process::acceptor::{self, Door, Made, SocketRights};
 use crate::process::files::Files;
 use crate::process::inherit::Inherited;
 use crate::process::shared::Stop;
 use line::{Break, Line};
 use login::Visit;
+use parking_lot::Mutex;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::Instant;
-use weir_config::Config;
+use weir_config::{Config, PcpUsers, Problem};
 use weir_session::metrics::Metric;
 use weir_wire::pcp::{Fault, Reply, Request, Severity};
 
@@ -41,7 +44,27 @@ const SOCKET_MODE: u32 = 0o777;
 #[derive(Default)]
 pub struct Entrance {
     pub doors: Vec<Door>,
+    book: Arc<Book>,
+}
+
+/// The file of users, and what the log was told of it last.
+#[derive(Default)]
+pub struct Book {
     files: Files,
+    told: Mutex<Vec<Problem>>,
+}
+
+impl Book {
+    /// The users as the file has them now. What is wrong with it is told when it is another thing than before. Blocks.
+    fn read(&self, log: &Log) -> PcpUsers {
+        let (users, problems) = self.files.read_pcp();
+        let mut told = self.told.lock();
+        if *told != problems {
+            problems.iter().for_each(|problem| log.say(Level::Warning, format_args!("{problem}")));
+            *told = problems;
+        }
+        users.unwrap_or_default()
+    }
 }
 
 /// Opens the listening sockets, if there is a `pcp.conf`. What is wrong with that file is a warning: it can be mended while we run.
@@ -64,7 +87,7 @@ pub fn open(
     for folder in &pcp.socket_directories {
         doors.push(acceptor::open_socket(folder, pcp.port, BACKLOG, rights, inherited, made)?);
     }
-    Ok(Entrance { doors, files: files.clone() })
+    Ok(Entrance { doors, book: Arc::new(Book { files: files.clone(), told: Mutex::new(problems) }) })
 }
 
 /// A listening socket in the event loop.
@@ -81,7 +104,7 @@ enum Caller {
 
 impl Entrance {
     /// The sockets in the event loop, each with what its task needs.
-    pub fn listeners(self) -> (Vec<io::Result<Rc<Listener>>>, Rc<Files>) {
+    pub fn listeners(self) -> (Vec<io::Result<Rc<Listener>>>, Arc<Book>) {
         let listener = |door: Door| {
             Ok(Rc::new(match door {
                 Door::Tcp(socket) => {
@@ -94,7 +117,7 @@ impl Entrance {
                 }
             }))
         };
-        (self.doors.into_iter().map(listener).collect(), Rc::new(self.files))
+        (self.doors.into_iter().map(listener).collect(), self.book)
     }
 }
 
@@ -112,7 +135,7 @@ impl Listener {
 }
 
 /// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: who is being accepted would be lost.
-pub async fn serve(c: Rc<Control>, listener: Rc<Listener>, files: Rc<Files>) {
+pub async fn serve(c: Rc<Control>, listener: Rc<Listener>, book: Arc<Book>) {
     let (bell, open) = (c.bell(Subject::Doors), Rc::new(()));
     // Also while the proxy stops: a slow stop can be made a fast one.
     while c.shared.stop_mode() <= Stop::Fast && !c.shared.is_handed_over() {
@@ -123,10 +146,10 @@ pub async fn serve(c: Rc<Control>, listener: Rc<Listener>, files: Rc<Files>) {
         match accepted {
             // One holder is here, the others are the connections.
             Ok(caller) if Rc::strong_count(&open) <= CONNECTIONS_MAX => {
-                let (own, counted, files) = (c.clone(), open.clone(), files.clone());
+                let (own, counted, book) = (c.clone(), open.clone(), book.clone());
                 tokio::task::spawn_local(async move {
                     let _counted = counted;
-                    receive(&own, caller, files).await;
+                    receive(&own, caller, book).await;
                 });
             }
             Ok(_) => c.shared.log.say(Level::Log, format_args!("PCP: more than {CONNECTIONS_MAX} connections, one is closed")),
@@ -140,10 +163,10 @@ pub async fn serve(c: Rc<Control>, listener: Rc<Listener>, files: Rc<Files>) {
 }
 
 /// Cancel safe: the connection is closed.
-async fn receive(c: &Rc<Control>, caller: Caller, files: Rc<Files>) {
+async fn receive(c: &Rc<Control>, caller: Caller, book: Arc<Book>) {
     match caller {
-        Caller::Tcp(stream, peer) => converse(c, Line::new(stream), Visit::new(files, Some(peer))).await,
-        Caller::Unix(stream) => converse(c, Line::new(stream), Visit::new(files, None)).await,
+        Caller::Tcp(stream, peer) => converse(c, Line::new(stream), Visit::new(book, Some(peer))).await,
+        Caller::Unix(stream) => converse(c, Line::new(stream), Visit::new(book, None)).await,
     }
 }
 

@@ -3,6 +3,7 @@
 //! Columns of Pgpool-II's commands are Pgpool's, in its order (4.7). All values are text.
 
 mod cache;
+mod failover;
 pub mod pgpool;
 
 use crate::monitor::probes;
@@ -63,6 +64,12 @@ pub const VIEWS: &[View] = &[
         help: "How often servers were asked for their roles, and what came of it.",
         columns: POOL_HEALTH_CHECK_STATS,
         rows: |ask| pgpool::health_check_rows(&ask.w.shared),
+    },
+    View {
+        name: "pool_failover",
+        help: "What would happen if the primary failed now, and changes of the primary.",
+        columns: failover::POOL_FAILOVER,
+        rows: failover::pool_failover,
     },
     View { name: "pool_version", help: "Version of the proxy.", columns: &["pool_version"], rows: |_| vec![vec![version()]] },
     View {

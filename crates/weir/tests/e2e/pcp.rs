@@ -2,6 +2,7 @@
 //!
 //! Without Pgpool-II (Debian: package `pgpool2`) those that need it are left out.
 
+use crate::support::ground::cluster;
 use crate::support::pgpool::Pgpool;
 use crate::support::proxy::{Folder, show};
 use crate::support::time::{SLACK, check_within};
@@ -14,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use weir_demo::ReservedPort;
+use weir_demo::{Mode, ReservedPort};
 use weir_wire::pcp::{Code, Fault, Packet, REPLY_LENGTH_MAX, Reply, Request, proof, read};
 
 /// `admin` with password `secret`.
@@ -608,6 +609,66 @@ fn the_console_does_the_same() {
     assert!(console.error("DETACH 77").message.contains("node 77 does not exist"));
     assert!(console.error("PROMOTE 0").message.contains("is the primary already"));
     assert!(console.error("ATTACH").message.contains("needs the number of a node"));
+}
+
+/// What Pgpool-II's extension does, in SQL: the operator's scripts run on the primary.
+const EXTENSION: &str = "create function pgpool_recovery(script text, host text, directory text, port text, node int, node_port text, \
+     primary_host text) returns boolean language plpgsql as $$ begin execute format('copy (select 1) to program %L', \
+     format('sh %s/%s %s %s %s %s %s %s', current_setting('data_directory'), script, host, directory, port, node, node_port, \
+     primary_host)); return true; end $$;
+     create function pgpool_remote_start(host text, directory text) returns boolean language plpgsql as $$ begin \
+     execute format('copy (select 1) to program %L', format('sh %s/pgpool_remote_start %s %s', current_setting('data_directory'), \
+     host, directory)); return true; end $$";
+
+#[test]
+fn a_node_is_made_anew_out_of_the_primary_and_attached() {
+    let cluster = cluster(1);
+    let (primary, standby) = (cluster.primary(), &cluster.standbys()[0]);
+    let port = ReservedPort::any().unwrap();
+    let lines = format!(
+        "pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\nbackend_weight0 = 0\n\
+         backend_data_directory1 = '{}'\nrecovery_user = 'postgres'\nrecovery_timeout = 60\n\
+         recovery_1st_stage_command = 'copy.sh'\nhealth_check_period = 1\n",
+        port.number(),
+        standby.data_dir().display()
+    );
+    let proxy = Proxy::with_files(&[primary, standby], &lines, &[("pcp.conf", USERS)], &[]);
+    let tools = tools();
+    let recover = |node: &str| ask(&tools.0, &tools.0, port.number(), "pcp_recovery_node", &[node]);
+    let fails = |node: &str, why: &str| {
+        let ended = recover(node);
+        assert!(ended.code == 1 && ended.out.is_empty() && ended.err.contains(why), "{ended:?}");
+    };
+    fails("0", "primary server cannot be recovered");
+    fails("1", "node id: 1 is alive");
+    standby.stop(Mode::Fast).unwrap();
+    fails("1", "there is no function pgpool_recovery in database \"postgres\"");
+    let mut template = primary.connect("postgres", "template1").unwrap();
+    template.query(EXTENSION).unwrap();
+    fails("1", "copy.sh");
+    let (programs, sockets) = (primary.programs().bin().display().to_string(), primary.socket_dir().display().to_string());
+    // Arguments: host, directory, port of the primary, node, its port, host of the primary.
+    let copy = format!(
+        "set -e\ncat > /dev/null\ncp $2/postgresql.conf {sockets}/kept.conf\nrm -rf $2/*\n\
+         {programs}/pg_basebackup -w -h {sockets} -p $3 -U postgres -D $2 -c fast -R\ncp {sockets}/kept.conf $2/postgresql.conf\n\
+         echo \"$1 $3 $4 $5 $6\" > {sockets}/arguments\n"
+    );
+    let start =
+        format!("cat > /dev/null\nsetsid {programs}/pg_ctl -D $2 -l {sockets}/again.log start > /dev/null 2>&1 < /dev/null\n");
+    for (name, text) in [("copy.sh", copy), ("pgpool_remote_start", start)] {
+        let path = primary.data_dir().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    primary.query("create table since (a int)").unwrap();
+    assert_eq!(recover("1"), Ended { code: 0, out: "pcp_recovery_node -- Command Successful\n".into(), err: String::new() });
+    assert_eq!(proxy.nodes("status"), ["up", "up"]);
+    let arguments = fs::read_to_string(primary.socket_dir().join("arguments")).unwrap();
+    assert_eq!(arguments.trim(), format!("127.0.0.1 {} 1 {} 127.0.0.1", primary.port(), standby.port()));
+    let mut client = proxy.console();
+    wait_until("the copy to be read from", || client.value("select inet_server_port()") == standby.port().to_string());
+    assert_eq!(client.value("select count(*) from since"), "0");
+    assert!(proxy.log().contains("PCP: recover node 1 by user \"admin\" from 127.0.0.1: done"));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::monitor::log::Level;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_policy::failover::{Action, Done, Event, Failure, Found, Ms, NodeId, Pledge, Repointed};
+use weir_policy::failover::{Action, Done, Event, Failure, Found, Ms, NodeId, Pledge, Repointed, Report};
 
 /// Tells what became of an order, also if its task ends by a fault.
 struct Promise {
@@ -36,14 +36,18 @@ impl Driver {
     /// Not cancel safe.
     pub(super) async fn obey(&mut self, action: Action) {
         match action {
-            Action::Hold { why, transactions } => self.door.hold(&self.c, &self.state, why, transactions).await,
-            Action::Release { node, started_at } => self.door.release(&self.c, &self.state, node, started_at).await,
+            Action::Hold { why, transactions } => self.door.hold(&self.c, (&self.rules, &self.state), why, transactions).await,
+            Action::Release { node, started_at } => {
+                self.door.release(&self.c, (&self.rules, &self.state), node, started_at).await
+            }
             Action::Reply { ticket, answer } => {
                 if let Some(operator) = self.tickets.remove(&ticket) {
                     // Who does not wait any more needs no answer.
                     let _ = operator.send(answer);
                 }
             }
+            // One that roles alone keep out of use is not.
+            Action::Report(Report::Degenerated { node, .. }) if !self.state.is_out(&self.rules, node) => {}
             Action::Report(report) => say::report(&self.c, &self.rules, &report, self.now()),
             Action::WriteStatus { text } => self.files.write_status(&self.c, text),
             Action::Store { number, text } => {

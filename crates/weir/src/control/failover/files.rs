@@ -16,6 +16,8 @@ use weir_policy::failover::{Done, Durable, Mode, NodeId, Rules, status_file};
 /// Pgpool's file.
 pub const STATUS: &str = "pgpool_status";
 
+const TEST: &str = "backend_down_request";
+
 /// See the module.
 pub struct Files {
     folder: PathBuf,
@@ -49,6 +51,11 @@ impl Files {
             c.shared.log.say(Level::Log, text);
         }
         (stored, down)
+    }
+
+    /// Nodes that the file of `health_check_test` says are down. Blocks for the time of a small file: it is for tests.
+    pub fn read_test(&self) -> BTreeSet<NodeId> {
+        fs::read_to_string(self.folder.join(TEST)).map(|text| status_file::parse_test(&text)).unwrap_or_default()
     }
 
     fn read_state(&self, c: &Control) -> Option<Durable> {

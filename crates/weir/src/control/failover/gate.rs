@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_policy::cluster::Gate;
-use weir_policy::failover::{Held, Mode, NodeId, State, Transactions};
+use weir_policy::failover::{Held, Mode, NodeId, Rules, State, Transactions};
 
 /// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
 const PART_LIMIT: Duration = Duration::from_secs(1);
@@ -37,8 +37,8 @@ impl Door {
     }
 
     /// Shows workers the gate, and the nodes that are in use.
-    pub fn show(&self, c: &Control, state: &State) {
-        let is_out = |id| state.nodes.get(&id).is_some_and(|node| !node.is_in_use());
+    pub fn show(&self, c: &Control, rules: &Rules, state: &State) {
+        let is_out = |id| state.is_out(rules, id);
         let before = c.view.borrow().generation;
         cluster_view::govern(c, if self.by_roles { Gate::ByRoles } else { self.gate }, is_out);
         if c.view.borrow().generation != before {
@@ -47,24 +47,29 @@ impl Door {
     }
 
     /// Nobody gets writes from now on. Done when none can leave and no late answer is passed on. Cancel safe.
-    pub async fn hold(&mut self, c: &Control, state: &State, why: Held, transactions: Transactions) {
+    pub async fn hold(&mut self, c: &Control, (rules, state): (&Rules, &State), why: Held, transactions: Transactions) {
         self.gate = Gate::Shut;
-        self.show(c, state);
+        self.show(c, rules, state);
+        if self.by_roles {
+            return;
+        }
         c.shared.log.say(Level::Log, format_args!("writes wait: {}", why.describe()));
-        if transactions == Transactions::End && !self.by_roles {
+        if transactions == Transactions::End {
             self.end_served(c).await;
         }
     }
 
     /// This node gets writes from now on. Cancel safe.
-    pub async fn release(&mut self, c: &Control, state: &State, node: NodeId, started_at: Option<u64>) {
+    pub async fn release(&mut self, c: &Control, (rules, state): (&Rules, &State), node: NodeId, started_at: Option<u64>) {
         if self.served.is_some_and(|served| served != node) && !self.by_roles {
             self.end_served(c).await;
         }
         self.served = Some(node);
         self.gate = Gate::Open { node, started_at };
-        c.shared.log.say(Level::Log, format_args!("writes go to node {node}"));
-        self.show(c, state);
+        if !self.by_roles {
+            c.shared.log.say(Level::Log, format_args!("writes go to node {node}"));
+        }
+        self.show(c, rules, state);
     }
 
     /// Ends the transactions on the node that took writes.

@@ -237,8 +237,11 @@ pub async fn fence(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Instan
         return Ok(Done::No);
     }
     set(&mut locked.conn, "default_transaction_read_only", "on").await?;
+    // Sessions of superusers are for superusers only to end.
     let end = "SELECT pg_catalog.count(pg_catalog.pg_terminate_backend(pid)) FROM pg_catalog.pg_stat_activity \
-        WHERE backend_type OPERATOR(pg_catalog.=) 'client backend' AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()";
+        LEFT JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) usesysid \
+        WHERE backend_type OPERATOR(pg_catalog.=) 'client backend' AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid() \
+        AND (r.rolsuper IS NOT TRUE OR (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) CURRENT_USER))";
     locked.conn.query(end).await?;
     Ok(Done::Yes)
 }

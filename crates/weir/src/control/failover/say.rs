@@ -2,7 +2,7 @@
 
 use crate::control::context::Control;
 use crate::monitor::log::Level;
-use weir_policy::failover::{Command, Event, Found, Lost, Ms, NodeId, Report, Rules, Why};
+use weir_policy::failover::{Command, Event, Found, Lost, Ms, NodeId, Refusal, Report, Rules, Why};
 
 /// Facts that an operator who looks for a fault wants to see.
 pub fn event(c: &Control, event: &Event) {
@@ -45,6 +45,9 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
                 Level::Error,
                 format_args!("node {node} has log that the primary lacks: a copy of the primary must be made there"),
             );
+        }
+        Report::Stuck { why: Refusal::NotByWeir } => {
+            log.say(Level::Log, format_args!("the primary is gone, and failover_mode leaves it to others to promote a standby"));
         }
         Report::Stuck { why } => log.say(Level::Error, format_args!("there is no failover: {}", why.describe())),
         Report::TakingOver { ballot } => {

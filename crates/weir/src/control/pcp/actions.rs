@@ -1,10 +1,12 @@
 //! Requests that change something. Success is said only of a success.
 
+use super::recovery;
 use crate::control::context::Control;
 use crate::process::shared::{self, Message};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
+use weir_config::failover::Mode;
 use weir_policy::failover;
 use weir_wire::pcp::{self, Aim, Fault, Reply, Request, Severity, When};
 
@@ -12,7 +14,13 @@ use weir_wire::pcp::{self, Aim, Fault, Reply, Request, Severity, When};
 const OPERATION_LIMIT: Duration = Duration::from_secs(300);
 /// Time that transactions get to end before a graceful change.
 const DRAIN_LIMIT: Duration = Duration::from_secs(90);
-/// Time between two looks at whether they have.
+/// Time for a node to answer that is to be attached.
+const ATTACH_LIMIT: Duration = Duration::from_secs(5);
+/// Time between two attempts of that.
+const ASK_PERIOD: Duration = Duration::from_millis(200);
+/// Time for an attached node to be asked for its role. It is in use in any case.
+const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+/// Time between two looks at what is waited for.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 /// What was done.
@@ -26,7 +34,9 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
     let done = vec![Reply::done(request.reply_tag())];
     match *request {
         Request::Attach(node) => {
-            operate(c, "attaching a node failed", failover::Request::Attach(id(c, "attaching a node failed", node)?)).await?;
+            let failed = "attaching a node failed";
+            let node = id(c, failed, node)?;
+            attach(c, failed, failover::Request::Attach(node), ATTACH_LIMIT).await?;
         }
         Request::Detach(node, when) => {
             let failed = "detaching a node failed";
@@ -39,9 +49,8 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
             at(c, failed, when, promote(c, failed, node, aim)).await?;
         }
         Request::Recover(node) => {
-            let failed = "process recovery request failed";
-            id(c, failed, node)?;
-            return Err(fault(failed, "online recovery is not there yet"));
+            let node = id(c, "process recovery request failed", node)?;
+            recovery::recover(c, node).await?;
         }
         Request::Stop(mode, _) => return Ok(Done::Stop(done, stop_mode(mode))),
         Request::Reload(_) => return reload(c).await.map(Done::Replies),
@@ -67,7 +76,7 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
     Ok(Done::Replies(done))
 }
 
-fn fault(message: &str, detail: impl Into<String>) -> Fault {
+pub(super) fn fault(message: &str, detail: impl Into<String>) -> Fault {
     Fault::new(Severity::Error, message).detail(detail)
 }
 
@@ -87,7 +96,7 @@ fn stop_mode(mode: pcp::Stop) -> shared::Stop {
 }
 
 /// Has whoever decides about nodes do something.
-async fn operate(c: &Control, failed: &str, request: failover::Request) -> Result<(), Fault> {
+pub(super) async fn operate(c: &Control, failed: &str, request: failover::Request) -> Result<(), Fault> {
     match timeout(OPERATION_LIMIT, c.shared.control.operate(request)).await {
         Ok(Ok(answer)) => answer.map_err(|why| fault(failed, why)),
         Ok(Err(_)) => Err(fault(failed, "the proxy is stopping")),
@@ -98,12 +107,38 @@ async fn operate(c: &Control, failed: &str, request: failover::Request) -> Resul
     }
 }
 
+/// Takes a node into use. A script may have started its server just now: it is looked at anew before the answer is no.
+pub(super) async fn attach(c: &Control, failed: &str, request: failover::Request, limit: Duration) -> Result<(), Fault> {
+    let (limit, node) = (Instant::now() + limit, request.node());
+    while let Err(refusal) = operate(c, failed, request).await {
+        if Instant::now() >= limit {
+            return Err(refusal);
+        }
+        tokio::time::sleep(ASK_PERIOD).await;
+    }
+    // Whoever hears of the success is to find it in use, which needs one more question for its role.
+    let is_up = || {
+        let view = c.shared.view.load();
+        view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at))
+    };
+    let limit = Instant::now() + SETTLE_LIMIT;
+    while !is_up() && Instant::now() < limit {
+        tokio::time::sleep(LOOK_PERIOD).await;
+    }
+    Ok(())
+}
+
 /// Names a primary, or first takes the one that works out of use. If the promotion fails then, the old one gets the writes back.
 async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), Fault> {
     let view = c.shared.view.load_full();
     let primary = view.primary.and_then(|at| view.nodes.get(at)).map(|node| node.id);
     let wish = failover::Request::Promote(node);
+    let mode = c.shared.config.load().failover.mode();
     match (aim, primary) {
+        (Aim::Switchover, Some(_)) if mode == Mode::Command => {
+            operate(c, failed, failover::Request::SwitchOver(node)).await?;
+            wait_primary(c, failed, node).await
+        }
         (Aim::Switchover, Some(primary)) if primary != node => {
             operate(c, failed, failover::Request::Detach(primary)).await?;
             let outcome = operate(c, failed, wish).await;
@@ -114,6 +149,23 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
         }
         (Aim::Switchover | Aim::Name, _) => operate(c, failed, wish).await,
     }
+}
+
+/// Waits until the operator's command has promoted a node, and it gets the writes.
+async fn wait_primary(c: &Control, failed: &str, node: u16) -> Result<(), Fault> {
+    let is_primary = || {
+        let view = c.shared.view.load();
+        view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
+    };
+    let limit = Instant::now() + OPERATION_LIMIT;
+    while !is_primary() {
+        if Instant::now() >= limit {
+            let text = format!("node {node} is no primary {} s after the old one was detached", OPERATION_LIMIT.as_secs());
+            return Err(fault(failed, text));
+        }
+        tokio::time::sleep(LOOK_PERIOD).await;
+    }
+    Ok(())
 }
 
 /// Does something now, or when all transactions have ended; those that begin meanwhile wait.

@@ -1,10 +1,11 @@
 //! Who speaks PCP on a connection, and the proof of that.
 
+use super::Book;
 use crate::control::context::Control;
 use crate::monitor::log::Level;
-use crate::process::files::Files;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use weir_policy::throttle::Pass;
 use weir_session::metrics::Metric;
@@ -15,7 +16,7 @@ const COUNTED_AS: &str = "pcp/";
 
 /// One connection's visitor.
 pub struct Visit {
-    files: Rc<Files>,
+    book: Arc<Book>,
     /// `None`: over a unix socket.
     peer: Option<IpAddr>,
     standing: Standing,
@@ -38,8 +39,8 @@ pub enum Admission {
 }
 
 impl Visit {
-    pub fn new(files: Rc<Files>, peer: Option<IpAddr>) -> Visit {
-        Visit { files, peer, standing: Standing::Stranger }
+    pub fn new(book: Arc<Book>, peer: Option<IpAddr>) -> Visit {
+        Visit { book, peer, standing: Standing::Stranger }
     }
 
     pub fn is_known(&self) -> bool {
@@ -117,15 +118,8 @@ impl Visit {
 
     /// Reads the file on another thread, as it is now. Cancel safe.
     async fn is_right(&self, c: &Control, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> bool {
-        let files = (*self.files).clone();
-        let (user, answer, shared) = (user.to_vec(), answer.to_vec(), c.shared.clone());
-        let judge = move || {
-            let (users, problems) = files.read_pcp();
-            for problem in problems {
-                shared.log.say(Level::Warning, format_args!("{problem}"));
-            }
-            users.is_some_and(|users| users.verify(&user, salt, &answer))
-        };
+        let (user, answer, shared, book) = (user.to_vec(), answer.to_vec(), c.shared.clone(), self.book.clone());
+        let judge = move || book.read(&shared.log).verify(&user, salt, &answer);
         tokio::task::spawn_blocking(judge).await.unwrap_or(false)
     }
 }

@@ -54,8 +54,10 @@ pub fn nodes(shared: &Shared) -> Vec<Node> {
 fn standing(shared: &Shared, node: &NodeView) -> (NodeStatus, u64) {
     let failover = shared.failover.load();
     let since_s = |at_ms: u64| at_s(shared, at_ms);
+    let is_silent = node.health == Health::Down;
     match failover.node(node.id).map(|node| node.standing) {
-        None if node.health == Health::Down => (NodeStatus::Down, node.changed_at_s),
+        // It gets nothing, whatever is decided about it.
+        None | Some(Standing::Up | Standing::Waiting) if is_silent => (NodeStatus::Down, node.changed_at_s),
         // In Pgpool-II a node waits until a client has come, who connects to all nodes. Here nobody connects to a node without need.
         None | Some(Standing::Up | Standing::Waiting) => (NodeStatus::Up, node.changed_at_s),
         Some(Standing::Down { since, .. }) => (NodeStatus::Down, since_s(since)),

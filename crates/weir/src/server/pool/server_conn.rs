@@ -4,8 +4,8 @@ pub mod inquiry;
 
 use crate::process::shared::WorkerId;
 use crate::process::worker::Worker;
-use crate::server::pool::Pool;
 use crate::server::pool::login::{self, Greeting, Notices, keep_notice, protocol, refused};
+use crate::server::pool::{Pool, Purpose};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::io;
@@ -19,6 +19,8 @@ use weir_config::TcpConfig;
 use weir_config::passwd::Secret;
 use weir_io::socket::{Breaker, Socket, TcpOptions};
 use weir_io::tls::explain;
+use weir_policy::cluster::Gate;
+use weir_policy::failover::LinkEnd;
 use weir_policy::pool::Refused;
 use weir_policy::prepared::Known;
 use weir_policy::sequences::Tally;
@@ -229,8 +231,18 @@ pub async fn open(
         + Duration::from_millis(if address.connect_timeout_ms == 0 { 3_600_000 } else { address.connect_timeout_ms });
     let renewals = pool.renewals();
     // Taken before the login: all later changes are newer than the connection.
-    let generation = w.view().generation;
+    let (generation, gate) = (w.view().generation, w.view().gate);
     let (mut talk, mut greeting) = Talk::enter(w, address, login, deadline).await?;
+    if let Gate::Open { node, started_at: Some(started_at) } = gate
+        && node == address.node
+        && pool.key.purpose != Purpose::Replication
+        && !is_of_start(w, &mut talk, address, started_at).await
+    {
+        talk.socket.close(&w.reactor);
+        // Another proxy may have replaced the server while it was away, so that it is looked at first.
+        w.shared.link_died(node, LinkEnd::Broken);
+        return Err(OpenError::GivenUp { node });
+    }
     if !first.is_empty() {
         if let Err(error) = talk.query(w, address, first).await {
             talk.socket.close(&w.reactor);
@@ -279,6 +291,15 @@ pub async fn open(
         passwords_generation: login.generation,
     });
     Ok(ServerConn { conn, transport })
+}
+
+/// True if the server was started at this time, in microseconds since 1970.
+async fn is_of_start(w: &Worker, talk: &mut Talk, address: &Address, started_at: u64) -> bool {
+    let text = "SELECT pg_catalog.round(1000000 OPERATOR(pg_catalog.*) \
+        EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
+    let rows = talk.query(w, address, text).await.unwrap_or_default();
+    let told = rows.into_iter().flatten().next().flatten();
+    told.is_some_and(|told| told.parse() == Ok(started_at))
 }
 
 /// A connection that no session has used.

@@ -1,6 +1,6 @@
 //! Clients that write and note what was acknowledged, and when.
 
-use crate::support::{Proxy, Raw, wait_until};
+use crate::support::{Proxy, Raw, wait_until, wire};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -69,9 +69,21 @@ impl Load {
     }
 }
 
+/// Logs in; `None`: the proxy is not there, or went away meanwhile.
+fn connect(port: u16) -> Option<Raw> {
+    let mut client = Raw::try_tcp(port)?;
+    client.try_send(&wire::startup(wire::V3_0, &[("user", "postgres"), ("database", "postgres")])).ok()?;
+    loop {
+        match client.try_read().ok()??.tag {
+            b'Z' => return Some(client),
+            b'E' => return None,
+            _ => {}
+        }
+    }
+}
+
 fn write(port: u16, writer: i64, ends: &AtomicBool, noted: &Mutex<Noted>) {
-    let connect = || Raw::try_tcp(port)?.log_in("postgres", "postgres", &[]).ok();
-    let mut client = connect().expect("the proxy lets clients in");
+    let mut client = connect(port).expect("the proxy lets clients in");
     let mut number = writer * 1_000_000;
     while !ends.load(Ordering::SeqCst) {
         number += 1;
@@ -81,12 +93,15 @@ fn write(port: u16, writer: i64, ends: &AtomicBool, noted: &Mutex<Noted>) {
             Ok(_) => noted.acknowledged.push((number, Instant::now())),
             Err(failure) => {
                 let is_lost = failure.sqlstate == "lost" || failure.severity == "FATAL";
+                if is_lost {
+                    noted.lost += 1;
+                    eprintln!("a session ended: {failure:?}");
+                }
                 noted.errors.push((failure.sqlstate, failure.message));
-                noted.lost += usize::from(is_lost);
                 drop(noted);
                 if is_lost {
                     wait_until("a client to be let in again", || {
-                        let new = connect();
+                        let new = connect(port);
                         let is_over = new.is_some() || ends.load(Ordering::SeqCst);
                         new.into_iter().for_each(|new| client = new);
                         is_over

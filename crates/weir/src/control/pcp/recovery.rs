@@ -1,0 +1,224 @@
+//! Online recovery in Pgpool-II's way: functions of its extension `pgpool_recovery` run the operator's scripts on the primary.
+//!
+//! The first one copies the primary to the node, the second one starts the node's server. Then the node is waited for, and attached. Demands on
+//! the scripts: Pgpool-II's manual, "Online Recovery".
+
+use super::actions::{attach, fault, operate};
+use crate::control::conn::Conn;
+use crate::control::context::Control;
+use crate::monitor::log::Level;
+use crate::server::pool::server_conn::{Address, Login, OpenError};
+use std::io::ErrorKind;
+use std::time::Duration;
+use tokio::time::Instant;
+use weir_config::RecoveryConfig;
+use weir_config::passwd::Secret;
+use weir_policy::failover::{Recovering, Request};
+use weir_wire::pcp::Fault;
+
+const FAILED: &str = "process recovery request failed";
+/// As servers show it.
+const NAME: &str = "weir_recovery";
+/// Where Pgpool-II up to 4.6 has its functions.
+const OLD_DATABASE: &str = "template1";
+/// Longest time of a script: a copy of a large server takes hours.
+const SCRIPT_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Time for a login.
+const LOGIN_LIMIT: Duration = Duration::from_secs(10);
+/// Time between two looks at whether the node can be attached.
+const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// Time to attach a node that accepts connections: its role is asked for first.
+const ATTACH_LIMIT: Duration = Duration::from_secs(30);
+/// Most arguments of `pgpool_recovery`: later releases have more of them.
+const ARGUMENTS_MAX: usize = 7;
+
+/// A database with the functions, and how they are called there.
+struct Functions {
+    conn: Conn,
+    schema: String,
+    arguments: usize,
+}
+
+/// One recovery at a time.
+struct Turn<'a>(&'a Control);
+
+impl<'a> Turn<'a> {
+    fn take(c: &'a Control) -> Option<Turn<'a>> {
+        (!c.recovers.replace(true)).then_some(Turn(c))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.recovers.set(false);
+    }
+}
+
+/// Makes a node anew, and attaches it. Cancel safe, but scripts that were begun go on.
+pub async fn recover(c: &Control, node: u16) -> Result<(), Fault> {
+    let (config, view) = (c.shared.config.load_full(), c.shared.view.load_full());
+    let rules = &config.recovery;
+    if rules.user.is_empty() || rules.command.is_empty() {
+        return Err(fault(FAILED, "recovery_user and recovery_1st_stage_command are not set"));
+    }
+    let Some(turn) = Turn::take(c) else { return Err(fault(FAILED, "another recovery is under way")) };
+    let primary = view.primary.and_then(|at| Address::of(&view, &config, at));
+    let primary = primary.ok_or_else(|| fault(FAILED, "there is no primary"))?;
+    let at = view.nodes.iter().position(|known| known.id == node);
+    let address = at.and_then(|at| Address::of(&view, &config, at)).ok_or_else(|| fault(FAILED, "node id is not valid"))?;
+    if primary.node == node {
+        return Err(fault(FAILED, "primary server cannot be recovered by online recovery."));
+    }
+    check_is_down(c, rules, &address).await?;
+    operate(c, FAILED, Request::Recover(node, Recovering::Begins)).await?;
+    let outcome = copy(c, rules, &primary, &address).await;
+    if outcome.is_err() {
+        // It is no longer being recovered. Whoever mends it attaches it.
+        if let Err(cause) = operate(c, FAILED, Request::Detach(node)).await {
+            c.shared.log.say(Level::Warning, format_args!("PCP: node {node} stays out of use: {}", cause.detail));
+        }
+    }
+    drop(turn);
+    outcome
+}
+
+/// A server that runs would lose its files.
+async fn check_is_down(c: &Control, rules: &RecoveryConfig, address: &Address) -> Result<(), Fault> {
+    match log_in(c, rules, address, OLD_DATABASE).await {
+        Err(OpenError::Connect { cause, .. })
+            if cause.kind() == ErrorKind::ConnectionRefused
+                || (cause.kind() == ErrorKind::NotFound && address.hostname.starts_with('/')) =>
+        {
+            Ok(())
+        }
+        Err(error @ (OpenError::Connect { .. } | OpenError::Broke { .. })) => {
+            Err(fault(FAILED, format!("nobody knows if node {} runs: {error}", address.node)))
+        }
+        Ok(_) | Err(_) => {
+            let text = format!("node recovery failed, node id: {} is alive", address.node);
+            Err(fault(&text, "its server must be stopped first"))
+        }
+    }
+}
+
+async fn copy(c: &Control, rules: &RecoveryConfig, primary: &Address, node: &Address) -> Result<(), Fault> {
+    let shown = |error| match error {
+        OpenError::Refused { message, .. } => fault(FAILED, message),
+        other => fault(FAILED, other.to_string()),
+    };
+    let mut functions = find(c, rules, primary).await?;
+    functions.conn.renew(Instant::now() + SCRIPT_LIMIT);
+    let directory = data_directory(c, node)?;
+    let first = functions.first_stage(&rules.command, primary, node, &directory);
+    c.shared.log.say(Level::Log, format_args!("online recovery of node {}: 1st stage begins", node.node));
+    functions.conn.query(&first).await.map_err(shown)?;
+    let start = functions.remote_start(node, &directory);
+    c.shared.log.say(Level::Log, format_args!("online recovery of node {}: its server is started", node.node));
+    functions.conn.query(&start).await.map_err(shown)?;
+    drop(functions);
+    let limit = Instant::now() + Duration::from_millis(rules.timeout_ms);
+    wait_accepting(c, rules, node, limit).await?;
+    attach(c, FAILED, Request::Recover(node.node, Recovering::Ends), ATTACH_LIMIT).await
+}
+
+fn data_directory(c: &Control, node: &Address) -> Result<String, Fault> {
+    let config = c.shared.config.load();
+    let known = config.nodes.iter().find(|known| known.id == node.node);
+    let directory = known.map(|known| known.data_directory.clone()).filter(|directory| !directory.is_empty());
+    directory.ok_or_else(|| fault(FAILED, format!("backend_data_directory{} is not set", node.node)))
+}
+
+/// Logs in as the user of recoveries. Not cancel safe.
+async fn log_in(c: &Control, rules: &RecoveryConfig, address: &Address, database: &str) -> Result<Conn, OpenError> {
+    let files = c.shared.access.files();
+    let own = Secret::parse(rules.password.as_bytes(), files.key.as_ref()).ok();
+    let secret = own.as_ref().or_else(|| files.passwords.get(rules.user.as_bytes()));
+    let parameters = &[("application_name", NAME)];
+    let login = Login { user: &rules.user, database, secret, generation: 0, parameters };
+    Conn::log_in(&c.shared, address, &login, Instant::now() + LOGIN_LIMIT).await.map(|(conn, _)| conn)
+}
+
+/// The functions, in the database that is configured or where older releases have them.
+async fn find(c: &Control, rules: &RecoveryConfig, primary: &Address) -> Result<Functions, Fault> {
+    const LOOK: &str = "select n.nspname, p.pronargs from pg_catalog.pg_proc p \
+         join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) p.pronamespace \
+         where p.proname operator(pg_catalog.=) 'pgpool_recovery' and p.pronargs operator(pg_catalog.<=) 7 \
+         order by p.pronargs desc limit 1";
+    let mut last = None;
+    for database in [rules.database.as_str(), OLD_DATABASE] {
+        let looked = async {
+            let mut conn = log_in(c, rules, primary, database).await?;
+            let rows = conn.query(LOOK).await?;
+            Ok::<_, OpenError>((conn, rows))
+        };
+        match looked.await {
+            Ok((conn, rows)) => {
+                if let Some([Some(schema), Some(arguments)]) = rows.first().map(Vec::as_slice) {
+                    let arguments = arguments.parse().unwrap_or(ARGUMENTS_MAX);
+                    return Ok(Functions { conn, schema: schema.clone(), arguments });
+                }
+            }
+            Err(error) => last = Some(error.to_string()),
+        }
+    }
+    let text =
+        || format!("there is no function pgpool_recovery in database \"{}\": CREATE EXTENSION pgpool_recovery", rules.database);
+    Err(fault(FAILED, last.unwrap_or_else(text)))
+}
+
+impl Functions {
+    /// Source: Pgpool-II, `exec_recovery` in recovery.c. Older functions take fewer arguments, in the same order.
+    fn first_stage(&self, script: &str, primary: &Address, node: &Address, directory: &str) -> String {
+        let all = [
+            literal(script),
+            literal(host(node)),
+            literal(directory),
+            literal(&primary.port.to_string()),
+            node.node.to_string(),
+            literal(&node.port.to_string()),
+            literal(host(primary)),
+        ];
+        let count = self.arguments.min(all.len());
+        format!("select {}.pgpool_recovery({})", identifier(&self.schema), all[..count].join(", "))
+    }
+
+    fn remote_start(&self, node: &Address, directory: &str) -> String {
+        format!("select {}.pgpool_remote_start({}, {})", identifier(&self.schema), literal(host(node)), literal(directory))
+    }
+}
+
+/// A host that scripts can log in to.
+fn host(address: &Address) -> &str {
+    if address.hostname.starts_with('/') { "localhost" } else { &address.hostname }
+}
+
+fn literal(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Waits until a login succeeds.
+async fn wait_accepting(c: &Control, rules: &RecoveryConfig, node: &Address, limit: Instant) -> Result<(), Fault> {
+    loop {
+        let Err(error) = log_in(c, rules, node, OLD_DATABASE).await else { return Ok(()) };
+        if Instant::now() >= limit {
+            let text = format!("node {} accepts no connections after {} ms: {error}", node.node, rules.timeout_ms);
+            return Err(fault(FAILED, text));
+        }
+        tokio::time::sleep(LOOK_PERIOD).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_in_a_text_stays_in_it() {
+        assert_eq!(literal("it's \\ here"), "E'it''s \\\\ here'");
+        assert_eq!(identifier("a\"b"), "\"a\"\"b\"");
+    }
+}

@@ -1,0 +1,65 @@
+//! `SHOW pool_failover`: the forecast, and the history.
+
+use super::{Asker, Rows};
+use crate::monitor::log::utc;
+use crate::process::shared::{Shared, seconds};
+use std::time::Duration;
+use weir_policy::failover::{Ms, Record, Why};
+
+pub const POOL_FAILOVER: &[&str] = &[
+    "event",
+    "time",
+    "old_primary",
+    "new_primary",
+    "reason",
+    "verdict_ms",
+    "pledge_ms",
+    "promote_ms",
+    "vote_ms",
+    "total_ms",
+    "lost",
+];
+
+/// The forecast first, then the changes of the primary, the newest first.
+pub fn pool_failover(ask: &Asker<'_>) -> Rows {
+    let shared = &ask.w.shared;
+    let view = shared.failover.load();
+    let mut forecast = vec![String::new(); POOL_FAILOVER.len()];
+    forecast[0] = "forecast".into();
+    forecast[1] = utc(seconds(std::time::SystemTime::now()));
+    forecast[2] = view.primary.map(|id| id.to_string()).unwrap_or_default();
+    forecast[4] = match view.held {
+        Some(why) => format!("writes wait: {why}; {}", view.forecast),
+        None => view.forecast.clone(),
+    };
+    std::iter::once(forecast).chain(view.records.iter().rev().map(|record| row(shared, record))).collect()
+}
+
+fn row(shared: &Shared, record: &Record) -> Vec<String> {
+    let parts = record.parts;
+    let reason = match record.why {
+        Why::Found => "found at the start".to_string(),
+        Why::Died(failure) => format!("the old one {}", failure.describe()),
+        Why::Demoted => "the old one is no primary any more".into(),
+        Why::Named => "named by an operator".into(),
+        Why::Adopted => "decided by another proxy, or before a restart".into(),
+    };
+    vec![
+        if record.old.is_some() { "failover" } else { "start" }.into(),
+        utc(seconds(wall_clock(shared, record.at))),
+        record.old.map(|id| id.to_string()).unwrap_or_default(),
+        record.new.to_string(),
+        reason,
+        parts.verdict_ms.to_string(),
+        parts.pledge_ms.to_string(),
+        parts.promote_ms.to_string(),
+        parts.vote_ms.to_string(),
+        parts.total_ms().to_string(),
+        record.loss.describe(record.at),
+    ]
+}
+
+/// A time of the proxy's own clock as others read it.
+fn wall_clock(shared: &Shared, at: Ms) -> std::time::SystemTime {
+    shared.started_at + Duration::from_millis(at)
+}
