@@ -357,6 +357,7 @@ fn a_read_that_was_shown_in_part_fails_and_a_session_with_a_connection_of_its_ow
     stage.wait_asleep(1);
     stage.lose_primary(Loss::Killed);
     let mut messages = Vec::new();
+    let begun = Instant::now();
     while let Ok(Some(message)) = reader.try_read() {
         let is_last = message.tag == b'Z';
         messages.push(message);
@@ -364,6 +365,7 @@ fn a_read_that_was_shown_in_part_fails_and_a_session_with_a_connection_of_its_ow
             break;
         }
     }
+    check_within("the end of the answer or of the connection", begun, Duration::ZERO);
     // Within a row nothing can be said.
     assert!(messages.iter().any(|message| message.tag == b'D') && !messages.iter().any(|message| message.tag == b'C'));
     let heard = said(&messages);
