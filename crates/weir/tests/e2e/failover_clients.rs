@@ -7,7 +7,10 @@ use crate::support::raw::{Message, tags};
 use crate::support::time::{check_never, check_within};
 use crate::support::{Proxy, Raw, wait_until, wire};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use weir_demo::Mode;
@@ -652,4 +655,59 @@ fn a_load_of_writes_goes_through_a_failover_without_a_new_login_and_is_told_the_
             assert!(ledger.unknown.len() <= 2, "{loss:?}: {:?}", ledger.unknown);
         }
     }
+}
+
+/// A port behind which stands now one server, now another; who is connected stays so.
+struct Door {
+    port: u16,
+    target: Arc<AtomicU16>,
+}
+
+impl Door {
+    fn to(port: u16) -> Door {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let door = Door { port: listener.local_addr().unwrap().port(), target: Arc::new(AtomicU16::new(port)) };
+        let target = door.target.clone();
+        // It ends with the test program, as its connections do.
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", target.load(Ordering::SeqCst))) else { continue };
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    thread::spawn(move || {
+                        let _ = io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        door
+    }
+}
+
+/// Its role was not asked for since; a login tells it, and the write is not sent.
+#[test]
+fn a_write_that_meets_a_server_which_was_just_demoted_waits_for_a_primary() {
+    let cluster = cluster(1);
+    cluster.primary().query(SCHEMA).unwrap();
+    cluster.wait_caught_up().unwrap();
+    let (primary, standby) = (cluster.primary().port(), cluster.standbys()[0].port());
+    let door = Door::to(primary);
+    let proxy = Proxy::spawn(&[Backend::tcp(door.port, 0), Backend::tcp(standby, 1)], "sr_check_period = 3600");
+    proxy.wait_for_nodes(2);
+    let (mut client, mut other) = (proxy.console(), proxy.console());
+    // Those at rest from the logins are taken: the next write needs another one.
+    other.run("begin");
+    other.run("insert into t values (2)");
+    let mut holders: Vec<Raw> = (0..3).map(|_| proxy.console()).collect();
+    for holder in &mut holders {
+        holder.run("begin");
+        holder.run("insert into t values (3)");
+    }
+    door.target.store(standby, Ordering::SeqCst);
+    client.send(&wire::query("insert into t values (1)"));
+    wait_until("the login to be refused", || proxy.log().contains("it counts as the primary, and is in recovery"));
+    assert!(client.is_silent_for(Duration::from_millis(500)));
+    door.target.store(primary, Ordering::SeqCst);
+    assert_eq!(client.tags(), "CZ");
 }
