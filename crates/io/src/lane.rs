@@ -383,6 +383,13 @@ impl Lane {
         self.want = 0;
     }
 
+    /// Drops what is here and was not looked at. A message of which a part was sent on stays unfinished.
+    #[inline]
+    pub fn drop_here(&mut self) {
+        self.end = self.seen;
+        self.want = 0;
+    }
+
     /// Drops what is still to come of the message under way: there is nobody to send it to any more.
     #[inline]
     pub fn drop_rest(&mut self) {

@@ -125,7 +125,7 @@ pub fn judge(lost: &Lost) -> Outcome {
         return if is_within { Outcome::RolledBack(Then::Failed) } else { Outcome::Unharmed };
     }
     let is_rollback = control == Control { commits: Commits::No, behind: Behind::Closed };
-    if is_within && is_rollback && under_way == UnderWay::OneQuery {
+    if is_rollback && under_way == UnderWay::OneQuery {
         return Outcome::Ended;
     }
     let then = if control.is_open(is_within) { Then::Failed } else { Then::Outside };
@@ -183,6 +183,7 @@ mod tests {
             (true, &[chain(Ending::Commit)], Unknown(Then::Failed)),
             (true, &[chain(Ending::Rollback)], RolledBack(Then::Failed)),
             (true, &[ROLLBACK], Ended),
+            (false, &[ROLLBACK], Ended),
             (true, &[PLAIN, ROLLBACK], Unknown(Then::Outside)),
             (true, &[ROLLBACK, PLAIN], Unknown(Then::Outside)),
             (false, &[BEGIN], RolledBack(Then::Failed)),

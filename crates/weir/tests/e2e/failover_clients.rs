@@ -6,6 +6,12 @@ use crate::support::proxy::Backend;
 use crate::support::raw::{Message, tags};
 use crate::support::time::{check_never, check_within};
 use crate::support::{Proxy, Raw, wait_until, wire};
+use std::collections::HashSet;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 use weir_demo::Mode;
 
@@ -357,6 +363,7 @@ fn a_read_that_was_shown_in_part_fails_and_a_session_with_a_connection_of_its_ow
     stage.wait_asleep(1);
     stage.lose_primary(Loss::Killed);
     let mut messages = Vec::new();
+    let begun = Instant::now();
     while let Ok(Some(message)) = reader.try_read() {
         let is_last = message.tag == b'Z';
         messages.push(message);
@@ -364,6 +371,7 @@ fn a_read_that_was_shown_in_part_fails_and_a_session_with_a_connection_of_its_ow
             break;
         }
     }
+    check_within("the end of the answer or of the connection", begun, Duration::ZERO);
     // Within a row nothing can be said.
     assert!(messages.iter().any(|message| message.tag == b'D') && !messages.iter().any(|message| message.tag == b'C'));
     let heard = said(&messages);
@@ -538,4 +546,168 @@ fn a_commit_that_was_bound_before_its_loss_is_one() {
     // Nobody knows whether a transaction is open behind it; that it has failed is safe.
     assert_eq!(said(&client.until_ready()), ["08007", "E"]);
     client.run("rollback");
+}
+
+/// What became of the writes of a client, by what it was told.
+#[derive(Default)]
+struct Ledger {
+    done: Vec<u32>,
+    failed: Vec<u32>,
+    unknown: Vec<u32>,
+}
+
+impl Ledger {
+    fn note(&mut self, value: u32, errors: &[String]) {
+        match errors.first().map(String::as_str) {
+            None => self.done.push(value),
+            Some("08007") => self.unknown.push(value),
+            // Of a transaction that failed before its COMMIT was sent, and of what was not sent at all.
+            Some("40001" | "25P02" | "57P03") => self.failed.push(value),
+            Some(other) => panic!("{value} failed with {other}"),
+        }
+    }
+}
+
+/// Writes one value after the other, in all ways in turn, until it is over. A connection that ends fails the test.
+fn write_on(mut client: Raw, first: u32, is_over: &AtomicBool) -> Ledger {
+    let mut ledger = Ledger::default();
+    for value in first.. {
+        if is_over.load(Ordering::SeqCst) {
+            break;
+        }
+        let insert = format!("insert into t values ({value})");
+        let (bytes, readies) = match value % 6 {
+            0 => (simple(&[&insert]), 1),
+            1 => (pipeline(&[&insert]), 1),
+            2 => (simple(&["begin", &insert, "commit"]), 3),
+            3 => (pipeline(&["begin", &insert, "commit"]), 1),
+            4 => (extended(&["begin", &insert, "commit"]), 3),
+            _ => {
+                // One message after the other, each with its answer before.
+                let mut errors = Vec::new();
+                for text in ["begin", &insert, "commit"] {
+                    errors.extend(client.query(text).iter().filter(|m| m.tag == b'E').map(|m| m.failure().sqlstate.to_string()));
+                }
+                ledger.note(value, &errors);
+                client.run("rollback");
+                continue;
+            }
+        };
+        client.send(&bytes);
+        let messages: Vec<Message> = (0..readies).flat_map(|_| client.until_ready()).collect();
+        let errors: Vec<String> = messages.iter().filter(|m| m.tag == b'E').map(|m| m.failure().sqlstate.to_string()).collect();
+        // The gravest counts.
+        let errors = if errors.iter().any(|code| code == "08007") { vec!["08007".to_owned()] } else { errors };
+        ledger.note(value, &errors);
+        if messages.last().is_some_and(|ready| ready.body == b"E") {
+            client.run("rollback");
+        }
+    }
+    ledger
+}
+
+/// With a synchronous standby nothing that was acknowledged may be missing, and nothing that failed may be there.
+#[test]
+fn a_load_of_writes_goes_through_a_failover_without_a_new_login_and_is_told_the_truth() {
+    const CLIENTS: u32 = 8;
+    for loss in [Loss::Killed, Loss::Stopped(Mode::Fast), Loss::Stopped(Mode::Immediate)] {
+        let stage = Stage::new("");
+        stage.cluster.primary().query("alter system set synchronous_standby_names = '*'").unwrap();
+        stage.cluster.primary().reload().unwrap();
+        wait_until("the standby to be synchronous", || {
+            stage.cluster.primary().value("select count(*) from pg_stat_replication where sync_state = 'sync'").unwrap() == "1"
+        });
+        let is_over = AtomicBool::new(false);
+        let ledgers: Vec<Ledger> = thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|number| {
+                    let (client, is_over) = (stage.client(), &is_over);
+                    scope.spawn(move || write_on(client, number * 1_000_000, is_over))
+                })
+                .collect();
+            let story = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let written = |server: &weir_demo::Server, at_least: u32| {
+                    wait_until("writes to be made", || {
+                        server.value("select count(*) from t").is_ok_and(|count| count.parse::<u32>().unwrap() > at_least)
+                    });
+                };
+                written(stage.cluster.primary(), 200);
+                stage.lose_primary(loss);
+                stage.promote();
+                let before: u32 = stage.cluster.standbys()[0].value("select count(*) from t").unwrap().parse().unwrap();
+                written(&stage.cluster.standbys()[0], before + 200);
+            }));
+            is_over.store(true, Ordering::SeqCst);
+            let ledgers = clients.into_iter().map(|client| client.join().unwrap()).collect();
+            story.unwrap();
+            ledgers
+        });
+        let rows = stage.cluster.standbys()[0].query("select a from t").unwrap();
+        let there: Vec<u32> = rows.into_iter().flatten().flatten().map(|a| a.parse().unwrap()).collect();
+        let unique: HashSet<u32> = there.iter().copied().collect();
+        assert_eq!(unique.len(), there.len(), "{loss:?}: nothing was written twice");
+        for ledger in &ledgers {
+            let missing: Vec<_> = ledger.done.iter().filter(|value| !unique.contains(value)).collect();
+            assert!(missing.is_empty(), "{loss:?}: acknowledged and missing: {missing:?}");
+            let wrong: Vec<_> = ledger.failed.iter().filter(|value| unique.contains(value)).collect();
+            assert!(wrong.is_empty(), "{loss:?}: said to have failed, and there: {wrong:?}");
+            // The server was lost once.
+            assert!(ledger.unknown.len() <= 2, "{loss:?}: {:?}", ledger.unknown);
+        }
+    }
+}
+
+/// A port behind which stands now one server, now another; who is connected stays so.
+struct Door {
+    port: u16,
+    target: Arc<AtomicU16>,
+}
+
+impl Door {
+    fn to(port: u16) -> Door {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let door = Door { port: listener.local_addr().unwrap().port(), target: Arc::new(AtomicU16::new(port)) };
+        let target = door.target.clone();
+        // It ends with the test program, as its connections do.
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", target.load(Ordering::SeqCst))) else { continue };
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    thread::spawn(move || {
+                        let _ = io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        door
+    }
+}
+
+/// Its role was not asked for since; a login tells it, and the write is not sent.
+#[test]
+fn a_write_that_meets_a_server_which_was_just_demoted_waits_for_a_primary() {
+    let cluster = cluster(1);
+    cluster.primary().query(SCHEMA).unwrap();
+    cluster.wait_caught_up().unwrap();
+    let (primary, standby) = (cluster.primary().port(), cluster.standbys()[0].port());
+    let door = Door::to(primary);
+    let proxy = Proxy::spawn(&[Backend::tcp(door.port, 0), Backend::tcp(standby, 1)], "sr_check_period = 3600");
+    proxy.wait_for_nodes(2);
+    let (mut client, mut other) = (proxy.console(), proxy.console());
+    // Those at rest from the logins are taken: the next write needs another one.
+    other.run("begin");
+    other.run("insert into t values (2)");
+    let mut holders: Vec<Raw> = (0..3).map(|_| proxy.console()).collect();
+    for holder in &mut holders {
+        holder.run("begin");
+        holder.run("insert into t values (3)");
+    }
+    door.target.store(standby, Ordering::SeqCst);
+    client.send(&wire::query("insert into t values (1)"));
+    wait_until("the login to be refused", || proxy.log().contains("it counts as the primary, and is in recovery"));
+    assert!(client.is_silent_for(Duration::from_millis(500)));
+    door.target.store(primary, Ordering::SeqCst);
+    assert_eq!(client.tags(), "CZ");
 }

@@ -40,7 +40,7 @@ impl Trouble {
     pub fn forgiven(self) -> Forgiven {
         match self {
             Trouble::Restarted | Trouble::Promoted => {
-                Forgiven { sqlstates: &["57P01", "57P02", "08006", "08007", "25006", "lost"], each_max: 2 }
+                Forgiven { sqlstates: &["57P01", "57P02", "08006", "08007", "40001", "25P02", "25006", "lost"], each_max: 2 }
             }
             Trouble::Hung | Trouble::Killed | Trouble::Paused | Trouble::Full => Forgiven::NONE,
         }
