@@ -154,6 +154,29 @@ impl Lane {
         self.want = 0;
     }
 
+    /// Gives the lane bytes that came by no socket, as a read does: as many as it has room for now. Says how many those were.
+    pub fn feed(&mut self, bytes: &[u8], buffers: &Buffers) -> usize {
+        self.make_room(buffers);
+        let room = self.buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer[self.end..]);
+        let taken = bytes.len().min(room.len());
+        room[..taken].copy_from_slice(&bytes[..taken]);
+        self.end += taken;
+        self.rest_if_empty(buffers);
+        taken
+    }
+
+    /// Appends to `out` what waits to be sent over no socket, all of it.
+    pub fn drain_to(&mut self, out: &mut Vec<u8>, buffers: &Buffers) {
+        if let Some(buffer) = &self.buffer {
+            out.extend_from_slice(&buffer[self.start..self.mark]);
+        }
+        if let Some(extra) = &self.extra {
+            out.extend_from_slice(&extra[self.extra_sent..]);
+        }
+        self.forget_pending(buffers);
+        self.rest_if_empty(buffers);
+    }
+
     /// The next message's header, after moving on what is here of the last one.
     #[inline]
     pub fn peek(&mut self, buffers: &Buffers) -> Result<Option<Header>, WireError> {
@@ -429,26 +452,15 @@ mod tests {
         let mut sent = Vec::new();
         let mut left = bytes;
         while !left.is_empty() {
-            lane.make_room(&buffers);
-            let buffer = lane.buffer.as_mut().unwrap();
-            let taken = step.min(left.len()).min(buffer.len() - lane.end);
+            let taken = lane.feed(&left[..step.min(left.len())], &buffers);
             assert!(taken > 0, "no room");
-            buffer[lane.end..lane.end + taken].copy_from_slice(&left[..taken]);
-            lane.end += taken;
             left = &left[taken..];
             while let Some(header) = lane.peek(&buffers).unwrap() {
                 if !decide(&mut lane, header, &buffers) {
                     break;
                 }
             }
-            if let Some(buffer) = &lane.buffer {
-                sent.extend_from_slice(&buffer[lane.start..lane.mark]);
-                lane.start = lane.mark;
-            }
-            if let Some(extra) = lane.extra.take() {
-                sent.extend(extra);
-            }
-            lane.rest_if_empty(&buffers);
+            lane.drain_to(&mut sent, &buffers);
         }
         assert!(!lane.has_unseen() && lane.held_bytes() == 0);
         sent
