@@ -19,3 +19,38 @@ fn check(name: &str) {
 fn simple_queries() {
     check("simple");
 }
+
+#[test]
+fn the_extended_protocol() {
+    check("extended");
+}
+
+#[test]
+fn copies() {
+    check("copy");
+}
+
+#[test]
+fn transactions() {
+    check("transactions");
+}
+
+#[test]
+fn session_state() {
+    check("state");
+}
+
+#[test]
+fn reads_and_lost_connections() {
+    check("reads");
+}
+
+#[test]
+fn the_query_cache() {
+    check("cache");
+}
+
+#[test]
+fn the_other_concerns() {
+    check("concerns");
+}

@@ -28,7 +28,11 @@ const ROWS: &str = "
     2 20105 2200 b r p
     2 20110 2200 v v p
     6 20110 relid~20100
-    9 joe \"$user\",public";
+    9 joe \"$user\",public
+    13 f
+    15 joe default_transaction_isolation read~committed
+    15 joe idle_in_transaction_session_timeout 0
+    15 joe transaction_timeout 0";
 
 pub fn catalog(config: &Config) -> Arc<Catalog> {
     let mut draft = Draft::default();

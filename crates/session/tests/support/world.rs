@@ -183,6 +183,7 @@ impl World {
         let world = World { w, program, pool, account: Rc::new(account), log, now, config };
         world.publish_catalog();
         world.begin_lives(standbys);
+        world.replay(&(1..=standbys).collect::<Vec<_>>());
         world
     }
 
