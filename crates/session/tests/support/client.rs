@@ -43,6 +43,8 @@ pub struct Client {
     /// What the server has sent and nobody has read.
     pub from_server: Vec<u8>,
     pub server_closed: bool,
+    /// The connection over which that came.
+    heard_over: Option<String>,
     waiting: Option<Waiting>,
     pub is_over: bool,
 }
@@ -101,6 +103,7 @@ impl Client {
             client_gone: false,
             from_server: Vec::new(),
             server_closed: false,
+            heard_over: None,
             waiting: None,
             is_over: false,
         }
@@ -109,6 +112,28 @@ impl Client {
     /// The name of the server connection in use.
     pub fn conn_name(&self) -> Option<String> {
         self.s.conn().map(name_of)
+    }
+
+    /// The server of the connection in use says something.
+    pub fn deliver(&mut self, bytes: &[u8]) {
+        self.forget_others();
+        self.from_server.extend_from_slice(bytes);
+    }
+
+    /// What the server of another connection said is nobody's any more.
+    fn forget_others(&mut self) {
+        let now = self.conn_name();
+        if now != self.heard_over {
+            self.from_server.clear();
+            self.server_closed = false;
+            self.heard_over = now;
+        }
+    }
+
+    /// The server of the connection in use is gone.
+    pub fn close_server(&mut self) {
+        self.forget_others();
+        self.server_closed = true;
     }
 
     pub fn is_waiting(&self) -> bool {
@@ -327,11 +352,7 @@ impl Client {
 
     fn pump_server(&mut self) -> Result<bool, Fault> {
         self.drain_down();
-        if !self.s.has_server() {
-            // What it said is nobody's any more.
-            self.from_server.clear();
-            self.server_closed = false;
-        }
+        self.forget_others();
         if !self.read_more()? {
             return Ok(false);
         }

@@ -17,7 +17,7 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
     match words.as_slice() {
         ["client", "closes"] => client.client_closed = true,
         ["client", "is", "gone"] => (client.client_closed, client.client_gone) = (true, true),
-        ["server", "closes"] => client.server_closed = true,
+        ["server", "closes"] => client.close_server(),
         ["pass", time] => world.pass(time_of(time)),
         ["rest", node] => world.rest(node_of(node)),
         ["room", node, "any"] => {

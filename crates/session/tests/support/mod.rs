@@ -9,6 +9,8 @@ pub mod events;
 pub mod host;
 pub mod log;
 pub mod notation;
+pub mod oracle;
 pub mod render;
 pub mod script;
+pub mod server;
 pub mod world;

@@ -178,7 +178,7 @@ impl Stage {
                     return self.world.log.other(None, "there is no server connection to say it".into());
                 }
                 for piece in bytes.chunks(self.piece_bytes) {
-                    self.clients[self.current].from_server.extend_from_slice(piece);
+                    self.clients[self.current].deliver(piece);
                     self.run();
                 }
             }
