@@ -424,6 +424,9 @@ impl Play {
             self.actors[at].client.client_closed = true;
             self.actors[at].client.client_gone = true;
             self.calm();
+            // Who waits for a standby does so no longer than this.
+            self.world.pass(Duration::from_secs(60));
+            self.calm();
             assert!(self.actors[at].client.is_over, "a session goes on without its client");
         }
         assert!(self.owners.is_empty(), "all have left and have connections: {:?}", self.owners);

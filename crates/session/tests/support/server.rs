@@ -457,6 +457,7 @@ impl Server {
                 let mut words = part.split(['\'', ',', ')']).filter(|word| !word.is_empty());
                 match (words.next(), words.next()) {
                     (Some(name), Some("NULL")) => drop(self.settings.remove(name)),
+                    (Some("role"), Some("none")) => drop(self.settings.remove("role")),
                     (Some(name), Some(value)) => drop(self.settings.insert(name.to_owned(), value.to_owned())),
                     _ => {}
                 }
