@@ -249,8 +249,9 @@ impl Play {
     fn server_errs(&mut self, at: usize, choices: &mut Choices<'_>) {
         let name = self.actors[at].client.conn_name();
         let Some(server) = name.and_then(|name| self.servers.get_mut(&name)) else { return };
-        match choices.below(4) {
+        match choices.below(5) {
             0 => server.go(),
+            4 => server.fails_question = true,
             1 => server.is_gone = true,
             2 => server.fails = Some(choices.of(&["22012", "40001", "25006", "57014", "42601", "0A000"])),
             _ => {
@@ -328,7 +329,12 @@ impl Play {
             Out::Server { client, conn, bytes } => {
                 assert_eq!(self.owners.get(conn), Some(client), "bytes over a connection that is not the session's");
                 if let Some(server) = self.servers.get_mut(conn) {
+                    let before = server.output.len();
                     server.receive(bytes);
+                    if self.is_told {
+                        let said = crate::support::render::messages(Side::Server, server.output.get(before..).unwrap_or_default());
+                        said.iter().for_each(|line| eprintln!("{conn} says: {line}"));
+                    }
                 }
             }
             Out::Client { client, bytes } => {

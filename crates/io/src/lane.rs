@@ -404,6 +404,16 @@ impl Lane {
         self.want = 0;
     }
 
+    /// Drops what was read and not looked at, and nothing more will come. A message of which a part was sent on stays half said: nothing may
+    /// follow it.
+    #[inline]
+    pub fn cut_off(&mut self) {
+        let is_half_said = self.rest_bytes > 0 && self.rest == Rest::Forward;
+        let rest_bytes = if is_half_said { self.rest_bytes } else { 0 };
+        self.drop_unseen();
+        self.rest_bytes = rest_bytes;
+    }
+
     /// Puts messages back before those that were not looked at, as if they came only now. Nothing may wait to be sent, and no message be
     /// under way.
     #[inline]
@@ -518,6 +528,20 @@ mod tests {
             true
         });
         assert_eq!(sent, bytes);
+    }
+
+    #[test]
+    fn a_message_that_was_cut_off_stays_half_said_if_its_head_was_sent() {
+        let buffers = Buffers::new(64);
+        for (eats, is_mid) in [(false, true), (true, false)] {
+            let mut lane = Lane::default();
+            lane.feed(&frame(b'a', &[b'x'; 500]), &buffers);
+            let header = lane.peek(&buffers).unwrap().unwrap();
+            if eats { lane.eat(header) } else { lane.pass(header, &buffers) }
+            assert!(lane.is_mid_message());
+            lane.cut_off();
+            assert_eq!((lane.is_mid_message(), lane.has_unseen()), (is_mid, false));
+        }
     }
 
     #[test]

@@ -391,7 +391,7 @@ impl Session {
     /// happened, as far as what the session has prepared goes. Also says what the client still waits for.
     #[cold]
     pub fn lose(&mut self, w: &Context, fate: Fate) -> Option<(Box<Conn>, Owed)> {
-        self.down.drop_unseen();
+        self.down.cut_off();
         self.up.forget_pending(&w.buffers);
         let Server { mut conn, mut upstream } = self.server.take()?;
         let Upstream { journal, brought, writes, .. } = &mut *upstream;

@@ -41,6 +41,8 @@ pub struct Server {
     pub is_standby: bool,
     /// The next statement of a client fails by this.
     pub fails: Option<&'static str>,
+    /// So does the next question of the proxy's what a session has left.
+    pub fails_question: bool,
     pub is_gone: bool,
 }
 
@@ -63,6 +65,7 @@ impl Server {
             settings_before: BTreeMap::new(),
             is_standby,
             fails: None,
+            fails_question: false,
             is_gone: false,
         }
     }
@@ -329,6 +332,10 @@ impl Server {
             self.error(code, "it fails");
             return Ran::Failed;
         }
+        if is_ours && !text.contains("set_config(") && std::mem::take(&mut self.fails_question) {
+            self.error("57014", "canceling statement due to user request");
+            return Ran::Failed;
+        }
         let tag = match verb {
             "select" | "show" => return self.select(text, number, is_query),
             "copy" => {
@@ -510,7 +517,7 @@ fn verb_of(text: &str) -> &'static str {
         "select", "insert", "update", "begin", "start", "commit", "rollback", "set", "reset", "copy", "show", "create", "discard",
         "listen", "unlisten", "notify", "prepare", "execute", "deallocate",
     ];
-    let word = text.trim_start().split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default().to_ascii_lowercase();
+    let word = text.trim_start_matches([' ', '(']).split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default().to_ascii_lowercase();
     match text.trim().is_empty() {
         true => "",
         false => VERBS.iter().find(|verb| **verb == word).copied().unwrap_or("?"),
