@@ -154,6 +154,29 @@ impl Lane {
         self.want = 0;
     }
 
+    /// Gives the lane bytes that came by no socket, as a read does: as many as it has room for now. Says how many those were.
+    pub fn feed(&mut self, bytes: &[u8], buffers: &Buffers) -> usize {
+        self.make_room(buffers);
+        let room = self.buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer[self.end..]);
+        let taken = bytes.len().min(room.len());
+        room[..taken].copy_from_slice(&bytes[..taken]);
+        self.end += taken;
+        self.rest_if_empty(buffers);
+        taken
+    }
+
+    /// Appends to `out` what waits to be sent over no socket, all of it.
+    pub fn drain_to(&mut self, out: &mut Vec<u8>, buffers: &Buffers) {
+        if let Some(buffer) = &self.buffer {
+            out.extend_from_slice(&buffer[self.start..self.mark]);
+        }
+        if let Some(extra) = &self.extra {
+            out.extend_from_slice(&extra[self.extra_sent..]);
+        }
+        self.forget_pending(buffers);
+        self.rest_if_empty(buffers);
+    }
+
     /// The next message's header, after the rest of the last message was moved on.
     #[inline]
     pub fn peek(&mut self, buffers: &Buffers) -> Result<Option<Header>, WireError> {
@@ -383,11 +406,14 @@ impl Lane {
         self.want = 0;
     }
 
-    /// Drops what is here and was not looked at. A message of which a part was sent on stays unfinished.
+    /// Drops what was read and not looked at, and nothing more will come. A message of which a part was sent on stays half said: nothing may
+    /// follow it.
     #[inline]
-    pub fn drop_here(&mut self) {
-        self.end = self.seen;
-        self.want = 0;
+    pub fn cut_off(&mut self) {
+        let is_half_said = self.rest_bytes > 0 && self.rest == Rest::Forward;
+        let rest_bytes = if is_half_said { self.rest_bytes } else { 0 };
+        self.drop_unseen();
+        self.rest_bytes = rest_bytes;
     }
 
     /// Drops what is still to come of the message under way: there is nobody to send it to any more.
@@ -444,26 +470,15 @@ mod tests {
         let mut sent = Vec::new();
         let mut left = bytes;
         while !left.is_empty() {
-            lane.make_room(&buffers);
-            let buffer = lane.buffer.as_mut().unwrap();
-            let taken = step.min(left.len()).min(buffer.len() - lane.end);
+            let taken = lane.feed(&left[..step.min(left.len())], &buffers);
             assert!(taken > 0, "no room");
-            buffer[lane.end..lane.end + taken].copy_from_slice(&left[..taken]);
-            lane.end += taken;
             left = &left[taken..];
             while let Some(header) = lane.peek(&buffers).unwrap() {
                 if !decide(&mut lane, header, &buffers) {
                     break;
                 }
             }
-            if let Some(buffer) = &lane.buffer {
-                sent.extend_from_slice(&buffer[lane.start..lane.mark]);
-                lane.start = lane.mark;
-            }
-            if let Some(extra) = lane.extra.take() {
-                sent.extend(extra);
-            }
-            lane.rest_if_empty(&buffers);
+            lane.drain_to(&mut sent, &buffers);
         }
         assert!(!lane.has_unseen() && lane.held_bytes() == 0);
         sent
@@ -521,6 +536,24 @@ mod tests {
             true
         });
         assert_eq!(sent, bytes);
+    }
+
+    #[test]
+    fn a_message_that_was_cut_off_stays_half_said_if_its_head_was_sent() {
+        let buffers = Buffers::new(64);
+        for (eats, is_mid) in [(false, true), (true, false)] {
+            let mut lane = Lane::default();
+            lane.feed(&frame(b'a', &[b'x'; 500]), &buffers);
+            let header = lane.peek(&buffers).unwrap().unwrap();
+            if eats {
+                lane.eat(header)
+            } else {
+                lane.pass(header, &buffers)
+            }
+            assert!(lane.is_mid_message());
+            lane.cut_off();
+            assert_eq!((lane.is_mid_message(), lane.has_unseen()), (is_mid, false));
+        }
     }
 
     #[test]

@@ -325,6 +325,8 @@ impl Replies {
         let (mut open, mut orphaned) = (false, false);
         for expect in &self.ring {
             match expect {
+                // The error is that of the first message, and a server skips the rest up to the Sync.
+                Expect::Query | Expect::QueryChange | Expect::QueryRefused | Expect::FunctionCall if open => {}
                 Expect::Query
                 | Expect::QueryChange
                 | Expect::QueryRefused
@@ -358,7 +360,8 @@ impl Replies {
                 | Expect::FailOurs => {}
             }
         }
-        Owed { readies, unsynced: (self.unsynced && !self.skipping) || orphaned, skipping: self.skipping }
+        let is_cut_off = open && !self.skipping;
+        Owed { readies, unsynced: (self.unsynced && !self.skipping) || orphaned || is_cut_off, skipping: self.skipping }
     }
 
     /// Matches a server's message, `first` being the first byte of its body.

@@ -11,7 +11,7 @@ use crate::lazy_begin;
 use crate::query_cache;
 use crate::read_retry;
 use crate::result_shape;
-use crate::session::{FAILED, IDLE, LazyBegin, Own, Presence, Refusal, Server, Session, WITHIN};
+use crate::session::{FAILED, IDLE, LazyBegin, Own, Presence, Refusal, Server, Session, Skip, WITHIN};
 use crate::session_state;
 use crate::stats::Stat;
 use crate::teardown;
@@ -326,7 +326,9 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
         return s.down.pass(header, &w.buffers);
     }
     let fault = last_word(&report);
-    note_final_error(s, fault, asked_alone, dropped);
+    // Who has been told of an error before his Sync waits for no other one.
+    let is_due = skip_before == Skip::No && (dropped.skips || dropped.discard);
+    note_final_error(s, fault, asked_alone, is_due);
     if asked_alone {
         s.intake.skip = skip_before;
     }
@@ -334,13 +336,13 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
 }
 
 /// The server goes. `asked_alone`: only a question of ours was under way, so what waits for it takes its way again when the connection is gone,
-/// as after a bare end of file.
-fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, dropped: Dropped) {
+/// as after a bare end of file. `is_due`: what the client has sent without a Sync still waits for its error.
+fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, is_due: bool) {
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     upstream.final_error = Some(fault);
     if asked_alone {
         upstream.brought.claim = Claim::No;
-    } else if dropped.skips || dropped.discard {
+    } else if is_due {
         // The client hears of it when the connection is gone.
         upstream.replies.unskip();
     }

@@ -408,13 +408,8 @@ impl Session {
     /// Parts with a server connection that is lost, or over which something is under way whose answers nobody will look at. Nothing of that has
     /// happened, as far as what the session has prepared goes. Also says what the client still waits for.
     #[cold]
-<<<<<<< HEAD:crates/session/src/session.rs
     pub fn lose(&mut self, w: &Context, fate: Fate) -> Option<(Box<Conn>, Owed)> {
-        self.down.drop_unseen();
-=======
-    pub fn lose(&mut self, w: &Worker, fate: Fate) -> Option<(Box<ServerConn>, Owed)> {
-        self.down.drop_here();
->>>>>>> clients:crates/weir/src/client/session.rs
+        self.down.cut_off();
         self.up.forget_pending(&w.buffers);
         let Server { mut conn, mut upstream } = self.server.take()?;
         let Upstream { journal, brought, writes, .. } = &mut *upstream;

@@ -510,7 +510,10 @@ pub fn on_answer(s: &mut Session, w: &Context) {
             left.found.add(StateKind::ForeignSetting);
         }
     } else {
-        left.found = left.found.without(StateKinds::of(StateKind::Unknown));
+        if left.found.has(StateKind::Unknown) {
+            // An answer before this one was not whole, when this was on its way already: all is asked once more.
+            left.due.kinds.add(StateKind::Unknown);
+        }
         if told.has(StateKind::Setting) {
             let outcome = settings_after(&ask, &answer, &s.state.settings, &s.state.startup, &s.pools.user);
             if outcome.has_new_foreign || (had_foreign && !answer.foreign.is_empty()) {

@@ -298,6 +298,20 @@ fn an_error_with_which_the_server_goes_is_still_owed() {
 }
 
 #[test]
+fn a_query_behind_messages_without_a_sync_is_skipped_with_them() {
+    let owed = |expects: &[Expect]| {
+        let mut replies = Replies::default();
+        expects.iter().for_each(|expect| replies.push(*expect));
+        replies.owed()
+    };
+    let cut_off = Owed { readies: 0, unsynced: true, skipping: false };
+    assert_eq!(owed(&[Expect::Parse, Expect::Query]), cut_off);
+    assert_eq!(owed(&[Expect::Parse, Expect::Query, Expect::FunctionCall, Expect::Bind]), cut_off);
+    assert_eq!(owed(&[Expect::Parse, Expect::Query, Expect::Sync]), Owed { readies: 1, ..Owed::default() });
+    assert_eq!(owed(&[Expect::Query, Expect::Parse, Expect::Query]), Owed { readies: 1, ..cut_off });
+}
+
+#[test]
 fn a_copy_whose_sync_was_swallowed_leaves_its_transaction_open() {
     check_replies(
         "> Parse Bind Execute Sync CopyEnd

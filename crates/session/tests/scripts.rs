@@ -1,0 +1,56 @@
+//! Scripts of messages (`scripts/*.txt`): what a session makes of each kind of message, for each of its concerns.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use support::script::check_file;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts")
+}
+
+fn check(name: &str) {
+    check_file(&folder().join(name).with_extension("txt"));
+}
+
+#[test]
+fn simple_queries() {
+    check("simple");
+}
+
+#[test]
+fn the_extended_protocol() {
+    check("extended");
+}
+
+#[test]
+fn copies() {
+    check("copy");
+}
+
+#[test]
+fn transactions() {
+    check("transactions");
+}
+
+#[test]
+fn session_state() {
+    check("state");
+}
+
+#[test]
+fn reads_and_lost_connections() {
+    check("reads");
+}
+
+#[test]
+fn the_query_cache() {
+    check("cache");
+}
+
+#[test]
+fn the_other_concerns() {
+    check("concerns");
+}

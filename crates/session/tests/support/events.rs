@@ -1,0 +1,115 @@
+//! What happens in the world while sessions talk: lines of a script that begin with `!`.
+
+use super::client::Client;
+use super::log::Log;
+use super::notation::{Side, bytes_of};
+use super::world::{World, name_of};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use weir_policy::cluster::Probe;
+use weir_session::fault::{Fault, sqlstate};
+use weir_session::handle::Overdue;
+
+/// Makes it happen. Panics at a line that means nothing.
+pub fn happen(world: &World, client: &mut Client, line: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    match words.as_slice() {
+        ["client", "closes"] => client.client_closed = true,
+        ["client", "is", "gone"] => (client.client_closed, client.client_gone) = (true, true),
+        ["server", "closes"] => client.close_server(),
+        ["pass", time] => world.pass(time_of(time)),
+        ["rest", node] => world.rest(node_of(node)),
+        ["room", node, "any"] => {
+            world.pool.room.borrow_mut().remove(&node_of(node));
+        }
+        ["room", node, count] => {
+            world.pool.room.borrow_mut().insert(node_of(node), number(count));
+        }
+        ["refuse", node] => world.pool.refusing.borrow_mut().push(node_of(node)),
+        ["admit", node] => world.pool.refusing.borrow_mut().retain(|other| *other != node_of(node)),
+        ["replay", nodes @ ..] => world.replay(&nodes.iter().map(|node| node_of(node)).collect::<Vec<_>>()),
+        ["down", node] => world.probe(usize::from(node_of(node)), &Probe::Unreachable),
+        ["primary", node] => world.probe(usize::from(node_of(node)), &answered(false)),
+        ["standby", node] => world.probe(usize::from(node_of(node)), &answered(true)),
+        ["catalog", "is", "read"] => world.publish_catalog(),
+        ["others", "define"] => world.account.known.note_change(),
+        ["others", "take", node] => drop(world.pool.idle.borrow_mut().remove(&node_of(node))),
+        ["cleaned"] => world.finish_resets(),
+        ["cancel", "begins"] => client.s.entry.cancels.set(1),
+        ["cancel", "ends"] => client.s.entry.cancels.set(0),
+        ["cancel", "waits"] => client.s.entry.cancel_waits.set(true),
+        ["wait", "cancelled"] => client.s.entry.wait_cancelled.set(true),
+        ["stop", mode] => world.program.stop.store(if *mode == "fast" { 2 } else { 1 }, Ordering::Relaxed),
+        ["farewell", text @ ..] => {
+            *client.s.entry.farewell.borrow_mut() = Some(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, text.join(" ")));
+        }
+        ["overdue", text @ ..] => {
+            *client.s.entry.overdue.borrow_mut() = Overdue::Cancelling(Fault::error(sqlstate::QUERY_CANCELED, text.join(" ")));
+        }
+        ["doom"] => {
+            if let Some(conn) = client.s.conn() {
+                conn.card.doomed.store(true, Ordering::Relaxed);
+            }
+        }
+        ["hub", "listens"] => hub_listens(world),
+        ["hub", "lost"] => {
+            world.pool.hub.lose();
+            world.pool.hub.tasks().into_iter().for_each(|task| world.pool.wake(task));
+        }
+        ["hub", "hears", ..] => {
+            let frame = bytes_of(Side::Server, &line.replacen("hub hears", "Notification", 1));
+            assert!(world.pool.hub.hand(&frame, |task| world.pool.wake(task)).is_some(), "{line}");
+        }
+        ["show", "session"] => show(&world.log, client),
+        ["run"] => {}
+        _ => panic!("nothing like this happens: {line}"),
+    }
+}
+
+fn answered(in_recovery: bool) -> Probe {
+    Probe::Answered { in_recovery, lag_bytes: None }
+}
+
+fn node_of(word: &str) -> u16 {
+    number(word.strip_prefix("node").unwrap_or(word))
+}
+
+fn number<T: std::str::FromStr>(word: &str) -> T {
+    word.parse().unwrap_or_else(|_| panic!("no number: {word}"))
+}
+
+fn time_of(word: &str) -> Duration {
+    match word.strip_suffix("ms") {
+        Some(ms) => Duration::from_millis(number(ms)),
+        None => Duration::from_secs(number(word.trim_end_matches('s'))),
+    }
+}
+
+/// The hub's server connection listens to what its sessions want.
+fn hub_listens(world: &World) {
+    let hub = &world.pool.hub;
+    *hub.encoding.borrow_mut() = "UTF8".into();
+    if let Some((sql, listened)) = hub.change() {
+        world.log.other(None, format!("the hub says: {sql}"));
+        hub.confirm(listened);
+    }
+    hub.tasks().into_iter().for_each(|task| world.pool.wake(task));
+}
+
+/// What operators see of the session.
+fn show(log: &Log, client: &Client) {
+    let s = &client.s;
+    let pin = s.pin().map_or("nothing", |kept| weir_session::flow::Kept::reason(kept.code()));
+    let settings: Vec<String> = s.state.settings.pairs().map(|(name, value)| format!("{name}={value}")).collect();
+    let conn = s.conn().map_or("none".to_owned(), name_of);
+    let alike = s.conn().is_none_or(|conn| Arc::ptr_eq(&conn.settings, &s.state.settings));
+    let alike = if alike { "" } else { ", which has others" };
+    let text = format!(
+        "is {}, connection {conn}{alike}, kept by {pin}, settings [{}], rule {}",
+        s.entry.card.doing().name(),
+        settings.join(" "),
+        s.entry.clock.rule.get().name()
+    );
+    log.other(Some(client.name), text);
+}

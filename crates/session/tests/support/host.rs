@@ -1,0 +1,108 @@
+//! A session's port: hands out connections at rest, and writes down what it is asked to do.
+
+use super::log::{Action, Out};
+use super::world::{Pool, name_of};
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Instant;
+use weir_policy::cluster::NodeIndex;
+use weir_policy::pool::Fit;
+use weir_session::conn::Conn;
+use weir_session::context::Context;
+use weir_session::host::{Host, Table, Waiter};
+use weir_session::listen_hub::Hub;
+
+pub struct TestHost {
+    pub name: char,
+    pub pool: Rc<Pool>,
+    pub again: Rc<Cell<bool>>,
+    pub w: Rc<Context>,
+}
+
+impl TestHost {
+    fn act(&self, what: Action) {
+        self.pool.act(self.name, what);
+    }
+
+    fn other(&self, what: impl Into<String>) {
+        self.act(Action::Other(what.into()));
+    }
+}
+
+impl Host for TestHost {
+    fn take_idle(&self, node: u16, best: Fit, fit: &dyn Fn(&Conn) -> Fit) -> Option<Box<Conn>> {
+        let mut idle = self.pool.idle.borrow_mut();
+        let idle = idle.get_mut(&node)?;
+        let wanted = [Fit::Own, Fit::Alike, Fit::Free, Fit::Any].into_iter().filter(|wanted| *wanted <= best);
+        let at = { wanted }.find_map(|wanted| idle.iter().rposition(|conn| fit(conn) >= wanted))?;
+        let conn = idle.remove(at);
+        self.act(Action::Took(name_of(&conn)));
+        Some(conn)
+    }
+
+    fn give_back(&self, conn: Box<Conn>) {
+        self.act(Action::GaveBack(name_of(&conn)));
+        conn.rests(self.w.now_us());
+        self.pool.put(conn);
+    }
+
+    fn reset(&self, conn: Box<Conn>) {
+        self.act(Action::Reset(name_of(&conn)));
+        self.pool.resets.borrow_mut().push(conn);
+    }
+
+    fn close(&self, conn: Box<Conn>) {
+        self.act(Action::Closed(name_of(&conn)));
+    }
+
+    fn forward_cancel(&self) {
+        self.other("sends a cancel request on");
+    }
+
+    fn wake(&self, (_, task): Waiter) {
+        self.pool.wake(task);
+    }
+
+    fn run_again(&self) {
+        self.again.set(true);
+    }
+
+    fn wake_at(&self, at: Instant) {
+        self.other(format!("wants to be woken in {:?}", at.saturating_duration_since(self.w.now())));
+    }
+
+    fn wake_stores(&self) {
+        self.other("wakes the stores");
+    }
+
+    fn renew_conns(&self, database: Option<&str>) {
+        self.other(format!("has connections renewed: {}", database.unwrap_or("all")));
+    }
+
+    fn role_renamed(&self, user: &str) {
+        self.other(format!("says that a role was renamed: {user}"));
+    }
+
+    fn vacate(&self, databases: &[String]) {
+        self.other(format!("makes room for a command on {}", databases.join(", ")));
+    }
+
+    fn hub(&self) -> Rc<Hub> {
+        self.pool.hub.clone()
+    }
+
+    fn columns(&self, _: usize) -> &'static [&'static str] {
+        &["item", "value"]
+    }
+
+    fn table(&self, _: usize, favourite: Option<NodeIndex>) -> Table {
+        let favourite = favourite.map_or_else(|| "none".to_owned(), |at| at.to_string());
+        Table { columns: vec![Cow::Borrowed("item"), Cow::Borrowed("value")], rows: vec![vec!["favourite".into(), favourite]] }
+    }
+}
+
+/// Bytes went out.
+pub fn send(pool: &Pool, out: Out) {
+    pool.log.add(out);
+}

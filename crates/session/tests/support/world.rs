@@ -1,0 +1,344 @@
+//! The world of sessions: configuration, cluster, catalog, time, and server connections at rest.
+
+use super::catalog::catalog;
+use super::log::{Action, Log};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt::Arguments;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use weir_config::{Config, SslMode};
+use weir_io::buffers::Buffers;
+use weir_policy::causal::{Covers, Lag, Mark};
+use weir_policy::cluster::{ClusterView, Probe};
+use weir_policy::failover::LinkEnd;
+use weir_policy::prepared::Known;
+use weir_policy::sequences::Tally;
+use weir_session::account::Account;
+use weir_session::catalogs::Database;
+use weir_session::conn::{Address, Breaker, Conn, ConnStatus};
+use weir_session::context::{Common, Context, Parts};
+use weir_session::host::{Field, Level, Nudge, Program, Signal, Stop, Who};
+use weir_session::listen_hub::Hub;
+use weir_session::task::WorkerId;
+use weir_wire::startup::Version;
+
+/// The primary takes no reads, so that the node of a read does not hang on dice.
+const CONFIG: &str = "
+    backend_hostname0 = 'a'
+    backend_port0 = 1
+    backend_weight0 = 0
+    causal_reads = off
+    log_min_messages = log
+";
+
+/// What servers report when a connection begins.
+const REPORTED: &[(&str, &str)] = &[
+    ("application_name", ""),
+    ("client_encoding", "UTF8"),
+    ("DateStyle", "ISO, MDY"),
+    ("default_transaction_read_only", "off"),
+    ("integer_datetimes", "on"),
+    ("IntervalStyle", "postgres"),
+    ("is_superuser", "off"),
+    ("server_encoding", "UTF8"),
+    ("server_version", "15.4"),
+    ("session_authorization", "joe"),
+    ("standard_conforming_strings", "on"),
+    ("TimeZone", "UTC"),
+];
+
+/// The program around sessions: it writes down what it is asked to do.
+pub struct Recorder {
+    pub log: Log,
+    pub stop: AtomicU8,
+    pub has_clients: AtomicBool,
+}
+
+impl Program for Recorder {
+    fn log(&self, level: Level, who: &Who<'_>, text: Arguments<'_>, _: &[(&str, Field<'_>)]) {
+        if level != Level::Debug1 {
+            let who = if who.user.is_empty() { String::new() } else { format!("{}@{} ", who.user, who.database) };
+            self.log.other(None, format!("logs {level:?}: {who}{text}"));
+        }
+    }
+
+    fn look(&self, why: Nudge) {
+        self.log.other(None, format!("has the nodes looked at: {why:?}"));
+    }
+
+    fn link_died(&self, node: u16, how: LinkEnd) {
+        self.log.other(None, format!("tells that node {node} ended a connection: {how:?}"));
+    }
+
+    fn sample(&self) {
+        self.log.other(None, "has positions asked for".into());
+    }
+
+    fn look_at(&self, database: &Arc<Database>) {
+        self.log.other(None, format!("has the catalog of {} read", database.name));
+    }
+
+    fn follow(&self, database: &Arc<Database>) {
+        self.log.other(None, format!("has the log of {} followed", database.name));
+    }
+
+    fn stop_mode(&self) -> Stop {
+        match self.stop.load(Ordering::Relaxed) {
+            0 => Stop::No,
+            1 => Stop::Smart,
+            2 => Stop::Fast,
+            _ => Stop::Immediate,
+        }
+    }
+
+    fn has_clients_of(&self, _: &str) -> bool {
+        self.has_clients.load(Ordering::Relaxed)
+    }
+
+    fn signal(&self, worker: WorkerId, pid: u32, signal: Signal) {
+        self.log.other(None, format!("signals session {pid} of worker {worker}: {signal:?}"));
+    }
+}
+
+#[derive(Debug)]
+struct NoBreaker;
+
+impl Breaker for NoBreaker {
+    fn shut(&self) {}
+}
+
+/// Server connections that no session has, and what hosts share.
+pub struct Pool {
+    pub idle: RefCell<BTreeMap<u16, Vec<Box<Conn>>>>,
+    /// Those that are being cleaned.
+    pub resets: RefCell<Vec<Box<Conn>>>,
+    /// Connections that may still be opened, by node; as many as are wanted if it is not there.
+    pub room: RefCell<BTreeMap<u16, usize>>,
+    /// Nodes that let nobody in.
+    pub refusing: RefCell<Vec<u16>>,
+    pub hub: Rc<Hub>,
+    /// By task: it runs once more.
+    pub again: RefCell<Vec<Rc<Cell<bool>>>>,
+    pub log: Log,
+    serials: Cell<u64>,
+}
+
+/// See the module.
+pub struct World {
+    pub w: Rc<Context>,
+    pub program: Arc<Recorder>,
+    pub pool: Rc<Pool>,
+    pub account: Rc<Account>,
+    pub log: Log,
+    pub now: Rc<Cell<Instant>>,
+    pub config: Arc<Config>,
+}
+
+/// The name that texts call a connection by.
+pub fn name_of(conn: &Conn) -> String {
+    format!("node{}#{}", conn.card.address.node, conn.card.serial)
+}
+
+/// Views of SHOW: one.
+pub fn view_of(name: &str) -> Option<usize> {
+    (name == "pool_test").then_some(0)
+}
+
+impl World {
+    /// `lines` are added to the configuration; `standbys` to the primary.
+    pub fn new(lines: &str, standbys: u16, buffer_bytes: usize) -> World {
+        let config = Arc::new(config(lines, standbys));
+        let log = Log::default();
+        let begun = Instant::now();
+        let now = Rc::new(Cell::new(begun + Duration::from_secs(100)));
+        let stop = AtomicU8::new(0);
+        let program = Arc::new(Recorder { log: log.clone(), stop, has_clients: AtomicBool::new(true) });
+        let mut view = ClusterView::new(&config, None, 0);
+        for at in 0..view.nodes.len() {
+            view.step(at, &Probe::Answered { in_recovery: at > 0, lag_bytes: None }, 0);
+        }
+        let w = Rc::new(Context::new(Parts {
+            id: 0,
+            shared: Arc::new(Common::new(&config, 2, begun, 0)),
+            program: program.clone(),
+            buffers: Rc::new(Buffers::new(buffer_bytes)),
+            store: None,
+            config: config.clone(),
+            view: Arc::new(view),
+            now: now.clone(),
+            seed: 7,
+            view_of,
+        }));
+        let account = account(&w, &config, now.get());
+        let names = (account.user.clone(), account.client_database.clone(), account.database.clone());
+        let pool = Rc::new(Pool {
+            idle: RefCell::default(),
+            resets: RefCell::default(),
+            room: RefCell::default(),
+            refusing: RefCell::default(),
+            hub: Rc::new(Hub::new(names, [0; 8])),
+            again: RefCell::default(),
+            log: log.clone(),
+            serials: Cell::new(0),
+        });
+        let world = World { w, program, pool, account: Rc::new(account), log, now, config };
+        world.publish_catalog();
+        world.begin_lives(standbys);
+        world.replay(&(1..=standbys).collect::<Vec<_>>());
+        world
+    }
+
+    /// What is known of the database is true again.
+    pub fn publish_catalog(&self) {
+        let known = &self.account.known;
+        let edition = self.w.shared.catalogs.next_edition();
+        known.publish(edition, Some(catalog(&self.config)), known.changes());
+        known.tried();
+    }
+
+    fn begin_lives(&self, standbys: u16) {
+        for node in 1..=standbys {
+            self.w.shared.positions.begin_life(node);
+            self.w.shared.positions.answered(node, 1_000_000_000_000);
+        }
+    }
+
+    /// The primary is asked for its position, and these standbys have replayed all up to it.
+    pub fn replay(&self, standbys: &[u16]) {
+        let positions = &self.w.shared.positions;
+        let round = positions.begin_round();
+        positions.answer_round(round);
+        for node in standbys {
+            let mark = Mark { covers: Covers { primary: round, standbys: round }, lag: Lag::Nothing };
+            positions.publish(*node, mark, self.w.now_ms());
+        }
+        positions.take_waiters(|(_, task)| self.pool.wake(task));
+    }
+
+    /// A probe of a node found this.
+    pub fn probe(&self, node: usize, probe: &Probe) {
+        let mut view = (**self.w.view()).clone();
+        view.step(node, probe, 1);
+        self.w.set_view(Arc::new(view));
+    }
+
+    pub fn pass(&self, time: Duration) {
+        self.now.set(self.now.get() + time);
+    }
+
+    /// A server connection is there at rest.
+    pub fn rest(&self, node: u16) {
+        if let Some(conn) = self.pool.open(&self.w, node) {
+            self.pool.put(conn);
+        }
+    }
+
+    /// Connections that were to be cleaned are clean, and at rest.
+    pub fn finish_resets(&self) {
+        for mut conn in self.pool.resets.take() {
+            conn.settings = self.w.no_settings();
+            conn.by_sql = self.w.shared.no_statements.clone();
+            conn.known = Known::default();
+            conn.unnamed = None;
+            conn.draws = conn.draws.forget();
+            conn.reported = reported();
+            self.pool.put(conn);
+        }
+    }
+}
+
+impl Pool {
+    pub fn put(&self, conn: Box<Conn>) {
+        self.idle.borrow_mut().entry(conn.card.address.node).or_default().push(conn);
+    }
+
+    /// Opens a connection, if there is room.
+    pub fn open(&self, w: &Context, node: u16) -> Option<Box<Conn>> {
+        if let Some(room) = self.room.borrow_mut().get_mut(&node) {
+            *room = room.checked_sub(1)?;
+        }
+        self.serials.set(self.serials.get() + 1);
+        Some(Box::new(conn(w, node, self.serials.get())))
+    }
+
+    pub fn wake(&self, task: u32) {
+        if let Some(again) = self.again.borrow().get(task as usize) {
+            again.set(true);
+        }
+    }
+
+    pub fn act(&self, client: char, what: Action) {
+        self.log.act(Some(client), what);
+    }
+}
+
+fn config(lines: &str, standbys: u16) -> Config {
+    let mut text = CONFIG.to_owned();
+    for node in 1..=standbys {
+        text.push_str(&format!("backend_hostname{node} = 'a'\nbackend_port{node} = {}\nbackend_weight{node} = 1\n", node + 1));
+    }
+    text.push_str(lines);
+    let read = weir_config::read(Path::new("test"), &mut |_| Ok(text.clone().into_bytes()));
+    read.config.unwrap_or_else(|| panic!("{:?}", read.problems))
+}
+
+fn account(w: &Context, config: &Config, now: Instant) -> Account {
+    let (user, database): (Arc<str>, Arc<str>) = ("joe".into(), "db".into());
+    Account {
+        client_user: user.clone(),
+        client_database: database.clone(),
+        user: user.clone(),
+        database: database.clone(),
+        connect_query: Arc::default(),
+        stats: Arc::default(),
+        limits: Cell::new(weir_config::limits::of(config, &user, &database)),
+        known: w.shared.catalogs.database(&database, now),
+    }
+}
+
+fn reported() -> Vec<(String, String)> {
+    REPORTED.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+fn conn(w: &Context, node: u16, serial: u64) -> Conn {
+    let address = Address { node, hostname: "a".into(), port: node + 1, connect_timeout_ms: 1000, ssl_mode: SslMode::Auto };
+    let card = ConnStatus {
+        serial,
+        address,
+        pid: 1000 + serial as u32,
+        key: Box::from([1, 2, 3, 4]),
+        opened_at: SystemTime::UNIX_EPOCH,
+        generation: w.view().generation,
+        session: AtomicU32::new(0),
+        uses: AtomicU64::new(0),
+        kept: AtomicU8::new(0),
+        doomed: AtomicBool::new(false),
+        used_ms: AtomicU64::new(0),
+        prepared: AtomicU32::new(0),
+        version: "15.4".into(),
+        protocol: Version::V3_0,
+        is_encrypted: false,
+        given_up: AtomicBool::new(false),
+        breaker: Box::new(NoBreaker),
+    };
+    Conn {
+        known: Known::default(),
+        unnamed: None,
+        settings: w.no_settings(),
+        by_sql: w.shared.no_statements.clone(),
+        draws: Tally { serial, count: 0, forgotten: 0 },
+        reported: reported(),
+        begins_with_escapes: false,
+        begins_recoded: false,
+        escapes: false,
+        is_recoded: false,
+        opened_us: w.now().saturating_duration_since(w.shared.begun).as_micros() as u64,
+        life: Cell::new(0),
+        rested_at: Cell::new(w.now_us()),
+        card: Arc::new(card),
+    }
+}
