@@ -278,12 +278,18 @@ impl Play {
             9 => actor.client.s.entry.wait_cancelled.set(actor.client.is_waiting()),
             10 if standbys > 0 => world.probe(standbys, &Probe::Unreachable),
             11 if standbys > 0 => world.probe(standbys, &Probe::Answered { in_recovery: true, lag_bytes: None }),
-            _ => self.hub_works(),
+            12 => self.hub_works(),
+            _ => {}
         }
     }
 
-    fn hub_works(&self) {
+    /// The hub hears of what was notified, and listens to what is wanted.
+    fn hub_works(&mut self) {
         let hub = &self.world.pool.hub;
+        for (channel, payload) in self.servers.values_mut().flat_map(|server| std::mem::take(&mut server.notified)) {
+            let frame = bytes_of(Side::Server, &format!("Notification 1 \"{channel}\" \"{payload}\""));
+            assert!(hub.hand(&frame, |task| self.world.pool.wake(task)).is_some(), "{channel} {payload}");
+        }
         *hub.encoding.borrow_mut() = "UTF8".into();
         if let Some((_, listened)) = hub.change() {
             hub.confirm(listened);
@@ -332,7 +338,8 @@ impl Play {
                     let before = server.output.len();
                     server.receive(bytes);
                     if self.is_told {
-                        let said = crate::support::render::messages(Side::Server, server.output.get(before..).unwrap_or_default());
+                        let said =
+                            crate::support::render::messages(Side::Server, server.output.get(before..).unwrap_or_default());
                         said.iter().for_each(|line| eprintln!("{conn} says: {line}"));
                     }
                 }

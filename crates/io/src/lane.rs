@@ -537,7 +537,11 @@ mod tests {
             let mut lane = Lane::default();
             lane.feed(&frame(b'a', &[b'x'; 500]), &buffers);
             let header = lane.peek(&buffers).unwrap().unwrap();
-            if eats { lane.eat(header) } else { lane.pass(header, &buffers) }
+            if eats {
+                lane.eat(header)
+            } else {
+                lane.pass(header, &buffers)
+            }
             assert!(lane.is_mid_message());
             lane.cut_off();
             assert_eq!((lane.is_mid_message(), lane.has_unseen()), (is_mid, false));

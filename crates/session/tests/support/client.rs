@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_catalog::rule::Rule;
 use weir_policy::route::{Class, Side};
+use weir_policy::settings::Settings;
 use weir_session::causal::Shown;
 use weir_session::checkout::{Chosen, choose, count, settle_in, shown_by};
 use weir_session::context::Context;
@@ -23,7 +24,6 @@ use weir_session::state::State;
 use weir_session::status::{Card, Ends, Number, Whose};
 use weir_session::teardown::{self, conn_lost, is_in_vain, let_go};
 use weir_session::{session_state, timing};
-use weir_policy::settings::Settings;
 
 /// Rounds in which a session must come to rest.
 const ROUNDS_MAX: usize = 10_000;

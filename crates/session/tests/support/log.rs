@@ -6,10 +6,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Out {
     /// Bytes went to the server of a connection.
-    Server { client: char, conn: String, bytes: Vec<u8> },
+    Server {
+        client: char,
+        conn: String,
+        bytes: Vec<u8>,
+    },
     /// Bytes went to a client.
-    Client { client: char, bytes: Vec<u8> },
-    Action { client: Option<char>, what: Action },
+    Client {
+        client: char,
+        bytes: Vec<u8>,
+    },
+    Action {
+        client: Option<char>,
+        what: Action,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

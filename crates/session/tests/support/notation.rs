@@ -355,7 +355,9 @@ fn push_report(reader: &mut Reader<'_>, tag: u8, out: &mut Vec<u8>) {
         more.push((field, reader.text()));
     }
     write::message(out, tag, |out| {
-        for (field, value) in [(b'S', severity.as_bytes()), (b'V', severity.as_bytes()), (b'C', code.as_bytes()), (b'M', &message)] {
+        for (field, value) in
+            [(b'S', severity.as_bytes()), (b'V', severity.as_bytes()), (b'C', code.as_bytes()), (b'M', &message)]
+        {
             out.push(field);
             write::cstr(out, value);
         }

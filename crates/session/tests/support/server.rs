@@ -35,6 +35,9 @@ pub struct Server {
     /// What keeps its connection with a session, by the letter of the question what it left.
     pub left: BTreeSet<u8>,
     pub channels: BTreeSet<String>,
+    /// Notifications of the open transaction, and those that are sent.
+    notifies: Vec<(String, String)>,
+    pub notified: Vec<(String, String)>,
     pub settings: BTreeMap<String, String>,
     /// Those before the open transaction.
     settings_before: BTreeMap<String, String>,
@@ -61,6 +64,8 @@ impl Server {
             by_sql: BTreeMap::new(),
             left: BTreeSet::new(),
             channels: BTreeSet::new(),
+            notifies: Vec::new(),
+            notified: Vec::new(),
             settings: BTreeMap::new(),
             settings_before: BTreeMap::new(),
             is_standby,
@@ -178,6 +183,9 @@ impl Server {
 
     fn ready(&mut self) {
         self.is_implicit = false;
+        if self.status == b'I' {
+            self.notified.append(&mut self.notifies);
+        }
         write::ready(&mut self.held, self.status);
         self.flush();
     }
@@ -243,8 +251,8 @@ impl Server {
         self.is_implicit = true;
         match verb_of(&text_of) {
             _ if split(&text_of).count() > 1 => self.fail("42601", "cannot insert multiple commands into a prepared statement"),
-            "" | "select" | "insert" | "update" | "begin" | "start" | "commit" | "rollback" | "set" | "reset" | "copy" | "show"
-            | "create" | "discard" | "listen" | "unlisten" | "notify" | "prepare" | "execute" | "deallocate" => {
+            "" | "select" | "insert" | "update" | "begin" | "start" | "commit" | "rollback" | "set" | "reset" | "copy"
+            | "show" | "create" | "discard" | "listen" | "unlisten" | "notify" | "prepare" | "execute" | "deallocate" => {
                 let is_taken = !name.is_empty() && self.statements.contains_key(name);
                 assert!(!is_taken || !name.starts_with(b"weir_"), "a server is sent a Parse of a name that it has");
                 if is_taken {
@@ -260,7 +268,9 @@ impl Server {
     fn bind(&mut self, body: &[u8]) {
         let read = split_cstr(body).and_then(|(portal, rest)| split_cstr(rest).map(|(name, rest)| (portal, name, rest)));
         let Some((portal, name, rest)) = read else { return self.fail("08P01", "invalid string in message") };
-        let Some(text) = self.statements.get(name).cloned() else { return self.fail("26000", "prepared statement does not exist") };
+        let Some(text) = self.statements.get(name).cloned() else {
+            return self.fail("26000", "prepared statement does not exist");
+        };
         if self.status == b'E' && !is_ending(&String::from_utf8_lossy(&text)) {
             return self.fail("25P02", "current transaction is aborted");
         }
@@ -373,6 +383,7 @@ impl Server {
     fn end(&mut self, verb: &str) -> String {
         let is_back = verb == "rollback" || self.status == b'E';
         if is_back && self.status != b'I' {
+            self.notifies.clear();
             self.settings = self.settings_before.clone();
         }
         self.status = b'I';
@@ -421,7 +432,11 @@ impl Server {
                 self.channels.clear();
                 "UNLISTEN"
             }
-            ("notify", _) => "NOTIFY",
+            ("notify", Some(channel)) => {
+                let channel = channel.trim_end_matches(',').to_owned();
+                self.notifies.push((channel, words.get(2..).unwrap_or_default().join("").trim_matches(',').to_owned()));
+                "NOTIFY"
+            }
             ("prepare", Some(name)) if !self.by_sql.contains_key(name) => {
                 self.by_sql.insert(name.to_owned(), text.to_owned());
                 "PREPARE"
@@ -514,10 +529,32 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
 
 fn verb_of(text: &str) -> &'static str {
     const VERBS: &[&str] = &[
-        "select", "insert", "update", "begin", "start", "commit", "rollback", "set", "reset", "copy", "show", "create", "discard",
-        "listen", "unlisten", "notify", "prepare", "execute", "deallocate",
+        "select",
+        "insert",
+        "update",
+        "begin",
+        "start",
+        "commit",
+        "rollback",
+        "set",
+        "reset",
+        "copy",
+        "show",
+        "create",
+        "discard",
+        "listen",
+        "unlisten",
+        "notify",
+        "prepare",
+        "execute",
+        "deallocate",
     ];
-    let word = text.trim_start_matches([' ', '(']).split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default().to_ascii_lowercase();
+    let word = text
+        .trim_start_matches([' ', '('])
+        .split(|c: char| !c.is_ascii_alphabetic())
+        .next()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     match text.trim().is_empty() {
         true => "",
         false => VERBS.iter().find(|verb| **verb == word).copied().unwrap_or("?"),

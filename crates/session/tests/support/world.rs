@@ -300,8 +300,7 @@ fn reported() -> Vec<(String, String)> {
 }
 
 fn conn(w: &Context, node: u16, serial: u64) -> Conn {
-    let address =
-        Address { node, hostname: "a".into(), port: node + 1, connect_timeout_ms: 1000, ssl_mode: SslMode::Auto };
+    let address = Address { node, hostname: "a".into(), port: node + 1, connect_timeout_ms: 1000, ssl_mode: SslMode::Auto };
     let card = ConnStatus {
         serial,
         address,
