@@ -273,7 +273,9 @@ impl Play {
             4 => actor.client.client_closed = actor.unsent.is_empty(),
             5 => actor.client.s.entry.cancels.set(1),
             6 => actor.client.s.entry.cancels.set(0),
-            7 => drop(world.pool.room.borrow_mut().insert(choices.below(2) as u16, choices.below(2)).take()),
+            7 => {
+                world.pool.room.borrow_mut().insert(choices.below(2) as u16, choices.below(2));
+            }
             8 => world.pool.room.borrow_mut().clear(),
             9 => actor.client.s.entry.wait_cancelled.set(actor.client.is_waiting()),
             10 if standbys > 0 => world.probe(standbys, &Probe::Unreachable),

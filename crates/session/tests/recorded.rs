@@ -83,7 +83,7 @@ struct Recorder {
 
 impl Recorder {
     fn new(socket: &Path, number: usize) -> Recorder {
-        let standbys = (number % 3 > 0) as u16;
+        let standbys = u16::from(!number.is_multiple_of(3));
         let mut dice = dice::Dice::new(1000 + number as u64);
         let units = script::make(&mut dice, script::Limits { with_standby: standbys > 0 });
         let mut admin = connect(socket);
