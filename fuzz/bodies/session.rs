@@ -273,17 +273,25 @@ impl Play {
             4 => actor.client.client_closed = actor.unsent.is_empty(),
             5 => actor.client.s.entry.cancels.set(1),
             6 => actor.client.s.entry.cancels.set(0),
-            7 => drop(world.pool.room.borrow_mut().insert(choices.below(2) as u16, choices.below(2)).take()),
+            7 => {
+                world.pool.room.borrow_mut().insert(choices.below(2) as u16, choices.below(2));
+            }
             8 => world.pool.room.borrow_mut().clear(),
             9 => actor.client.s.entry.wait_cancelled.set(actor.client.is_waiting()),
             10 if standbys > 0 => world.probe(standbys, &Probe::Unreachable),
             11 if standbys > 0 => world.probe(standbys, &Probe::Answered { in_recovery: true, lag_bytes: None }),
-            _ => self.hub_works(),
+            12 => self.hub_works(),
+            _ => {}
         }
     }
 
-    fn hub_works(&self) {
+    /// The hub hears of what was notified, and listens to what is wanted.
+    fn hub_works(&mut self) {
         let hub = &self.world.pool.hub;
+        for (channel, payload) in self.servers.values_mut().flat_map(|server| std::mem::take(&mut server.notified)) {
+            let frame = bytes_of(Side::Server, &format!("Notification 1 \"{channel}\" \"{payload}\""));
+            assert!(hub.hand(&frame, |task| self.world.pool.wake(task)).is_some(), "{channel} {payload}");
+        }
         *hub.encoding.borrow_mut() = "UTF8".into();
         if let Some((_, listened)) = hub.change() {
             hub.confirm(listened);

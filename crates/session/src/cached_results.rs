@@ -30,8 +30,6 @@ const PUTS_PER_LOOK: u64 = 64;
 /// Answers the table has room for at the start; it grows.
 const ANSWERS_FEW: usize = 1024;
 
-/// A worker and a task of it that waits.
-
 /// Questions under way, by their keys' hash, and the waiters of each.
 type Board = Mutex<HashMap<u64, Vec<Waiter>, RandomState>>;
 

@@ -326,7 +326,6 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
         return s.down.pass(header, &w.buffers);
     }
     let fault = last_word(&report);
-    // Who has been told of an error before his Sync waits for no other one.
     let is_due = skip_before == Skip::No && (dropped.skips || dropped.discard);
     note_final_error(s, fault, asked_alone, is_due);
     if asked_alone {
@@ -336,7 +335,8 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
 }
 
 /// The server goes. `asked_alone`: only a question of ours was under way, so what waits for it takes its way again when the connection is gone,
-/// as after a bare end of file. `is_due`: what the client has sent without a Sync still waits for its error.
+/// as after a bare end of file. `is_due`: what the client has sent
+/// without a Sync still waits for its error; who has been told of one waits for no other.
 fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, is_due: bool) {
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     upstream.final_error = Some(fault);

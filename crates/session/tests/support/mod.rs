@@ -10,6 +10,7 @@ pub mod host;
 pub mod log;
 pub mod notation;
 pub mod oracle;
+pub mod record;
 pub mod render;
 pub mod script;
 pub mod server;

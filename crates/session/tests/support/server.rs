@@ -35,6 +35,9 @@ pub struct Server {
     /// What keeps its connection with a session, by the letter of the question what it left.
     pub left: BTreeSet<u8>,
     pub channels: BTreeSet<String>,
+    /// Notifications of the open transaction, and those that are sent.
+    notifies: Vec<(String, String)>,
+    pub notified: Vec<(String, String)>,
     pub settings: BTreeMap<String, String>,
     /// Those before the open transaction.
     settings_before: BTreeMap<String, String>,
@@ -61,6 +64,8 @@ impl Server {
             by_sql: BTreeMap::new(),
             left: BTreeSet::new(),
             channels: BTreeSet::new(),
+            notifies: Vec::new(),
+            notified: Vec::new(),
             settings: BTreeMap::new(),
             settings_before: BTreeMap::new(),
             is_standby,
@@ -178,6 +183,9 @@ impl Server {
 
     fn ready(&mut self) {
         self.is_implicit = false;
+        if self.status == b'I' {
+            self.notified.append(&mut self.notifies);
+        }
         write::ready(&mut self.held, self.status);
         self.flush();
     }
@@ -375,6 +383,7 @@ impl Server {
     fn end(&mut self, verb: &str) -> String {
         let is_back = verb == "rollback" || self.status == b'E';
         if is_back && self.status != b'I' {
+            self.notifies.clear();
             self.settings = self.settings_before.clone();
         }
         self.status = b'I';
@@ -423,7 +432,11 @@ impl Server {
                 self.channels.clear();
                 "UNLISTEN"
             }
-            ("notify", _) => "NOTIFY",
+            ("notify", Some(channel)) => {
+                let channel = channel.trim_end_matches(',').to_owned();
+                self.notifies.push((channel, words.get(2..).unwrap_or_default().join("").trim_matches(',').to_owned()));
+                "NOTIFY"
+            }
             ("prepare", Some(name)) if !self.by_sql.contains_key(name) => {
                 self.by_sql.insert(name.to_owned(), text.to_owned());
                 "PREPARE"

@@ -112,6 +112,7 @@ impl Breaker for NoBreaker {
 }
 
 /// Server connections that no session has, and what hosts share.
+#[allow(clippy::vec_box, reason = "a session takes a connection in its box")]
 pub struct Pool {
     pub idle: RefCell<BTreeMap<u16, Vec<Box<Conn>>>>,
     /// Those that are being cleaned.
