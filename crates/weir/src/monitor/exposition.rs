@@ -12,7 +12,7 @@ use crate::server::connection_list;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
-use weir_policy::cluster::{ClusterView, Health};
+use weir_policy::cluster::{ClusterView, Health, Usage};
 
 /// Users and databases that get lines of their own, those with the most statements first: each has about sixty lines, and who
 /// reads them keeps each as a series.
