@@ -8,7 +8,7 @@ use crate::server::connection_list;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
-use weir_policy::cluster::{ClusterView, Health};
+use weir_policy::cluster::{ClusterView, Health, Usage};
 use weir_session::flow::Kept;
 use weir_session::histogram::{Counted, limit_us};
 use weir_session::metrics::{Counters, ERROR_CLASSES, METRICS, SEVERITIES, VERBS};
@@ -155,6 +155,8 @@ fn nodes(page: &mut Page, shared: &Shared) {
     let id = |at: usize| view.nodes[at].id;
     let sum = |of: &dyn Fn(&weir_session::metrics::Counters) -> u64| Some(shared.counters.iter().map(of).sum::<u64>() as f64);
     family("weir_node_up", Kind::Gauge, "1 if the node answers.", &|at| truth(view.nodes[at].health != Health::Down));
+    let help = "1 if sessions may use the node: it neither failed, nor is it quarantined, detached or being recovered.";
+    family("weir_node_in_use", Kind::Gauge, help, &|at| truth(view.nodes[at].usage == Usage::In));
     family("weir_node_primary", Kind::Gauge, "1 if writes go to the node.", &|at| truth(view.primary == Some(at)));
     family("weir_node_weight", Kind::Gauge, "Share of the reads.", &|at| Some(view.nodes[at].weight));
     let lag = |at: usize| view.nodes[at].lag_bytes.map(|bytes| bytes as f64);

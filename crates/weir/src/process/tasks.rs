@@ -136,11 +136,11 @@ fn read_mail(w: &Rc<Worker>) {
             }
             Message::Kill(victim) => kill(w, &victim),
             Message::Pause => {
-                w.shared.log.say(Level::Log, format_args!("all databases are paused (SIGUSR1)"));
+                w.shared.log.say(Level::Log, format_args!("all databases are paused (SIGUSR1, or gracefully over PCP)"));
                 w.pause(None);
             }
             Message::Resume => {
-                w.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2)"));
+                w.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2, or after that)"));
                 w.resume();
             }
             Message::Close(conn) => w.close_conn(conn),

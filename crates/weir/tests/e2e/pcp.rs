@@ -672,6 +672,31 @@ fn a_node_is_made_anew_out_of_the_primary_and_attached() {
 }
 
 #[test]
+fn a_working_primary_makes_room_for_the_node_that_is_named() {
+    let cluster = cluster(2);
+    let port = ReservedPort::any().unwrap();
+    let lines = format!(
+        "pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\nfailover_mode = builtin\nfailover_alone = on\n\
+         failover_lag_max = -1\nhealth_check_period = 1\nhealth_check_timeout = 5\nbackend_application_name0 = 'primary'\n\
+         backend_application_name1 = 'standby1'\nbackend_application_name2 = 'standby2'\n",
+        port.number()
+    );
+    let servers: Vec<_> = cluster.servers().iter().collect();
+    let proxy = Proxy::with_files(&servers, &lines, &[("pcp.conf", USERS)], &[]);
+    let tools = tools();
+    let promote = |arguments: &[&str]| ask(&tools.0, &tools.0, port.number(), "pcp_promote_node", arguments);
+    let mut client = proxy.console();
+    client.run("create table t (a int)");
+    let refused = promote(&["2"]);
+    assert!(refused.code == 1 && refused.err.contains("the primary works"), "{refused:?}");
+    assert_eq!(promote(&["-s", "2"]).err, "");
+    assert_eq!(proxy.nodes("role"), ["standby", "standby", "primary"]);
+    client.run("insert into t values (1)");
+    assert_eq!(client.value("select inet_server_port() from t for update"), servers[2].port().to_string());
+    assert_eq!(proxy.nodes("status")[0], "down", "the old one is out of use until it follows");
+}
+
+#[test]
 fn programs_that_are_called_by_pgpools_names_tell_what_they_are() {
     let tools = tools();
     let own = |name: &str, argument: &str| finish(Command::new(tools.0.join(name)).arg(argument));

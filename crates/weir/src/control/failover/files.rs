@@ -97,8 +97,7 @@ impl Files {
         }
         let (own, c) = (self.clone(), c.clone());
         spawn_local(async move {
-            loop {
-                let Some(text) = own.status.take() else { break };
+            while let Some(text) = own.status.take() {
                 let path = own.folder.join(STATUS);
                 let shown = path.display().to_string();
                 let written = spawn_blocking(move || replace(&path, &text)).await;

@@ -251,29 +251,7 @@ pub async fn open(
         talk.reports.iter().for_each(|body| note_report(&mut greeting.reported, body));
     }
     let serial = w.next_serial();
-    let card = Arc::new(ConnStatus {
-        serial,
-        address: address.clone(),
-        pid: greeting.pid,
-        key: greeting.key.into(),
-        opened_at: SystemTime::now(),
-        generation,
-        session: AtomicU32::new(0),
-        uses: AtomicU64::new(0),
-        kept: AtomicU8::new(0),
-        doomed: AtomicBool::new(false),
-        used_ms: AtomicU64::new(0),
-        prepared: AtomicU32::new(0),
-        version: greeting
-            .reported
-            .iter()
-            .find(|(name, _)| name == "server_version")
-            .map_or_else(Box::default, |(_, version)| version.as_str().into()),
-        protocol: greeting.protocol,
-        is_encrypted: talk.socket.is_encrypted(),
-        given_up: AtomicBool::new(false),
-        breaker: Box::new(SocketBreaker(talk.socket.breaker())),
-    });
+    let card = Arc::new(status_of(serial, address, generation, &mut greeting, &talk.socket));
     pool.add_card(card.clone(), renewals);
     // Behind the list of cards: who gives a node up changes the view first and looks at the list then.
     if !w.shared.view.load().is_valid(address.node, generation) {
@@ -291,6 +269,30 @@ pub async fn open(
         passwords_generation: login.generation,
     });
     Ok(ServerConn { conn, transport })
+}
+
+/// The card of a connection that was just opened.
+fn status_of(serial: u64, address: &Address, generation: u64, greeting: &mut Greeting, socket: &Socket) -> ConnStatus {
+    let version = greeting.reported.iter().find(|(name, _)| name == "server_version");
+    ConnStatus {
+        serial,
+        address: address.clone(),
+        pid: greeting.pid,
+        key: std::mem::take(&mut greeting.key).into(),
+        opened_at: SystemTime::now(),
+        generation,
+        session: AtomicU32::new(0),
+        uses: AtomicU64::new(0),
+        kept: AtomicU8::new(0),
+        doomed: AtomicBool::new(false),
+        used_ms: AtomicU64::new(0),
+        prepared: AtomicU32::new(0),
+        version: version.map_or_else(Box::default, |(_, version)| version.as_str().into()),
+        protocol: greeting.protocol,
+        is_encrypted: socket.is_encrypted(),
+        given_up: AtomicBool::new(false),
+        breaker: Box::new(SocketBreaker(socket.breaker())),
+    }
 }
 
 /// True if the server was started at this time, in microseconds since 1970.
