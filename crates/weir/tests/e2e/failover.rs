@@ -2,7 +2,9 @@
 
 mod load;
 
+use crate::support::faults::{Fault, Network};
 use crate::support::ground::{Owned, cluster_with};
+use crate::support::proxy::Backend;
 use crate::support::time::{check_never, let_pass};
 use crate::support::{Proxy, Raw, leave_out, wait_until};
 use load::{Load, Outcome};
@@ -219,6 +221,37 @@ fn a_proxy_that_dies_in_the_middle_ends_what_it_began() {
         assert!(outcome.missing_on(new).is_empty());
         wait_followed(new, 1);
     }
+}
+
+/// The servers know each other by other ports than the proxy does, too.
+#[test]
+fn a_primary_that_only_the_proxy_does_not_reach_is_not_replaced() {
+    let cluster = servers(2, &[]);
+    let network = Network::to(cluster.primary().port());
+    let ports = [network.port(), cluster.standbys()[0].port(), cluster.standbys()[1].port()];
+    let backends: Vec<Backend> = ports.iter().map(|port| Backend::tcp(*port, 1)).collect();
+    let proxy = Proxy::spawn(&backends, &format!("{BUILTIN}failover_alone = on\n{NAMES}"));
+    wait_until("the driver to let writes through", || proxy.log().contains("writes go to node 0"));
+    let load = Load::begin(&proxy, 2);
+    // The primary has something to tell its standbys all the time.
+    let writes = |number: i32| cluster.primary().query(&format!("insert into written values ({number})")).unwrap();
+    network.set_both(Fault::BlackHole);
+    let mut number = 0;
+    wait_until("the primary to be quarantined", || {
+        number -= 1;
+        writes(number);
+        proxy.log().contains("=== Starting quarantine")
+    });
+    check_never("a standby is promoted", Duration::from_secs(3), || {
+        number -= 1;
+        writes(number);
+        primaries(&cluster).len() > 1
+    });
+    network.set_both(Fault::None);
+    load.wait_acknowledged(50);
+    let outcome = load.end();
+    assert!(outcome.missing_on(cluster.primary()).is_empty());
+    assert_eq!(failovers(&proxy), 0);
 }
 
 #[test]

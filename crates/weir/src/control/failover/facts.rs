@@ -39,7 +39,7 @@ pub async fn look(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Fact
 pub async fn over(reach: &Reach, node: NodeId, conn: &mut Conn, deadline: Instant) -> Result<Facts, OpenError> {
     let rows = conn.query(FACTS).await?;
     let Some(said) = Said::read(&rows) else { return Err(protocol(&conn.address, "no facts in its answer")) };
-    let mut facts = said.facts(reach);
+    let mut facts = said.facts(reach, node);
     if !said.in_recovery {
         facts.followers = conn.query(FOLLOWERS).await?.iter().filter_map(|row| follower(reach, row)).collect();
     }
@@ -90,9 +90,9 @@ impl Said {
     }
 
     /// All but history and followers.
-    fn facts(&self, reach: &Reach) -> Facts {
+    fn facts(&self, reach: &Reach, node: NodeId) -> Facts {
         let place = self.conninfo.as_ref().and_then(Conninfo::place);
-        let upstream = place.and_then(|(host, port)| reach.rules.node_at(host, port));
+        let upstream = place.filter(|_| self.in_recovery).and_then(|place| reach.upstream(node, place));
         Facts {
             recovery: if self.in_recovery { Recovery::Standby { upstream, stream: self.stream } } else { Recovery::Primary },
             position: self.received.filter(|_| self.in_recovery).max(self.end).unwrap_or(0),

@@ -5,8 +5,8 @@ use crate::monitor::log::Level;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use tokio::task::{spawn_blocking, spawn_local};
@@ -59,7 +59,7 @@ impl Files {
     }
 
     fn read_state(&self, c: &Control) -> Option<Durable> {
-        let text = match fs::read_to_string(&self.state) {
+        let text = match read_own(&self.state) {
             Ok(text) => text,
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return None,
             Err(cause) => {
@@ -110,6 +110,18 @@ impl Files {
     }
 }
 
+/// Reads a file that nobody else can have written: the folder may be everybody's.
+fn read_own(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let about = file.metadata()?;
+    if about.uid() != rustix::process::geteuid().as_raw() || about.mode() & 0o022 != 0 {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "others may have written it"));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// Writes a file so that after a crash it is the old one or the new one.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.new", std::process::id()));
@@ -126,6 +138,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_file_is_replaced_whole_and_leaves_nothing_beside() {
@@ -134,9 +147,11 @@ mod tests {
         let path = folder.join("weir_failover.5432");
         for text in ["one\n", "another, which is longer\n", "x"] {
             replace(&path, text).unwrap();
-            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(read_own(&path).unwrap(), text);
         }
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(read_own(&path).is_err(), "anybody may have written it");
         fs::remove_dir_all(&folder).unwrap();
     }
 }

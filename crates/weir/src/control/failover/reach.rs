@@ -32,6 +32,9 @@ pub struct Key {
     pub started_at: u64,
 }
 
+/// A host and a port.
+type Place = (String, u16);
+
 /// See the module. Of one configuration.
 pub struct Reach {
     pub c: Rc<Control>,
@@ -40,13 +43,26 @@ pub struct Reach {
     histories: RefCell<BTreeMap<NodeId, (Key, History)>>,
     /// The accepted log, and where nodes' own logs ended when last seen.
     accepted: RefCell<(Option<History>, BTreeMap<NodeId, Lsn>)>,
+    /// Where standbys said that they receive from, and which node that is, as the primary's list of followers shows: servers may know each
+    /// other by other names than Weir does.
+    places: RefCell<BTreeMap<NodeId, Place>>,
+    aliases: RefCell<BTreeMap<Place, NodeId>>,
     /// Nodes of which the log was told that something is hidden.
     complained: RefCell<BTreeSet<NodeId>>,
 }
 
 impl Reach {
     pub fn new(c: Rc<Control>, config: Arc<Config>, rules: Rc<Rules>) -> Reach {
-        Reach { c, config, rules, histories: RefCell::default(), accepted: RefCell::default(), complained: RefCell::default() }
+        Reach {
+            c,
+            config,
+            rules,
+            histories: RefCell::default(),
+            accepted: RefCell::default(),
+            places: RefCell::default(),
+            aliases: RefCell::default(),
+            complained: RefCell::default(),
+        }
     }
 
     /// Opens a connection to a node, as the user of its health check. Cancel safe.
@@ -81,6 +97,14 @@ impl Reach {
         self.rules.node(node).map(|node| (node.address.hostname.as_str(), node.address.port))
     }
 
+    /// The node that a standby receives from, if it is one of ours.
+    pub fn upstream(&self, standby: NodeId, (host, port): (&str, u16)) -> Option<NodeId> {
+        let place = (host.to_string(), port);
+        let known = self.rules.node_at(host, port).or_else(|| self.aliases.borrow().get(&place).copied());
+        self.places.borrow_mut().insert(standby, place);
+        known
+    }
+
     pub fn known_history(&self, node: NodeId, key: Key) -> Option<History> {
         self.histories.borrow().get(&node).filter(|(known, _)| *known == key).map(|(_, history)| history.clone())
     }
@@ -106,6 +130,14 @@ impl Reach {
             accepted.0 = state.history().cloned();
         }
         for (id, node) in &state.nodes {
+            let primary = node.facts().filter(|facts| facts.is_primary());
+            for follower in primary.iter().flat_map(|facts| &facts.followers).filter(|follower| follower.is_streaming) {
+                let places = self.places.borrow();
+                let place = follower.node.and_then(|standby| places.get(&standby));
+                if let Some(place) = place.filter(|(host, port)| self.rules.node_at(host, *port).is_none()) {
+                    self.aliases.borrow_mut().insert(place.clone(), *id);
+                }
+            }
             let standby = node.facts().filter(|facts| !facts.is_primary());
             if let Some(facts) = standby {
                 accepted.1.insert(*id, facts.position);
