@@ -271,13 +271,13 @@ impl Play {
             2 => world.publish_catalog(),
             3 => world.replay(&(1..=standbys as u16).collect::<Vec<_>>()),
             4 => actor.client.client_closed = actor.unsent.is_empty(),
-            5 => actor.client.s.entry.cancels.set(1),
-            6 => actor.client.s.entry.cancels.set(0),
+            5 => actor.client.s.handle.cancels.set(1),
+            6 => actor.client.s.handle.cancels.set(0),
             7 => {
                 world.pool.room.borrow_mut().insert(choices.below(2) as u16, choices.below(2));
             }
             8 => world.pool.room.borrow_mut().clear(),
-            9 => actor.client.s.entry.wait_cancelled.set(actor.client.is_waiting()),
+            9 => actor.client.s.handle.wait_cancelled.set(actor.client.is_waiting()),
             10 if standbys > 0 => world.probe(standbys, &Probe::Unreachable),
             11 if standbys > 0 => world.probe(standbys, &Probe::Answered { in_recovery: true, lag_bytes: None }),
             12 => self.hub_works(),
@@ -415,7 +415,7 @@ impl Play {
         self.world.publish_catalog();
         self.world.pass(Duration::from_secs(60));
         for at in 0..self.actors.len() {
-            self.actors[at].client.s.entry.cancels.set(0);
+            self.actors[at].client.s.handle.cancels.set(0);
             self.send(at, usize::MAX);
         }
         self.calm();

@@ -21,7 +21,7 @@ enum Known {
     /// It leaves nothing itself, but may write or define something: triggers run.
     Writes,
     /// It may leave something.
-    StateKinds,
+    LeavesState,
     /// Harmless if these are, or as good as `Writes`.
     If {
         calls: Vec<String>,
@@ -64,7 +64,7 @@ pub enum Verdict {
     Harmless,
     /// It leaves nothing itself, but may write or define something: the state that triggers leave comes with that.
     Writes,
-    StateKinds,
+    LeavesState,
     /// It depends on these, whose source is not known.
     Unknown(Vec<String>),
 }
@@ -77,7 +77,7 @@ impl Functions {
             match self.judge(name) {
                 Verdict::Harmless => {}
                 Verdict::Writes => writes = true,
-                Verdict::StateKinds => return Verdict::StateKinds,
+                Verdict::LeavesState => return Verdict::LeavesState,
                 Verdict::Unknown(more) => missing.extend(more),
             }
         }
@@ -89,7 +89,7 @@ impl Functions {
         match self.known.get(name) {
             Some(Known::Harmless) => return Verdict::Harmless,
             Some(Known::Writes) => return Verdict::Writes,
-            Some(Known::StateKinds) => return Verdict::StateKinds,
+            Some(Known::LeavesState) => return Verdict::LeavesState,
             Some(Known::If { .. }) => {}
             None => return Verdict::Unknown(vec![name.to_owned()]),
         }
@@ -97,7 +97,7 @@ impl Functions {
         match verdict {
             Verdict::Harmless => drop(self.known.insert(name.to_owned(), Known::Harmless)),
             Verdict::Writes => drop(self.known.insert(name.to_owned(), Known::Writes)),
-            Verdict::StateKinds => drop(self.known.insert(name.to_owned(), Known::StateKinds)),
+            Verdict::LeavesState => drop(self.known.insert(name.to_owned(), Known::LeavesState)),
             Verdict::Unknown(_) => {}
         }
         verdict
@@ -112,7 +112,7 @@ impl Functions {
             match self.known.get(next) {
                 Some(Known::Harmless) => {}
                 Some(Known::Writes) => writes = true,
-                Some(Known::StateKinds) => return Verdict::StateKinds,
+                Some(Known::LeavesState) => return Verdict::LeavesState,
                 Some(Known::If { calls, writes: more }) => {
                     writes |= more;
                     for call in calls {
@@ -150,7 +150,7 @@ impl Functions {
 
     /// True if a function may leave something, when all sources have been taken in: one without is not a user's, or in C.
     pub fn leaves(&self, name: &str) -> bool {
-        left_by_function(name).is_some() || (self.known.contains_key(name) && self.follow(name) == Verdict::StateKinds)
+        left_by_function(name).is_some() || (self.known.contains_key(name) && self.follow(name) == Verdict::LeavesState)
     }
 
     /// True if a function may write something, itself or by its calls. A called function without a source counts as one that
@@ -162,7 +162,7 @@ impl Functions {
             at += 1;
             match self.known.get(next) {
                 None | Some(Known::Harmless) => {}
-                Some(Known::Writes | Known::StateKinds | Known::If { writes: true, .. }) => return true,
+                Some(Known::Writes | Known::LeavesState | Known::If { writes: true, .. }) => return true,
                 Some(Known::If { calls, writes: false }) => {
                     for call in calls {
                         if !seen.contains(&call.as_str()) {
@@ -188,7 +188,7 @@ impl Verdict {
 
 fn both(one: Known, other: Known) -> Known {
     match (one, other) {
-        (Known::StateKinds, _) | (_, Known::StateKinds) => Known::StateKinds,
+        (Known::LeavesState, _) | (_, Known::LeavesState) => Known::LeavesState,
         (Known::Harmless, known) | (known, Known::Harmless) => known,
         (Known::Writes, Known::Writes) => Known::Writes,
         (Known::Writes, Known::If { calls, .. }) | (Known::If { calls, .. }, Known::Writes) => Known::If { calls, writes: true },
@@ -204,12 +204,12 @@ fn read(language: &str, source: &str) -> Known {
     match language {
         "internal" | "c" => Known::Harmless,
         "sql" | "plpgsql" if !source.trim().is_empty() && source.len() <= SOURCE_BYTES_MAX => match read_body(source) {
-            Body::Suspicious => Known::StateKinds,
+            Body::Suspicious => Known::LeavesState,
             Body::Calls { calls, writes } => {
                 let is_own = |name: &String| !crate::builtin::leaves_nothing(name);
                 let calls: Vec<String> = calls.into_iter().filter(is_own).collect();
                 match calls.iter().any(|name| left_by_function(name).is_some()) {
-                    true => Known::StateKinds,
+                    true => Known::LeavesState,
                     false if !calls.is_empty() => Known::If { calls, writes },
                     false if writes => Known::Writes,
                     false => Known::Harmless,
@@ -217,7 +217,7 @@ fn read(language: &str, source: &str) -> Known {
             }
         },
         // The source of a function whose body was parsed when it was made is kept in another form.
-        _ => Known::StateKinds,
+        _ => Known::LeavesState,
     }
 }
 
@@ -240,9 +240,9 @@ mod tests {
         learn(&mut functions, &["g", "in"], &[("g", "plpgsql", "begin return f(1); end"), ("g", "c", "g_in_c")]);
         assert_eq!(functions.judge("f"), Verdict::Harmless, "also when they call each other");
         learn(&mut functions, &["h"], &[("h", "plpgsql", "begin perform f(1); set x = 1; end")]);
-        assert_eq!(functions.judge("h"), Verdict::StateKinds);
+        assert_eq!(functions.judge("h"), Verdict::LeavesState);
         learn(&mut functions, &["i"], &[("i", "sql", "select f(1), h(2)")]);
-        assert_eq!(functions.judge("i"), Verdict::StateKinds);
+        assert_eq!(functions.judge("i"), Verdict::LeavesState);
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
             assert_eq!(functions.judge(name), Verdict::Writes, "{name}");
         }
         assert_eq!(functions.judge_all(&["reads".into(), "both".into()]), Verdict::Writes);
-        assert_eq!(functions.judge_all(&["both".into(), "leaves".into()]), Verdict::StateKinds);
+        assert_eq!(functions.judge_all(&["both".into(), "leaves".into()]), Verdict::LeavesState);
         assert!(functions.leaves("set_config") && functions.leaves("leaves") && !functions.leaves("calls"));
     }
 
@@ -294,7 +294,7 @@ mod tests {
             &[("a", "plpython3u", "x"), ("b", "sql", ""), ("c", "sql", &long), ("d", "sql", "select 1"), ("d", "plv8", "y")],
         );
         for name in ["a", "b", "c", "d"] {
-            assert_eq!(functions.judge(name), Verdict::StateKinds, "{name}");
+            assert_eq!(functions.judge(name), Verdict::LeavesState, "{name}");
         }
     }
 }

@@ -6,7 +6,7 @@ use weir_sql::facts::Hint;
 
 /// The node that a read preference asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goal {
+pub enum ReadTarget {
     Primary,
     /// Any standby that takes reads.
     Standby,
@@ -14,14 +14,14 @@ pub enum Goal {
     Node(u16),
 }
 
-impl Goal {
+impl ReadTarget {
     /// The node that a hint asks for; `None`: the hint asks for nothing, or is unknown.
-    pub fn of_hint(hint: Hint) -> Option<Goal> {
+    pub fn of_hint(hint: Hint) -> Option<ReadTarget> {
         match hint {
             Hint::None | Hint::Unknown => None,
-            Hint::Primary => Some(Goal::Primary),
-            Hint::Standby => Some(Goal::Standby),
-            Hint::Node(node) => Some(Goal::Node(node)),
+            Hint::Primary => Some(ReadTarget::Primary),
+            Hint::Standby => Some(ReadTarget::Standby),
+            Hint::Node(node) => Some(ReadTarget::Node(node)),
         }
     }
 }
@@ -31,7 +31,7 @@ impl Goal {
 pub struct Redirect {
     /// Matches whole names.
     pub pattern: Regex,
-    pub goal: Goal,
+    pub read_target: ReadTarget,
     /// How many of the reads, of 2^32 less 1.
     pub share: u32,
 }
@@ -59,7 +59,7 @@ pub fn read_redirects(text: &str) -> Result<Vec<Redirect>, RedirectError> {
 /// The first entry that names a node that is not there.
 pub fn check_nodes(text: &str, is_there: impl Fn(u16) -> bool) -> Result<(), RedirectError> {
     for entry in entries(text) {
-        if let Goal::Node(node) = read_redirect(&entry)?.goal
+        if let ReadTarget::Node(node) = read_redirect(&entry)?.read_target
             && !is_there(node)
         {
             return Err(RedirectError::NoNode { entry, node });
@@ -82,12 +82,13 @@ fn read_redirect(entry: &str) -> Result<Redirect, RedirectError> {
         Some((node, ratio)) => (node.trim(), Some(ratio.trim())),
         None => (place.trim(), None),
     };
-    let goal = match node {
-        word if word.eq_ignore_ascii_case("primary") => Goal::Primary,
-        word if word.eq_ignore_ascii_case("standby") => Goal::Standby,
-        number => {
-            number.parse().map(Goal::Node).map_err(|_| RedirectError::BadNode { entry: entry.into(), node: number.into() })?
-        }
+    let read_target = match node {
+        word if word.eq_ignore_ascii_case("primary") => ReadTarget::Primary,
+        word if word.eq_ignore_ascii_case("standby") => ReadTarget::Standby,
+        number => number
+            .parse()
+            .map(ReadTarget::Node)
+            .map_err(|_| RedirectError::BadNode { entry: entry.into(), node: number.into() })?,
     };
     let bad_ratio = |ratio: &str| RedirectError::BadRatio { entry: entry.into(), ratio: ratio.trim_end_matches(')').into() };
     let share = match ratio {
@@ -102,7 +103,11 @@ fn read_redirect(entry: &str) -> Result<Redirect, RedirectError> {
         cause: cause.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").into(),
     };
     // Between 0 and 2^32 - 1, so that the cast is exact enough.
-    Ok(Redirect { pattern: whole_pattern(pattern.trim()).map_err(wrong)?, goal, share: (share * f64::from(u32::MAX)) as u32 })
+    Ok(Redirect {
+        pattern: whole_pattern(pattern.trim()).map_err(wrong)?,
+        read_target,
+        share: (share * f64::from(u32::MAX)) as u32,
+    })
 }
 
 #[cfg(test)]

@@ -176,7 +176,7 @@ pub fn settings() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// The request of `SET name = value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadPreference {
+pub enum SetRequest {
     /// A parameter, and its value in the form of `pgpool.conf`.
     Parameter(&'static str, String),
     /// A name that is none of PgBouncer's.
@@ -186,14 +186,14 @@ pub enum ReadPreference {
 }
 
 /// Reads a setting in PgBouncer's names and units, where a plain number of a time counts seconds. A value with a unit is ours.
-pub fn wish(name: &str, value: &str) -> ReadPreference {
+pub fn set_request(name: &str, value: &str) -> SetRequest {
     if let Some((_, ours)) = MORE_SETTINGS.into_iter().find(|(theirs, _)| *theirs == name) {
-        return ReadPreference::Parameter(ours, value.to_string());
+        return SetRequest::Parameter(ours, value.to_string());
     }
     match import::meaning_of(name) {
-        Some(Meaning::Is(ours, form)) => ReadPreference::Parameter(ours, bare(&form(value))),
-        Some(Meaning::Nothing(why)) if params::find(name).is_none() => ReadPreference::Nothing(why),
-        Some(Meaning::Nothing(_)) | None => ReadPreference::Own,
+        Some(Meaning::Is(ours, form)) => SetRequest::Parameter(ours, bare(&form(value))),
+        Some(Meaning::Nothing(why)) if params::find(name).is_none() => SetRequest::Nothing(why),
+        Some(Meaning::Nothing(_)) | None => SetRequest::Own,
     }
 }
 
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_value_is_read_and_shown_in_pgbouncers_units() {
-        let is = |name, value: &str| ReadPreference::Parameter(name, value.to_string());
+        let is = |name, value: &str| SetRequest::Parameter(name, value.to_string());
         for (name, value, expected) in [
             ("query_timeout", "30", is("query_timeout", "30s")),
             ("query_timeout", "0.5", is("query_timeout", "500ms")),
@@ -283,11 +283,11 @@ mod tests {
             ("max_client_conn", "7", is("max_client_connections", "7")),
             ("listen_addr", "a,b", is("listen_addresses", "a,b")),
             ("server_reset_query", "SELECT 'x'", is("reset_query_list", "ABORT; SELECT 'x'")),
-            ("connection_life_time", "7", ReadPreference::Own),
+            ("connection_life_time", "7", SetRequest::Own),
         ] {
-            assert_eq!(wish(name, value), expected, "{name} = {value}");
+            assert_eq!(set_request(name, value), expected, "{name} = {value}");
         }
-        assert!(matches!(wish("server_round_robin", "1"), ReadPreference::Nothing(why) if why.contains("used last")));
+        assert!(matches!(set_request("server_round_robin", "1"), SetRequest::Nothing(why) if why.contains("used last")));
         let shown = |name: &str, raw: &str| shown(params::find(name).expect("a parameter"), raw);
         assert_eq!([shown("query_timeout", "1min"), shown("query_timeout", "1500ms")], ["60", "1.5"]);
         assert_eq!([shown("pool_wait_timeout", "2min"), shown("pool_size", "7")], ["120", "7"]);

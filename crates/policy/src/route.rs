@@ -10,7 +10,7 @@ use crate::pick::pick_reader;
 use crate::wish::ReadPreference;
 use weir_catalog::rule::Rule;
 use weir_config::Config;
-use weir_config::redirect::Goal;
+use weir_config::redirect::ReadTarget;
 use weir_sql::facts::{Begin, Effect, Facts, Hint, Isolation, Name, Transaction};
 
 /// Node on which a text may run, in any session.
@@ -201,15 +201,15 @@ fn wished(ask: &Ask<'_>, rule: Rule) -> Option<Target> {
     let wish = ask.wish.filter(|wish| wish.rule == rule)?;
     // Other bits of this throw: the node of the read must not hang on the share of the wish.
     let counts = wish.share == u32::MAX || ask.dice.wrapping_mul(OTHER_BITS).swap_bytes() < wish.share;
-    match (wish.goal, counts) {
-        (Goal::Primary, true) if wish.is_own() => Some(primary(ask.view)),
-        (Goal::Primary, true) => ask.view.primary.and_then(|at| reach(ask, at)),
-        (Goal::Standby, true) => spread(ask, |at| ask.view.is_standby(at)),
-        (Goal::Node(node), true) => ask.view.serves(node).and_then(|at| reach(ask, at)),
+    match (wish.read_target, counts) {
+        (ReadTarget::Primary, true) if wish.is_own() => Some(primary(ask.view)),
+        (ReadTarget::Primary, true) => ask.view.primary.and_then(|at| reach(ask, at)),
+        (ReadTarget::Standby, true) => spread(ask, |at| ask.view.is_standby(at)),
+        (ReadTarget::Node(node), true) => ask.view.serves(node).and_then(|at| reach(ask, at)),
         // The others have the rest. Source: Pgpool-II `select_load_balancing_node`.
-        (Goal::Standby, false) => ask.view.primary.and_then(|at| reach(ask, at)),
-        (Goal::Primary, false) => spread(ask, |at| ask.view.primary != Some(at)),
-        (Goal::Node(node), false) => spread(ask, |at| ask.view.nodes[at].id != node),
+        (ReadTarget::Standby, false) => ask.view.primary.and_then(|at| reach(ask, at)),
+        (ReadTarget::Primary, false) => spread(ask, |at| ask.view.primary != Some(at)),
+        (ReadTarget::Node(node), false) => spread(ask, |at| ask.view.nodes[at].id != node),
     }
 }
 
@@ -226,10 +226,10 @@ fn favourite(ask: &Ask<'_>) -> Option<Target> {
 
 /// True if reads of a session may go on going to a node: it takes reads, or is the one that somebody wants.
 pub fn may_stay(view: &ClusterView, node: NodeIndex, wish: Option<ReadPreference>) -> bool {
-    let is_wanted = || match wish?.goal {
-        Goal::Primary => view.primary,
-        Goal::Node(wanted) => view.serves(wanted),
-        Goal::Standby => None,
+    let is_wanted = || match wish?.read_target {
+        ReadTarget::Primary => view.primary,
+        ReadTarget::Node(wanted) => view.serves(wanted),
+        ReadTarget::Standby => None,
     };
     view.takes_reads(node) || is_wanted() == Some(node)
 }
@@ -355,7 +355,7 @@ mod tests {
         let ask = Ask { dice: 0, fit: nodes(&[2]), ..asked(&view) };
         assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
         assert_eq!(choose(&Ask { hopeful: nodes(&[0]), ..ask }).target, Target::Replay);
-        let wish = |rule| Some(ReadPreference::always(Goal::Primary, rule));
+        let wish = |rule| Some(ReadPreference::always(ReadTarget::Primary, rule));
         assert_eq!(choose(&Ask { wish: wish(Rule::ReadRedirected), ..ask }).target, Target::Node(2), "a list only prefers");
         assert_eq!(choose(&Ask { wish: wish(Rule::ReadHinted), ..ask }).target, Target::Node(0), "a hint is obeyed");
         assert_eq!(choose(&Ask { fit: Nodes::NONE, ..ask }), Route { target: Target::Node(0), rule: Rule::ReadNotReplayed });
@@ -371,9 +371,9 @@ mod tests {
         assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
     }
     /// Where a read goes with a wish, on nodes of these weights.
-    fn wish_goes(weights: [f64; 3], goal: Goal, rule: Rule) -> (Target, &'static str) {
+    fn wish_goes(weights: [f64; 3], read_target: ReadTarget, rule: Rule) -> (Target, &'static str) {
         let view = view(weights);
-        let route = choose(&Ask { wish: Some(ReadPreference::always(goal, rule)), ..asked(&view) });
+        let route = choose(&Ask { wish: Some(ReadPreference::always(read_target, rule)), ..asked(&view) });
         (route.target, route.rule.name())
     }
 
@@ -381,14 +381,18 @@ mod tests {
     fn a_read_goes_where_it_is_wanted() {
         use Rule::{ReadBySetting, ReadHinted, ReadRedirected};
         const BOTH: [f64; 3] = [0.0, 0.5, 0.5];
-        assert_eq!(wish_goes(BOTH, Goal::Node(1), ReadHinted), (Target::Node(1), "read_hinted"));
-        assert_eq!(wish_goes(BOTH, Goal::Node(0), ReadHinted), (Target::Node(0), "read_hinted"), "without weight");
-        assert_eq!(wish_goes([1.0, 0.0, 0.0], Goal::Node(1), ReadRedirected), (Target::Node(1), "read_redirected"));
-        assert_eq!(wish_goes([0.8, 0.1, 0.1], Goal::Standby, ReadBySetting), (Target::Node(2), "read_by_setting"));
-        assert_eq!(wish_goes(BOTH, Goal::Primary, ReadBySetting), (Target::Node(0), "read_by_setting"));
-        assert_eq!(wish_goes(BOTH, Goal::Node(7), ReadHinted), (Target::Node(2), "read_by_weight"), "there is no such node");
+        assert_eq!(wish_goes(BOTH, ReadTarget::Node(1), ReadHinted), (Target::Node(1), "read_hinted"));
+        assert_eq!(wish_goes(BOTH, ReadTarget::Node(0), ReadHinted), (Target::Node(0), "read_hinted"), "without weight");
+        assert_eq!(wish_goes([1.0, 0.0, 0.0], ReadTarget::Node(1), ReadRedirected), (Target::Node(1), "read_redirected"));
+        assert_eq!(wish_goes([0.8, 0.1, 0.1], ReadTarget::Standby, ReadBySetting), (Target::Node(2), "read_by_setting"));
+        assert_eq!(wish_goes(BOTH, ReadTarget::Primary, ReadBySetting), (Target::Node(0), "read_by_setting"));
         assert_eq!(
-            wish_goes([1.0, 0.0, 0.0], Goal::Standby, ReadHinted),
+            wish_goes(BOTH, ReadTarget::Node(7), ReadHinted),
+            (Target::Node(2), "read_by_weight"),
+            "there is no such node"
+        );
+        assert_eq!(
+            wish_goes([1.0, 0.0, 0.0], ReadTarget::Standby, ReadHinted),
             (Target::Node(0), "read_by_weight"),
             "none takes reads"
         );
@@ -397,7 +401,7 @@ mod tests {
     #[test]
     fn a_wish_does_not_reach_a_node_that_is_down_or_shows_too_little() {
         let mut view = view([0.0, 0.5, 0.5]);
-        let wish = Some(ReadPreference::always(Goal::Node(1), Rule::ReadHinted));
+        let wish = Some(ReadPreference::always(ReadTarget::Node(1), Rule::ReadHinted));
         let ask = Ask { wish, fit: nodes(&[0, 2]), ..asked(&view) };
         assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
         let ask = Ask { hopeful: nodes(&[1]), ..ask };
@@ -406,7 +410,7 @@ mod tests {
         let ask = Ask { wish, ..asked(&view) };
         assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
         view.primary = None;
-        let wish = |rule| Some(ReadPreference::always(Goal::Primary, rule));
+        let wish = |rule| Some(ReadPreference::always(ReadTarget::Primary, rule));
         let ask = Ask { wish: wish(Rule::ReadRedirected), ..asked(&view) };
         assert_eq!(choose(&ask).target, Target::Node(2), "a list only prefers");
         let ask = Ask { wish: wish(Rule::ReadBySetting), ..asked(&view) };
@@ -416,8 +420,9 @@ mod tests {
     #[test]
     fn what_a_list_does_not_take_goes_to_the_others() {
         let view = view([0.2, 0.4, 0.4]);
-        let counts = |goal, share: f64| {
-            let wish = Some(ReadPreference { goal, share: (share * f64::from(u32::MAX)) as u32, rule: Rule::ReadRedirected });
+        let counts = |read_target, share: f64| {
+            let wish =
+                Some(ReadPreference { read_target, share: (share * f64::from(u32::MAX)) as u32, rule: Rule::ReadRedirected });
             let mut counts = [0u32; 3];
             for dice in (0..u32::MAX).step_by((1 << 20) + 12_345) {
                 match choose(&Ask { wish, dice, ..asked(&view) }).target {
@@ -427,23 +432,23 @@ mod tests {
             }
             counts.map(|count| (f64::from(count) / 40.5).round() as u32)
         };
-        let check = |goal, share, expected: [u32; 3]| {
-            let counted = counts(goal, share);
+        let check = |read_target, share, expected: [u32; 3]| {
+            let counted = counts(read_target, share);
             let is_near = counted.iter().zip(expected).all(|(one, other)| one.abs_diff(other) <= 3);
-            assert!(is_near, "{goal:?} {share}: {counted:?}, expected {expected:?}");
+            assert!(is_near, "{read_target:?} {share}: {counted:?}, expected {expected:?}");
         };
-        check(Goal::Node(1), 0.3, [23, 30, 47]);
-        check(Goal::Primary, 0.6, [60, 20, 20]);
-        check(Goal::Standby, 0.3, [70, 15, 15]);
-        check(Goal::Standby, 1.0, [0, 50, 50]);
-        check(Goal::Node(2), 0.0, [33, 67, 0]);
+        check(ReadTarget::Node(1), 0.3, [23, 30, 47]);
+        check(ReadTarget::Primary, 0.6, [60, 20, 20]);
+        check(ReadTarget::Standby, 0.3, [70, 15, 15]);
+        check(ReadTarget::Standby, 1.0, [0, 50, 50]);
+        check(ReadTarget::Node(2), 0.0, [33, 67, 0]);
     }
 
     #[test]
     fn a_favourite_gives_way_to_a_wish_of_the_session_only() {
         let view = view([0.0, 0.5, 0.5]);
         let goes = |rule| {
-            let wish = Some(ReadPreference::always(Goal::Node(2), rule));
+            let wish = Some(ReadPreference::always(ReadTarget::Node(2), rule));
             let route = choose(&Ask { wish, favourite: Some(1), statement_level: false, ..asked(&view) });
             (route.target, route.rule.name())
         };
@@ -460,9 +465,9 @@ mod tests {
         assert_eq!(choose(&ask), Route { target: Target::Node(1), rule: Rule::ReadDelayed });
         assert_eq!(choose(&Ask { fit: nodes(&[0, 2]), ..ask }).target, Target::Node(0), "the other does not show enough");
         assert_eq!(choose(&Ask { dice: 0, ..ask }), Route { target: Target::Node(1), rule: Rule::ReadByWeight });
-        let wish = Some(ReadPreference::always(Goal::Node(2), Rule::ReadHinted));
+        let wish = Some(ReadPreference::always(ReadTarget::Node(2), Rule::ReadHinted));
         assert_eq!(choose(&Ask { wish, ..ask }).target, Target::Node(2), "who names it knows");
-        let wish = Some(ReadPreference::always(Goal::Node(2), Rule::ReadRedirected));
+        let wish = Some(ReadPreference::always(ReadTarget::Node(2), Rule::ReadRedirected));
         assert_eq!(choose(&Ask { wish, ..ask }), Route { target: Target::Node(1), rule: Rule::ReadDelayed });
         view.nodes[1].lags = true;
         let ask = Ask { prefers_lower_delay: true, ..asked(&view) };

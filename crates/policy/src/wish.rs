@@ -4,7 +4,7 @@
 
 use weir_catalog::rule::Rule;
 use weir_config::RoutingConfig;
-use weir_config::redirect::{Goal, Redirect};
+use weir_config::redirect::{ReadTarget, Redirect};
 use weir_sql::facts::Hint;
 
 /// The parameter by which a session chooses for itself.
@@ -13,7 +13,7 @@ pub const SETTING: &str = "weir.route";
 /// The node that reads shall go to, and the origin of the wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadPreference {
-    pub goal: Goal,
+    pub read_target: ReadTarget,
     /// How many of the reads, of 2^32 less 1.
     pub share: u32,
     pub rule: Rule,
@@ -21,8 +21,8 @@ pub struct ReadPreference {
 
 impl ReadPreference {
     /// For all reads.
-    pub const fn always(goal: Goal, rule: Rule) -> ReadPreference {
-        ReadPreference { goal, share: u32::MAX, rule }
+    pub const fn always(read_target: ReadTarget, rule: Rule) -> ReadPreference {
+        ReadPreference { read_target, share: u32::MAX, rule }
     }
 
     /// True if the session or its statement asked for it; false if the operator did, for many sessions.
@@ -46,12 +46,12 @@ pub struct Asker<'a> {
 /// The read preference of this session. Its own setting goes before the operator's lists; of those the first with an entry for
 /// it counts: by application, by database, by user. Source: Pgpool-II `select_load_balancing_node`.
 pub fn of_session(routing: &RoutingConfig, asker: &Asker<'_>) -> Option<ReadPreference> {
-    if let Some(goal) = asker.setting.and_then(|word| Goal::of_hint(Hint::of_word(word))) {
-        return Some(ReadPreference::always(goal, Rule::ReadBySetting));
+    if let Some(read_target) = asker.setting.and_then(|word| ReadTarget::of_hint(Hint::of_word(word))) {
+        return Some(ReadPreference::always(read_target, Rule::ReadBySetting));
     }
     let application = if asker.application.is_empty() { None } else { find(&routing.by_application, asker.application) };
     let found = application.or_else(|| find(&routing.by_database, asker.database)).or_else(|| find(&routing.by_user, asker.user));
-    found.map(|entry| ReadPreference { goal: entry.goal, share: entry.share, rule: Rule::ReadRedirected })
+    found.map(|entry| ReadPreference { read_target: entry.read_target, share: entry.share, rule: Rule::ReadRedirected })
 }
 
 fn find<'a>(list: &'a [Redirect], name: &str) -> Option<&'a Redirect> {
@@ -64,22 +64,22 @@ mod tests {
     use weir_config::Config;
     use weir_config::redirect::read_redirects;
 
-    fn goal(list: &str, name: &str) -> Option<(Goal, u32)> {
-        find(&read_redirects(list).unwrap(), name).map(|entry| (entry.goal, entry.share))
+    fn read_target(list: &str, name: &str) -> Option<(ReadTarget, u32)> {
+        find(&read_redirects(list).unwrap(), name).map(|entry| (entry.read_target, entry.share))
     }
 
     #[test]
     fn the_first_pattern_that_matches_the_whole_name_counts() {
         const ALL: u32 = u32::MAX;
-        assert_eq!(goal("postgres:primary,mydb[0-4]:1,mydb5:standby", "mydb3"), Some((Goal::Node(1), ALL)));
-        assert_eq!(goal("postgres:Primary,mydb[0-4]:1,mydb5:STANDBY", "MyDB5"), Some((Goal::Standby, ALL)));
-        assert_eq!(goal("mydb:1", "mydb5"), None);
-        assert_eq!(goal("a|b:0, c.* : primary ( 0.5 ) ,", "cde"), Some((Goal::Primary, ALL / 2)));
-        assert_eq!(goal("a|b:0", "xb"), None, "the pattern as a whole is meant");
-        assert_eq!(goal(r"x{1\,2}:2", "xx"), Some((Goal::Node(2), ALL)));
-        assert_eq!(goal("a:b:3", "a:b"), Some((Goal::Node(3), ALL)));
-        assert_eq!(goal("x:1(0)", "x"), Some((Goal::Node(1), 0)));
-        assert_eq!(goal("", "x"), None);
+        assert_eq!(read_target("postgres:primary,mydb[0-4]:1,mydb5:standby", "mydb3"), Some((ReadTarget::Node(1), ALL)));
+        assert_eq!(read_target("postgres:Primary,mydb[0-4]:1,mydb5:STANDBY", "MyDB5"), Some((ReadTarget::Standby, ALL)));
+        assert_eq!(read_target("mydb:1", "mydb5"), None);
+        assert_eq!(read_target("a|b:0, c.* : primary ( 0.5 ) ,", "cde"), Some((ReadTarget::Primary, ALL / 2)));
+        assert_eq!(read_target("a|b:0", "xb"), None, "the pattern as a whole is meant");
+        assert_eq!(read_target(r"x{1\,2}:2", "xx"), Some((ReadTarget::Node(2), ALL)));
+        assert_eq!(read_target("a:b:3", "a:b"), Some((ReadTarget::Node(3), ALL)));
+        assert_eq!(read_target("x:1(0)", "x"), Some((ReadTarget::Node(1), 0)));
+        assert_eq!(read_target("", "x"), None);
     }
 
     #[test]
@@ -91,15 +91,15 @@ mod tests {
             config.routing.by_database = database;
             config.routing.by_user = user;
             let asker = Asker { user: "joe", database: "shop", application: "psql", setting };
-            of_session(&config.routing, &asker).map(|wish| (wish.goal, wish.rule.name()))
+            of_session(&config.routing, &asker).map(|wish| (wish.read_target, wish.rule.name()))
         };
         let all = ["psql:1", "shop:2", "joe:3"];
-        assert_eq!(wish(all, None), Some((Goal::Node(1), "read_redirected")));
-        assert_eq!(wish(["other:1", "shop:2", "joe:3"], None), Some((Goal::Node(2), "read_redirected")));
-        assert_eq!(wish(["", "", "joe:3"], None), Some((Goal::Node(3), "read_redirected")));
-        assert_eq!(wish(all, Some("primary")), Some((Goal::Primary, "read_by_setting")));
-        assert_eq!(wish(all, Some(" Node=7")), Some((Goal::Node(7), "read_by_setting")));
-        assert_eq!(wish(all, Some("")), Some((Goal::Node(1), "read_redirected")), "a value that means nothing is none");
+        assert_eq!(wish(all, None), Some((ReadTarget::Node(1), "read_redirected")));
+        assert_eq!(wish(["other:1", "shop:2", "joe:3"], None), Some((ReadTarget::Node(2), "read_redirected")));
+        assert_eq!(wish(["", "", "joe:3"], None), Some((ReadTarget::Node(3), "read_redirected")));
+        assert_eq!(wish(all, Some("primary")), Some((ReadTarget::Primary, "read_by_setting")));
+        assert_eq!(wish(all, Some(" Node=7")), Some((ReadTarget::Node(7), "read_by_setting")));
+        assert_eq!(wish(all, Some("")), Some((ReadTarget::Node(1), "read_redirected")), "a value that means nothing is none");
         assert_eq!(wish(["", "", ""], None), None);
     }
 

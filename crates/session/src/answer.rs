@@ -58,11 +58,11 @@ fn delete_cache(s: &mut Session, w: &Context, query: Option<&str>) -> &'static s
     if w.store.is_some() {
         w.shared.catalogs.all().iter().for_each(|database| database.follow.forget(round));
     }
-    match (&w.shared.answers, query) {
+    match (&w.shared.cached_results, query) {
         (None, None) => {}
         (Some(answers), None) => answers.clear(round),
         (answers, Some(query)) => {
-            let (user, database) = (&s.pools.user, &s.pools.database);
+            let (user, database) = (&s.account.user, &s.account.database);
             let is_there = answers.as_ref().is_some_and(|answers| answers.remove(user, database, query.as_bytes(), round));
             let message = match is_there {
                 true => format!("query cache deleted. query: \"{query}\""),

@@ -24,7 +24,7 @@ pub fn heard(s: &mut Session, w: &Context) {
         return;
     }
     let next = positions.next_round();
-    let node = conn.card.address.node;
+    let node = conn.status.address.node;
     if conn.is_to_primary(&w.view()) {
         s.reads.causal.seen.heard_primary(next);
         if positions.is_global() {
@@ -180,7 +180,7 @@ pub fn shown_by(s: &Session, w: &Context, conn: &Conn) -> Shown {
         return Shown::All;
     }
     let Standing { life, covers, is_proven } = standing(w, conn);
-    let need = s.reads.causal.must_show.need((conn.card.address.node, life));
+    let need = s.reads.causal.must_show.need((conn.status.address.node, life));
     match is_proven {
         true if covers.reach(need) => Shown::All,
         false if need == Covers::default() && life != 0 => Shown::Unproven,
@@ -206,7 +206,7 @@ struct Standing {
 
 #[inline]
 fn standing(w: &Context, conn: &Conn) -> Standing {
-    let node = conn.card.address.node;
+    let node = conn.status.address.node;
     let positions = &w.shared.positions;
     let (life, _) = positions.standing(node);
     if conn.life.get() != life || life == 0 {

@@ -64,7 +64,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
     }
     let Some(mut class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
     let was_otherwise = s.reads_otherwise();
-    if was_otherwise || s.state.settings.needs_primary() || s.pools.limits.get().mode == PoolMode::Session {
+    if was_otherwise || s.state.settings.needs_primary() || s.account.limits.get().mode == PoolMode::Session {
         // All of the session's state lies on one server connection, so that server connection must be able to do everything.
         class.side = Side::Primary;
     }
@@ -72,7 +72,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
     let mut need = Need { class, is_read: statement.has(Trait::Read), wish: None, conn };
     if class.side == Side::Reader {
         causal::begin_read(s, w);
-        let hinted = statement.goal.or_else(|| lazy_begin::goal(s));
+        let hinted = statement.read_target.or_else(|| lazy_begin::read_target(s));
         need.wish = read_preference::of(s, w, hinted);
     }
     let Chosen::Node(at, node) = choose(s, w, need, true) else { return Ok(Some(Flow::Need(need))) };
@@ -200,10 +200,10 @@ fn begin_here(s: &mut Session, w: &Context, statement: &Statement, begins: bool)
 }
 
 pub fn count(s: &Session, w: &Context, need: Need, node: u16) {
-    w.counters().count_rule(s.entry.clock.rule.get());
+    w.counters().count_rule(s.handle.clock.rule.get());
     if need.class.side == Side::Reader {
         w.count(Metric::ReadsSpread);
-        if s.entry.clock.rule.get() == Rule::ReadNotReplayed {
+        if s.handle.clock.rule.get() == Rule::ReadNotReplayed {
             w.count(Metric::ReadsNotReplayed);
         }
     }
@@ -274,7 +274,7 @@ pub fn again(s: &Session) -> Flow {
 pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
     // Among several statements, what stands between BEGIN and COMMIT is not told apart.
     let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
-    (begins && s.pools.limits.get().mode == PoolMode::Statement).then(|| {
+    (begins && s.account.limits.get().mode == PoolMode::Statement).then(|| {
         Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
             .hint("Set pool_mode to transaction.")
     })
@@ -284,10 +284,10 @@ pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
 pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: TakenFor) {
     let role = if is_primary(w, &conn) { on_primary } else { TakenFor::Standby };
     s.retry.again = None;
-    s.pools.stats.add(Stat::Assignments, 1);
+    s.account.stats.add(Stat::Assignments, 1);
     s.take(w, conn, role);
     session_state::bring(s, w);
-    if s.pools.limits.get().mode == PoolMode::Session {
+    if s.account.limits.get().mode == PoolMode::Session {
         session_state::keep(s, w, None);
     } else if !s.is_on_standby() && s.reads_otherwise() {
         session_state::keep(s, w, Some(StateKind::Unread));
@@ -345,7 +345,7 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
     let (view, favourite) = (&**view, s.reads.favourite);
     let route =
         route::choose(&Ask { class, view, favourite, statement_level, wish, shares, prefers_lower_delay, dice, fit, hopeful });
-    s.entry.clock.rule.set(route.rule);
+    s.handle.clock.rule.set(route.rule);
     let at = match route.target {
         Target::Node(at) => at,
         Target::NoPrimary => return Chosen::NoPrimary(route.rule),
@@ -358,7 +358,7 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
         let is_own = matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed);
         if !statement_level && !is_own && !has_favourite && s.reads.favourite != Some(at) {
             s.reads.favourite = Some(at);
-            s.entry.card.favourite.store(u32::from(id), Ordering::Relaxed);
+            s.handle.status.favourite.store(u32::from(id), Ordering::Relaxed);
         }
     }
     Chosen::Node(at, id)

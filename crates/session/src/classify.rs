@@ -89,19 +89,19 @@ pub fn defaults(s: &mut Session, w: &Context) -> Defaults {
 /// No server watches over the time of the session's transaction: Weir does.
 pub fn watch(s: &mut Session, w: &Context) {
     let limits = defaults(s, w).limits;
-    s.entry.clock.held.set(limits);
+    s.handle.clock.held.set(limits);
 }
 
 fn defaults_in(s: &Session, edition: Edition) -> Defaults {
-    let catalog = if edition == UNKNOWN { None } else { s.pools.known.catalog() };
-    let of_catalog = |name: &str| catalog.as_ref().and_then(|catalog| catalog.of_transactions(&s.pools.user, name));
+    let catalog = if edition == UNKNOWN { None } else { s.account.known.catalog() };
+    let of_catalog = |name: &str| catalog.as_ref().and_then(|catalog| catalog.of_transactions(&s.account.user, name));
     Defaults::of(|name| s.state.settings.get(name).or_else(|| of_catalog(name)))
 }
 
 /// The number of the place where the session's names are looked up now; 0: nothing is known of its database.
 #[inline]
 pub fn place_of(s: &mut Session, w: &Context) -> u64 {
-    let edition = s.pools.known.edition();
+    let edition = s.account.known.edition();
     if edition != s.reads.place.edition || !Arc::ptr_eq(&s.reads.place.settings, &s.state.settings) {
         find_place(s, w, edition);
     }
@@ -119,19 +119,19 @@ pub fn place_anywhere(s: &mut Session, w: &Context) -> u64 {
 /// True if the values of a statement's parameters run functions of users when they are read in.
 #[inline]
 pub fn checks_values(s: &Session, prepared: &Prepared) -> bool {
-    !prepared.user_types.is_empty() && s.pools.known.catalog().is_none_or(|catalog| catalog.checks_values(&prepared.user_types))
+    !prepared.user_types.is_empty() && s.account.known.catalog().is_none_or(|catalog| catalog.checks_values(&prepared.user_types))
 }
 
 /// Where the session's names are looked up in a catalog.
 pub fn path_in(s: &Session, catalog: &Catalog) -> Path {
     let settings = &s.state.settings;
-    let who = Who { user: &s.pools.user, has_role: settings.has_role() };
+    let who = Who { user: &s.account.user, has_role: settings.has_role() };
     catalog.path(&who, settings.get("search_path"))
 }
 
 #[cold]
 fn find_place(s: &mut Session, w: &Context, edition: Edition) {
-    let catalog = if edition == UNKNOWN { None } else { s.pools.known.catalog() };
+    let catalog = if edition == UNKNOWN { None } else { s.account.known.catalog() };
     let number = catalog.map_or(0, |catalog| {
         let path = path_in(s, &catalog);
         w.places.borrow_mut().number(edition, path)
@@ -142,7 +142,7 @@ fn find_place(s: &mut Session, w: &Context, edition: Edition) {
 /// The same without keeping anything, for those who ask why.
 pub fn class_for(s: &Session, w: &Context, statement: &Statement) -> Class {
     let is_same = Arc::ptr_eq(&s.reads.place.settings, &s.state.settings);
-    match s.pools.known.edition() {
+    match s.account.known.edition() {
         _ if !is_judged(statement) || !w.has_readers() => statement.class,
         UNKNOWN if statement.names.is_none() || w.view().primary.is_none() => statement.class,
         UNKNOWN => Class::primary(Rule::CatalogUnknown),
@@ -155,7 +155,7 @@ pub fn class_for(s: &Session, w: &Context, statement: &Statement) -> Class {
 
 /// What the catalog says now.
 fn said(s: &Session, statement: &Statement) -> Class {
-    let Some(catalog) = s.pools.known.catalog() else { return Class::primary(Rule::CatalogUnknown) };
+    let Some(catalog) = s.account.known.catalog() else { return Class::primary(Rule::CatalogUnknown) };
     let nothing = Names::default();
     let names = statement.names.as_ref().unwrap_or(&nothing);
     let path = path_in(s, &catalog);
@@ -164,7 +164,7 @@ fn said(s: &Session, statement: &Statement) -> Class {
 
 #[cold]
 fn judge(s: &Session, statement: &Statement) -> Class {
-    let known = &s.pools.known;
+    let known = &s.account.known;
     let class = said(s, statement);
     // A newer catalog may have come meanwhile: its judgement is not for the older one's number.
     if known.edition() == s.reads.place.edition {

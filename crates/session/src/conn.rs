@@ -96,7 +96,7 @@ impl ConnStatus {
 
 /// See the module.
 pub struct Conn {
-    pub card: Arc<ConnStatus>,
+    pub status: Arc<ConnStatus>,
     pub known: Known,
     /// The statement under no name, if we know which, and what the server says of it.
     pub unnamed: Option<(StatementId, Shape)>,
@@ -131,7 +131,7 @@ impl Conn {
     /// True if it leads to the primary, as far as the worker knows. The one place where that is asked of a connection.
     #[inline]
     pub fn is_to_primary(&self, view: &ClusterView) -> bool {
-        view.is_primary(self.card.address.node)
+        view.is_primary(self.status.address.node)
     }
 
     /// A statement may not be on the server after all.
@@ -151,8 +151,8 @@ impl Conn {
     /// Notes that no session uses it.
     pub fn rests(&self, now: Us) {
         self.rested_at.set(now);
-        self.card.session.store(0, Ordering::Relaxed);
-        self.card.kept.store(0, Ordering::Relaxed);
+        self.status.session.store(0, Ordering::Relaxed);
+        self.status.kept.store(0, Ordering::Relaxed);
     }
 
     /// True if it has rested for so long.
@@ -178,7 +178,7 @@ impl Conn {
 
     /// Why the session that has it keeps it.
     pub fn set_pin(&self, kept: Option<Kept>) {
-        self.card.kept.store(kept.map_or(0, Kept::code), Ordering::Relaxed);
+        self.status.kept.store(kept.map_or(0, Kept::code), Ordering::Relaxed);
     }
 }
 

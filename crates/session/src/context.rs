@@ -10,7 +10,7 @@ use crate::metrics::{Counters, Metric};
 use crate::name_scopes::Places;
 use crate::positions::Positions;
 use crate::statements::Statements;
-use crate::status::Cards;
+use crate::status::SessionStatuses;
 use crate::store::Store;
 use crate::suspects::Suspects;
 use crate::task::Us;
@@ -39,9 +39,9 @@ pub struct Common {
     /// Nodes that reads keep away from.
     pub suspects: Suspects,
     /// The query cache, if there is one.
-    pub answers: Option<Arc<CachedResults>>,
+    pub cached_results: Option<Arc<CachedResults>>,
     pub catalogs: Catalogs,
-    pub cards: Cards,
+    pub session_statuses: SessionStatuses,
     /// One set for each worker, and the last one for the control thread.
     pub counters: Vec<Counters>,
     /// The start of the proxy, on the clock that never jumps.
@@ -74,9 +74,9 @@ impl Common {
         Common {
             positions,
             suspects: Suspects::default(),
-            answers: CachedResults::new(&config.cache),
+            cached_results: CachedResults::new(&config.cache),
             catalogs: Catalogs::default(),
-            cards: Cards::new(seed),
+            session_statuses: SessionStatuses::new(seed),
             counters: (0..threads).map(|_| Counters::default()).collect(),
             begun,
             no_statements: Arc::default(),

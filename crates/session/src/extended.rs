@@ -125,7 +125,7 @@ fn parse_unnamed(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prep
 /// A client's own Parse always reaches the server, so that its answer is the server's now. The Close before it makes it safe to have
 /// forgotten that the server connection knows the statement.
 fn parse_named(s: &mut Session, w: &Context, header: Header, name: Box<[u8]>, prepared: Rc<Prepared>) {
-    s.pools.stats.add(Stat::ClientParses, 1);
+    s.account.stats.add(Stat::ClientParses, 1);
     plan::note(s, w, header, Unit::Parse(&prepared));
     let id = prepared.id;
     let before = s.statements.named.insert(name.clone(), Own::new(prepared.clone()));
@@ -151,7 +151,7 @@ fn expect_brought(s: &mut Session, id: StatementId) {
 /// Writes Close and Parse of a statement, and Close of the one that makes room for it. The caller notes what the Parse is.
 fn prepare_on_server(s: &mut Session, w: &Context, prepared: &Prepared) {
     let Some(Server { conn, upstream }) = &mut s.server else { return };
-    s.pools.stats.add(Stat::ServerParses, 1);
+    s.account.stats.add(Stat::ServerParses, 1);
     let max = w.peek_config().pool.prepared_max as usize;
     let need = conn.known.touch(prepared.id, max);
     let extra = s.up.extra(&w.buffers);
@@ -307,7 +307,7 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
         s.up.pass(header, &w.buffers);
         return Ok(Flow::Next);
     }
-    s.pools.stats.add(Stat::Binds, 1);
+    s.account.stats.add(Stat::Binds, 1);
     let head_bytes = HEADER_BYTES + portal_bytes + 1 + name_bytes + 1;
     s.up.pass_with_head(header, head_bytes, &w.buffers, |head, out| {
         rename_bind(head, portal_bytes, header.frame_bytes() - head_bytes, prepared.id, out);

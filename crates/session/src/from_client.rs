@@ -165,7 +165,7 @@ fn must_hold(s: &mut Session) -> bool {
     if before == Gate::Barrier && upstream.gate == Gate::Open {
         (upstream.is_command_bound, upstream.brought.claim) = (false, Claim::No);
     }
-    let is_cancelling = s.entry.cancels.get() > 0 && upstream.replies.is_empty();
+    let is_cancelling = s.handle.cancels.get() > 0 && upstream.replies.is_empty();
     // To a server that has said that it goes nothing more is sent.
     let is_ending = upstream.final_error.is_some();
     upstream.gate.is_shut(&upstream.replies) || is_cancelling || is_ending || session_state::is_holding(s)

@@ -37,7 +37,7 @@ const LOOK_BYTES_MAX: usize = 16 << 10;
 /// Bytes of the server have come, which are about to be looked at.
 #[inline]
 pub fn heard(s: &mut Session, w: &Context, bytes: usize) {
-    s.pools.stats.add(Stat::Sent, bytes as u64);
+    s.account.stats.add(Stat::Sent, bytes as u64);
     if let Presence::LeftUntil(_) = s.intake.presence {
         s.intake.presence = Presence::Left;
     }
@@ -230,9 +230,9 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: Whose, status: u8) {
         Whose::Client | Whose::ClientChange | Whose::Settings | Whose::Prepare => {}
     }
     if !s.replies().is_our_turn() {
-        s.entry.is_ours.set(false);
+        s.handle.is_ours.set(false);
         // What the client wanted to cancel runs only now; nothing is there to be cancelled if it sent nothing.
-        if s.entry.cancel_waits.take() && !s.replies().is_settled() {
+        if s.handle.cancel_waits.take() && !s.replies().is_settled() {
             s.host.forward_cancel();
         }
     }
@@ -283,7 +283,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
         s.say_error(w, &fault);
         return;
     }
-    let node = s.conn().map(|conn| conn.card.address.node);
+    let node = s.conn().map(|conn| conn.status.address.node);
     let (is_on_standby, status) = (s.is_on_standby(), s.transaction());
     let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
     note_report(w, node, &report);
@@ -314,7 +314,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
         return;
     }
     if let Some(fault) =
-        in_place_of(&report, s.server.as_ref(), &s.statements.named).or_else(|| timing::overdue(&s.entry, report.sqlstate))
+        in_place_of(&report, s.server.as_ref(), &s.statements.named).or_else(|| timing::overdue(&s.handle, report.sqlstate))
     {
         s.down.eat(header);
         result_shape::tell_parameters(s, w, parameters);

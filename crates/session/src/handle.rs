@@ -2,7 +2,7 @@
 
 use crate::conn::ConnStatus;
 use crate::fault::Fault;
-use crate::status::Card;
+use crate::status::SessionStatus;
 use crate::task::TaskId;
 use crate::task::Us;
 use std::cell::{Cell, RefCell};
@@ -74,8 +74,8 @@ pub enum Overdue {
 }
 
 /// See the module.
-pub struct Handle {
-    pub card: Arc<Card>,
+pub struct SessionHandle {
+    pub status: Arc<SessionStatus>,
     pub task: Cell<TaskId>,
     /// The server connection in use now.
     pub conn: RefCell<Option<Arc<ConnStatus>>>,
@@ -93,14 +93,14 @@ pub struct Handle {
     /// The limit on the time of the statement that runs.
     pub overdue: RefCell<Overdue>,
     /// The session is to end, with this word to its client.
-    pub farewell: RefCell<Option<Fault>>,
+    pub final_error: RefCell<Option<Fault>>,
 }
 
-impl Handle {
+impl SessionHandle {
     /// Of a session that has just been let in; `task`: the one that serves it.
-    pub fn new(card: Arc<Card>, task: TaskId, now: Us) -> Handle {
-        Handle {
-            card,
+    pub fn new(status: Arc<SessionStatus>, task: TaskId, now: Us) -> SessionHandle {
+        SessionHandle {
+            status,
             task: Cell::new(task),
             conn: RefCell::default(),
             cancels: Cell::new(0),
@@ -110,7 +110,7 @@ impl Handle {
             active_at: Cell::new(now),
             clock: Clock::new(now),
             overdue: RefCell::default(),
-            farewell: RefCell::default(),
+            final_error: RefCell::default(),
         }
     }
 }

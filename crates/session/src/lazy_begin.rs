@@ -22,7 +22,7 @@ use crate::unit::{Concern, Ended, Unit};
 use std::rc::Rc;
 use weir_catalog::rule::Rule;
 use weir_config::PoolMode;
-use weir_config::redirect::Goal;
+use weir_config::redirect::ReadTarget;
 use weir_policy::loss::{Before, Commits};
 use weir_policy::replies::Expect;
 use weir_policy::route::{Class, Side};
@@ -50,36 +50,36 @@ pub fn may_hold(s: &Session) -> bool {
         && s.transaction() == IDLE
         && !s.lazy_begin.is_open()
         && s.state.listening.is_none()
-        && s.pools.limits.get().mode != PoolMode::Statement
+        && s.account.limits.get().mode != PoolMode::Statement
 }
 
 /// Begins a transaction that no server knows of. Says its command tag.
 pub fn hold(s: &mut Session, w: &Context, statement: &Rc<Statement>) -> &'static str {
     w.count(Metric::BeginsDeferred);
     // A statement like any other to whoever counts them.
-    s.pools.stats.add(Stat::Statements, 1);
+    s.account.stats.add(Stat::Statements, 1);
     s.lazy_begin = LazyBegin::Deferred(statement.clone());
     let now = w.now_us();
-    s.entry.clock.transaction_since.set(Some(now));
-    s.entry.clock.ready_at.set(now);
+    s.handle.clock.transaction_since.set(Some(now));
+    s.handle.clock.ready_at.set(now);
     classify::watch(s, w);
-    s.entry.card.set_doing(Doing::IdleInTransaction);
+    s.handle.status.set_doing(Doing::IdleInTransaction);
     if options_of(statement).starts { "START TRANSACTION" } else { "BEGIN" }
 }
 
 /// Ends it. Says the command tag.
 pub fn end(s: &mut Session, w: &Context, ending: Ending) -> &'static str {
     let begun = std::mem::take(&mut s.lazy_begin);
-    let clock = &s.entry.clock;
+    let clock = &s.handle.clock;
     if let Some(began) = clock.transaction_since.take() {
         let us = w.now_us().saturating_sub(began);
-        s.pools.stats.add(Stat::Statements, 1);
-        s.pools.stats.add(Stat::Transactions, 1);
-        s.pools.stats.add(Stat::TransactionUs, us);
+        s.account.stats.add(Stat::Statements, 1);
+        s.account.stats.add(Stat::Transactions, 1);
+        s.account.stats.add(Stat::TransactionUs, us);
     }
     clock.ready_at.set(w.now_us());
     clock.held.set(HeldLimits::default());
-    s.entry.card.set_doing(Doing::Idle);
+    s.handle.status.set_doing(Doing::Idle);
     match (ending, begun) {
         (Ending::Commit, LazyBegin::No | LazyBegin::Deferred(_) | LazyBegin::Reading(_) | LazyBegin::Sent(_)) => "COMMIT",
         (Ending::Commit, LazyBegin::Failed(_)) | (Ending::Rollback | Ending::Prepare, _) => "ROLLBACK",
@@ -146,8 +146,8 @@ pub fn cannot_stay(shuns_standbys: &mut bool, why: &str) -> Fault {
 }
 
 /// Where the transaction that waits shall run, by the hint in front of its BEGIN.
-pub fn goal(s: &Session) -> Option<Goal> {
-    s.lazy_begin.statement().and_then(|begin| begin.goal)
+pub fn read_target(s: &Session) -> Option<ReadTarget> {
+    s.lazy_begin.statement().and_then(|begin| begin.read_target)
 }
 
 /// Messages of a segment that are looked at for what comes.
@@ -208,9 +208,9 @@ pub fn fail_lost(s: &mut Session, w: &Context) {
         LazyBegin::No => w.statements.borrow_mut().of_text(PLAIN.as_bytes()),
     };
     s.lazy_begin = LazyBegin::Failed(begin);
-    s.entry.card.set_doing(Doing::IdleInTransaction);
-    if s.entry.clock.transaction_since.get().is_none() {
-        s.entry.clock.transaction_since.set(Some(w.now_us()));
+    s.handle.status.set_doing(Doing::IdleInTransaction);
+    if s.handle.clock.transaction_since.get().is_none() {
+        s.handle.clock.transaction_since.set(Some(w.now_us()));
     }
     classify::watch(s, w);
 }
@@ -249,7 +249,7 @@ fn note_control(s: &mut Session, transaction: Transaction) {
         upstream.left.due.add_rollback();
     }
     if transaction != Transaction::None && txn_commits(s) {
-        *s.entry.overdue.borrow_mut() = Overdue::Commits;
+        *s.handle.overdue.borrow_mut() = Overdue::Commits;
     }
 }
 
@@ -292,7 +292,7 @@ pub fn send(s: &mut Session, w: &Context, first: &Statement) {
     let before = std::mem::take(&mut s.lazy_begin);
     let Some(upstream) = s.upstream_mut() else { return };
     upstream.txn.began = Some(before);
-    s.entry.clock.held.set(HeldLimits::default());
+    s.handle.clock.held.set(HeldLimits::default());
     if let Some(Local::Begin(text)) = &statement.local {
         // A standby may refuse what it asks for, which means nothing any more.
         let is_plain = has_failed && s.is_on_standby();
@@ -300,7 +300,7 @@ pub fn send(s: &mut Session, w: &Context, first: &Statement) {
         session_state::send(s, w, text, Expect::BeginOurs);
         set_status(s, WITHIN);
         if let Some(conn) = s.conn() {
-            w.counters().count_statement(conn.card.address.node, Verb::Other);
+            w.counters().count_statement(conn.status.address.node, Verb::Other);
         }
     }
     if has_read {

@@ -52,7 +52,7 @@ pub fn tell(s: &mut Session, w: &Context, header: Header) -> Result<Option<Flow>
         | Transaction::Many => {}
     }
     if !s.lazy_begin.is_open() {
-        s.entry.clock.transaction_since.set(None);
+        s.handle.clock.transaction_since.set(None);
     }
     fail_next(s, w, &fault)?;
     s.show_doing();

@@ -66,7 +66,7 @@ pub fn on_query(s: &mut Session, w: &Context, statement: &Statement, header: Hea
 #[inline]
 pub fn on_batch(s: &mut Session, w: &Context) -> Option<Flow> {
     // Within a run the answer to which is expected, nothing changes.
-    if w.shared.answers.is_none() || !s.replies().is_settled() {
+    if w.shared.cached_results.is_none() || !s.replies().is_settled() {
         return None;
     }
     let before = s.cache.capture.take();
@@ -74,7 +74,7 @@ pub fn on_batch(s: &mut Session, w: &Context) -> Option<Flow> {
 }
 
 fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<Capture>>) -> Option<Flow> {
-    let answers = w.shared.answers.as_ref()?;
+    let answers = w.shared.cached_results.as_ref()?;
     let (prepared, told, is_synced) = {
         let batch = Batch::read(s.up.unseen())?;
         let (prepared, told) = prepared_for(s, w, &batch)?;
@@ -151,7 +151,7 @@ fn seek(
     let before = before.filter(|before| before.key == key);
     let deps = match (&w.store, &before) {
         // In this order: who publishes another catalog changes the database's slot after it.
-        (None, _) => answers.versions.begin(slots).filter(|_| s.pools.known.edition() == s.reads.place.edition()),
+        (None, _) => answers.versions.begin(slots).filter(|_| s.account.known.edition() == s.reads.place.edition()),
         // The store was asked, and the message has not left since.
         (Some(_), Some(before)) => Some(before.deps.clone()),
         (Some(stores), None) => match stored::look(s, w, answers, stores, &key, slots) {
@@ -220,7 +220,7 @@ fn may_ask(s: &mut Session, w: &Context) -> bool {
         && s.may_speak()
         && !s.is_unsure()
         && s.pin().is_none()
-        && s.pools.limits.get().mode != PoolMode::Session
+        && s.account.limits.get().mode != PoolMode::Session
         && !s.reads_otherwise()
         && may_ask_here(s, w)
 }
@@ -239,7 +239,7 @@ fn may_ask_here(s: &mut Session, w: &Context) -> bool {
 }
 
 fn ask(s: &mut Session, w: &Context, caching: &Caching, before: Option<Box<Capture>>, header: Header) -> Option<Flow> {
-    let answers = w.shared.answers.as_ref()?;
+    let answers = w.shared.cached_results.as_ref()?;
     let place = classify::place_of(s, w);
     // First of all: most of what is not kept is known for that.
     let slots = slots_read(s, w, answers, caching, place)?;
@@ -344,7 +344,7 @@ fn prepare(
         return None;
     };
     // After the stamps: with another catalog by now it may be made of other tables.
-    if s.pools.known.edition() != s.reads.place.edition() {
+    if s.account.known.edition() != s.reads.place.edition() {
         return None;
     }
     s.cache.capture = Some(Box::new(Capture {
@@ -380,15 +380,15 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
     let is_off =
         settings.get(SETTING).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "off" | "false" | "no" | "0"));
     // Whether a connection has what the query set is not known: another client's RESET takes it away.
-    let is_uncertain = !s.pools.connect_query.is_empty();
+    let is_uncertain = !s.account.connect_query.is_empty();
     let who = (!is_off && !settings.needs_primary() && !is_uncertain).then(|| {
         let mut hash = Sha256::new();
         let mut add = |word: &str| {
             hash.update((word.len() as u64).to_le_bytes());
             hash.update(word.as_bytes());
         };
-        add(&s.pools.database);
-        add(&s.pools.user);
+        add(&s.account.database);
+        add(&s.account.user);
         settings.shaping_answers().for_each(|(name, value)| {
             add(name);
             add(value);
@@ -407,7 +407,7 @@ fn slots_read(s: &Session, w: &Context, answers: &CachedResults, caching: &Cachi
     if let Some(known) = caching.reads.at(place) {
         return known;
     }
-    let catalog = s.pools.known.catalog()?;
+    let catalog = s.account.known.catalog()?;
     let never = &w.peek_config().cache.unsafe_tables;
     let tables = caching.text.tables_read(&catalog, &classify::path_in(s, &catalog), never);
     // In a store that others fill only the log says what they may not know of.
@@ -418,10 +418,10 @@ fn slots_read(s: &Session, w: &Context, answers: &CachedResults, caching: &Cachi
     };
     let slots = tables.filter(|tables| tables.len() <= TABLES_MAX && is_told(tables)).map(|tables| {
         let versions = &answers.versions;
-        let shared = [versions.of_all(), versions.of_database(&s.pools.database)];
-        shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid))).collect::<Rc<[Slot]>>()
+        let shared = [versions.of_all(), versions.of_database(&s.account.database)];
+        shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(&s.account.database, *oid))).collect::<Rc<[Slot]>>()
     });
-    if s.pools.known.edition() == s.reads.place.edition() {
+    if s.account.known.edition() == s.reads.place.edition() {
         caching.reads.note(place, slots.clone());
     }
     slots
@@ -458,7 +458,7 @@ impl Concern for QueryCache {
 /// A statement is about to be sent over the session's server connection: what it may change is noted, and an answer that may be stored is expected.
 #[inline]
 fn sent(s: &mut Session, w: &Context, statement: &Statement) {
-    let Some(answers) = &w.shared.answers else { return };
+    let Some(answers) = &w.shared.cached_results else { return };
     if statement.caching.is_none() {
         // By its text an answer was expected; by now nothing is known of it.
         give_up(s, w);
@@ -556,14 +556,14 @@ fn close(s: &mut Session, w: &Context, status: u8) {
 
 fn store(s: &Session, w: &Context, capture: Capture, status: u8) {
     let Capture { key, deps, mut flight, bytes, since, is_whole, bytes_max: _ } = capture;
-    let Some(answers) = &w.shared.answers else { return };
+    let Some(answers) = &w.shared.cached_results else { return };
     // Other sessions begin with other settings than this server connection did: `ALTER ROLE ... SET`.
-    let is_of_before = s.conn().is_some_and(|conn| conn.card.doomed.load(Ordering::SeqCst));
+    let is_of_before = s.conn().is_some_and(|conn| conn.status.doomed.load(Ordering::SeqCst));
     // Within a transaction it is what that began with: no other read is asked for there.
     let is_fine = is_whole && status != FAILED && !s.is_unsure() && !is_of_before;
     if let Some(since) = since.filter(|_| is_fine) {
         let took_us = w.now().saturating_duration_since(since).as_micros() as u64;
-        let (database, user) = (s.pools.database.clone(), s.pools.user.clone());
+        let (database, user) = (s.account.database.clone(), s.account.user.clone());
         let (made_ms, hits, round) = (w.now_ms(), AtomicU64::new(0), w.shared.positions.next_round());
         let is_stored = match &w.store {
             None => answers
@@ -614,7 +614,7 @@ fn synced(s: &mut Session, w: &Context, status: u8) {
 
 /// The server connection is gone, and with it what was written over it: that may still be carried out (`Raised` is dropped unsettled).
 pub fn lost(s: &mut Session, w: &Context) {
-    let Some(answers) = &w.shared.answers else { return };
+    let Some(answers) = &w.shared.cached_results else { return };
     refused(s, w);
     // A server that went down may have lost what it had not flushed.
     answers.doubt_all(w.shared.positions.next_round());

@@ -12,7 +12,7 @@ use crate::statements::{Statement, Trait};
 use std::sync::Arc;
 use weir_catalog::rule::Rule;
 use weir_config::CausalReads;
-use weir_config::redirect::Goal;
+use weir_config::redirect::ReadTarget;
 use weir_config::{self as config, SetError};
 use weir_policy::route::{Class, Side};
 use weir_policy::settings::Settings;
@@ -32,17 +32,17 @@ pub const SETTINGS: [Setting; 2] = [
     Setting {
         name: SETTING,
         allowed: "primary, standby, node=number, or nothing",
-        takes: |value| value.trim().is_empty() || Goal::of_hint(Hint::of_word(value)).is_some(),
+        takes: |value| value.trim().is_empty() || ReadTarget::of_hint(Hint::of_word(value)).is_some(),
     },
     Setting { name: causal::SETTING, allowed: "off, session, global", takes: |value| CausalReads::of_word(value).is_some() },
 ];
 
 /// Where a read shall go; `hinted`: what its hint names, or that of its transaction.
 #[inline]
-pub fn of(s: &mut Session, w: &Context, hinted: Option<Goal>) -> Option<ReadPreference> {
-    if let Some(goal) = hinted {
+pub fn of(s: &mut Session, w: &Context, hinted: Option<ReadTarget>) -> Option<ReadPreference> {
+    if let Some(read_target) = hinted {
         note_wish(w);
-        return Some(ReadPreference::always(goal, Rule::ReadHinted));
+        return Some(ReadPreference::always(read_target, Rule::ReadHinted));
     }
     let is_known =
         |(edition, settings): &(u64, Arc<Settings>)| *edition == w.config_edition() && Arc::ptr_eq(settings, &s.state.settings);
@@ -77,8 +77,8 @@ fn find(s: &mut Session, w: &Context) {
 fn work_out(s: &Session, w: &Context) -> Option<ReadPreference> {
     let settings = &s.state.settings;
     let asker = Asker {
-        user: &s.pools.client_user,
-        database: &s.pools.client_database,
+        user: &s.account.client_user,
+        database: &s.account.client_database,
         application: settings.get("application_name").unwrap_or_default(),
         setting: settings.get(SETTING),
     };
@@ -87,7 +87,7 @@ fn work_out(s: &Session, w: &Context) -> Option<ReadPreference> {
 
 /// The same without keeping anything, for those who ask why.
 pub fn for_show(s: &Session, w: &Context, statement: &Statement) -> Option<ReadPreference> {
-    statement.goal.map(|goal| ReadPreference::always(goal, Rule::ReadHinted)).or_else(|| work_out(s, w))
+    statement.read_target.map(|read_target| ReadPreference::always(read_target, Rule::ReadHinted)).or_else(|| work_out(s, w))
 }
 
 /// Where a statement may run, with regard to the comment it begins with.
@@ -132,7 +132,7 @@ pub fn reset(s: &mut Session, w: &Context, name: &str) -> Result<(), Fault> {
 /// Limits on time are looked at by a task that does not see the session.
 fn note_idle_limit(s: &Session) {
     let own = s.reads.preferences.own.0[Item::IdleLimit as usize].as_ref();
-    s.entry.clock.idle_ms.set(own.map(|set| set.value));
+    s.handle.clock.idle_ms.set(own.map(|set| set.value));
 }
 
 fn place(name: &str) -> Result<usize, Fault> {

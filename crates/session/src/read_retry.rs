@@ -249,7 +249,7 @@ fn on_error(s: &mut Session, w: &Context, at: usize, header: Header) -> Look {
         w.program.look(Nudge::StatementRefused);
     }
     if let (Verdict::Lost, Some(conn)) = (verdict, s.conn()) {
-        w.program.link_died(conn.card.address.node, LinkEnd::of_sqlstate(Some(&sqlstate)));
+        w.program.link_died(conn.status.address.node, LinkEnd::of_sqlstate(Some(&sqlstate)));
     }
     if let Some(conn) = again(s, w, (verdict != Verdict::Lost).then_some(refused)) {
         if stays {
@@ -268,11 +268,11 @@ fn note_error(s: &Session, w: &Context, at: usize, header: Header) -> bool {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     w.counters().count_error(report.sqlstate);
     if let Some(conn) = s.conn() {
-        w.counters().count_severity(conn.card.address.node, report.severity);
+        w.counters().count_severity(conn.status.address.node, report.severity);
     }
     if let Some(conn) = s.conn() {
         let (code, message) = (text(report.sqlstate), text(report.message));
-        let line = format_args!("server connection to {}: a read failed and runs again: {code}: {message}", conn.card.address);
+        let line = format_args!("server connection to {}: a read failed and runs again: {code}: {message}", conn.status.address);
         w.log(Level::Debug1, &Who::default(), line);
     }
     report.sqlstate == b"25006" || judge(report.severity, report.sqlstate) == Verdict::Lost
@@ -288,8 +288,8 @@ fn is_movable(s: &Session) -> bool {
     let is_outside = s.transaction() == IDLE && !matches!(s.lazy_begin, LazyBegin::Sent(_));
     (is_outside || s.has_begun_ahead())
         && s.retry.times < AGAIN_MAX
-        && s.entry.cancels.get() == 0
-        && !s.entry.cancel_waits.get()
+        && s.handle.cancels.get() == 0
+        && !s.handle.cancel_waits.get()
         && !s.up.is_mid_message()
         && !s.down.is_mid_message()
         && s.pin().is_none()

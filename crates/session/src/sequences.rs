@@ -24,7 +24,7 @@ use weir_wire::frame::Header;
 /// What a statement does with sequences, also by executing what was prepared, or by a view.
 #[inline]
 fn use_of(s: &Session, statement: &Statement) -> Use {
-    let by_view = || statement.touches.meets(Hidden::READS) && s.pools.known.hidden().meets(Hidden::SEQUENCE_VIEWS);
+    let by_view = || statement.touches.meets(Hidden::READS) && s.account.known.hidden().meets(Hidden::SEQUENCE_VIEWS);
     let by_execute = || statement.has(Trait::Executes) && s.state.by_sql.later().has(StateKind::Sequence);
     Use::of(statement.has(Trait::Draws) || by_view(), statement.recalls == Recalls::Shown || by_execute())
 }
@@ -74,7 +74,7 @@ pub fn wanted(s: &Session, statement: &Statement) -> Option<u64> {
 /// How well a server connection at rest can fit a session at best.
 #[inline]
 pub fn best_fit(s: &Session) -> Fit {
-    if s.state.drawn.is_some() && s.pools.known.recalls() { Fit::Own } else { Fit::Alike }
+    if s.state.drawn.is_some() && s.account.known.recalls() { Fit::Own } else { Fit::Alike }
 }
 
 /// Whose values a server connection at rest has that somebody may ask for.
@@ -86,7 +86,7 @@ pub enum Claim {
 
 #[inline]
 pub fn claim(s: &Session, w: &Context, conn: &Conn) -> Claim {
-    if conn.draws.is_blank() || !s.pools.known.recalls() {
+    if conn.draws.is_blank() || !s.account.known.recalls() {
         return Claim::None;
     }
     match s.state.drawn {
@@ -101,7 +101,7 @@ pub fn claim(s: &Session, w: &Context, conn: &Conn) -> Claim {
 pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     let by = use_of(s, statement);
     if by.recalls() || statement.later.has(StateKind::Sequence) {
-        s.pools.known.note_recalls();
+        s.account.known.note_recalls();
     }
     if by == Use::Nothing || s.state.by_mode {
         return;
@@ -118,13 +118,13 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
 fn forget(s: &mut Session, w: &Context) {
     let Some(conn) = s.conn_mut() else { return };
     conn.draws = conn.draws.forget();
-    s.pools.known.note_forgotten();
+    s.account.known.note_forgotten();
     session_state::send(s, w, "DISCARD SEQUENCES", Expect::PrepareOurs);
 }
 
 #[inline]
 fn is_pinned(s: &Session) -> bool {
-    s.pools.limits.get().sequences == SequenceSessions::Pin
+    s.account.limits.get().sequences == SequenceSessions::Pin
 }
 
 /// Before a statement of its session is sent. `None`: not to the primary. A standby gives out no values.
@@ -133,7 +133,7 @@ fn facts(s: &Session, w: &Context, statement: &Statement) -> Option<Facts> {
     let conn = s.conn().filter(|conn| conn.is_to_primary(&w.view()))?;
     let is_asked = || {
         let may_be_unknown = statement.recalls == Recalls::Unread || s.state.effects.redefines;
-        may_be_unknown || s.pools.known.recalls() || is_pinned(s)
+        may_be_unknown || s.account.known.recalls() || is_pinned(s)
     };
     Some(Facts { drawn: s.state.drawn, tally: conn.draws, is_asked: !conn.draws.is_blank() && is_asked() })
 }

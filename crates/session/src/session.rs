@@ -11,7 +11,7 @@ use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::flow::Kept;
-use crate::handle::Handle;
+use crate::handle::SessionHandle;
 use crate::host::Host;
 use crate::name_scopes::Place;
 use crate::state::State;
@@ -50,10 +50,10 @@ pub struct Session {
     /// A transaction that no server knows of yet.
     pub lazy_begin: LazyBegin,
     pub wrote: Wrote,
-    pub pools: Rc<Account>,
+    pub account: Rc<Account>,
     /// What it has set and prepared by SQL.
     pub state: State,
-    pub entry: Rc<Handle>,
+    pub handle: Rc<SessionHandle>,
     pub statements: OwnStatements,
     pub reads: Reads,
     /// What is under way on a standby, to be sent again should it refuse.
@@ -164,9 +164,9 @@ pub enum Fate {
 static NOTHING_OWED: Replies = Replies::new();
 
 impl Session {
-    pub fn new(host: Rc<dyn Host>, pools: Rc<Account>, state: State, entry: Rc<Handle>) -> Session {
+    pub fn new(host: Rc<dyn Host>, account: Rc<Account>, state: State, handle: Rc<SessionHandle>) -> Session {
         let place = Place::none(state.settings.clone());
-        let visit = Visit::begin(&pools.known, &pools.user);
+        let visit = Visit::begin(&account.known, &account.user);
         let (preferences, causal) = (ReadPreferences::default(), Causal::default());
         Session {
             host,
@@ -175,9 +175,9 @@ impl Session {
             server: None,
             lazy_begin: LazyBegin::No,
             wrote: Wrote::default(),
-            pools,
+            account,
             state,
-            entry,
+            handle,
             statements: OwnStatements::default(),
             reads: Reads { favourite: None, preferences, causal, place, only_reads: false },
             retry: Net::default(),
@@ -195,7 +195,7 @@ impl Session {
     /// The session's task, to be woken.
     #[inline]
     pub fn waiter(&self, w: &Context) -> Waiter {
-        (w.id, self.entry.task.get())
+        (w.id, self.handle.task.get())
     }
 
     #[inline]
@@ -385,11 +385,11 @@ impl Session {
 
     /// Takes a server connection into use.
     pub fn take(&mut self, w: &Context, conn: Box<Conn>, role: TakenFor) {
-        let card = &conn.card;
-        card.session.store(self.entry.card.pid, Ordering::Relaxed);
-        card.uses.store(card.uses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        *self.entry.conn.borrow_mut() = Some(card.clone());
-        self.entry.card.set_doing(Doing::Executing);
+        let status = &conn.status;
+        status.session.store(self.handle.status.pid, Ordering::Relaxed);
+        status.uses.store(status.uses.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        *self.handle.conn.borrow_mut() = Some(status.clone());
+        self.handle.status.set_doing(Doing::Executing);
         let mut upstream = w.upstreams.borrow_mut().pop().unwrap_or_default();
         upstream.role = role;
         self.server = Some(Server { conn, upstream });
@@ -432,10 +432,10 @@ impl Session {
     #[inline]
     fn note_parted(&mut self) {
         self.retry.clear();
-        *self.entry.conn.borrow_mut() = None;
-        self.entry.is_ours.set(false);
-        self.entry.cancel_waits.set(false);
-        self.entry.card.set_doing(if self.lazy_begin.is_open() { Doing::IdleInTransaction } else { Doing::Idle });
+        *self.handle.conn.borrow_mut() = None;
+        self.handle.is_ours.set(false);
+        self.handle.cancel_waits.set(false);
+        self.handle.status.set_doing(if self.lazy_begin.is_open() { Doing::IdleInTransaction } else { Doing::Idle });
     }
 
     /// Transaction status as the client knows it.
@@ -450,7 +450,7 @@ impl Session {
 
     /// Shows others what the session does.
     pub fn show_doing(&self) {
-        self.entry.card.set_doing(match self.status() {
+        self.handle.status.set_doing(match self.status() {
             IDLE if self.replies().is_settled() => Doing::Idle,
             IDLE => Doing::Executing,
             _ => Doing::IdleInTransaction,
@@ -476,7 +476,7 @@ impl Session {
     #[cold]
     pub fn tell_change(&mut self, w: &Context) {
         self.state.effects.redefines = false;
-        w.note_change(&self.pools.known);
+        w.note_change(&self.account.known);
         std::mem::take(&mut self.state.effects.unseats).iter().for_each(|user| self.host.role_renamed(user));
     }
 
@@ -488,7 +488,7 @@ impl Session {
 
     pub fn say_ready(&mut self, w: &Context) {
         if self.replies().is_empty() {
-            self.entry.clock.asked_since.set(None);
+            self.handle.clock.asked_since.set(None);
         }
         let status = self.status();
         write::ready(self.down.extra(&w.buffers), status);

@@ -174,13 +174,13 @@ fn hidden(s: &Session) -> Hidden {
     if s.state.by_mode {
         return Hidden::NONE;
     }
-    let known = s.pools.known.hidden();
+    let known = s.account.known.hidden();
     if s.state.effects.redefines { known.and(Hidden::CHANGED) } else { known }
 }
 
 /// True if the catalog last read is still true for this session.
 fn knows(s: &Session) -> bool {
-    s.pools.known.edition() != UNKNOWN && !s.state.effects.redefines
+    s.account.known.edition() != UNKNOWN && !s.state.effects.redefines
 }
 
 /// What a statement may leave by triggers, rules and views, which its text does not show.
@@ -191,7 +191,7 @@ fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
     }
     let unknown = StateKinds::of(StateKind::Unknown);
     let touches = |what: Hidden| statement.touches.meets(what) && hidden.meets(what);
-    let Some(catalog) = s.pools.known.catalog() else { return unknown };
+    let Some(catalog) = s.account.known.catalog() else { return unknown };
     if touches(Hidden::DEFINES) || (touches(Hidden::WRITES) && (!knows(s) || catalog.leaves_by_writing(&statement.written))) {
         return unknown;
     }
@@ -204,7 +204,7 @@ fn name_made_up(s: &mut Session) {
     if s.state.by_mode || !hidden(s).meets(Hidden::ALL) {
         return;
     }
-    let catalog = s.pools.known.catalog();
+    let catalog = s.account.known.catalog();
     let made_up = match (&catalog, knows(s)) {
         (None, _) => MadeUp::ByAny,
         (Some(_), false) => MadeUp::ByRecent,
@@ -234,7 +234,7 @@ fn judged(s: &mut Session, w: &Context, statement: &Statement) -> StateKinds {
     }
     effects.unseats.extend_from_slice(&statement.unseats);
     let Some(Server { upstream, .. }) = &mut s.server else { return statement.may_change.and(made) };
-    judged_by_text(&mut upstream.left, w, &s.pools.database, statement, hidden).and(made)
+    judged_by_text(&mut upstream.left, w, &s.account.database, statement, hidden).and(made)
 }
 
 fn judged_by_text(left: &mut Left, w: &Context, database: &Arc<str>, statement: &Statement, hidden: Hidden) -> StateKinds {
@@ -252,7 +252,7 @@ fn judged_by_text(left: &mut Left, w: &Context, database: &Arc<str>, statement: 
         Verdict::Harmless if !hidden.meets(Hidden::READS) => statement.leaves,
         // Which tables it writes is not known.
         Verdict::Writes if !hidden.meets(Hidden::ALL) => statement.leaves,
-        Verdict::Harmless | Verdict::Writes | Verdict::StateKinds => statement.may_change,
+        Verdict::Harmless | Verdict::Writes | Verdict::LeavesState => statement.may_change,
         Verdict::Unknown(missing) => {
             let room = SOURCES_MAX.saturating_sub(left.due.sources.len());
             left.due.sources.extend(missing.into_iter().take(room));
@@ -274,10 +274,10 @@ fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) -> bool {
     }
     let edition = w.shared.definitions.load(Ordering::Relaxed);
     let mut books = w.functions.borrow_mut();
-    match books.of(&s.pools.database, w.now_ms(), edition).judge_all(&statement.functions) {
+    match books.of(&s.account.database, w.now_ms(), edition).judge_all(&statement.functions) {
         Verdict::Harmless => false,
         Verdict::Writes => hidden(s).meets(Hidden::ALL),
-        Verdict::StateKinds | Verdict::Unknown(_) => true,
+        Verdict::LeavesState | Verdict::Unknown(_) => true,
     }
 }
 
@@ -371,7 +371,7 @@ fn note_executed(state: &State, left: &mut Left, later: StateKinds, text: &[u8])
 /// needs it.
 #[inline]
 pub fn settle(s: &mut Session, w: &Context) {
-    if !s.has_server() || !s.is_at_rest() || s.entry.cancels.get() > 0 {
+    if !s.has_server() || !s.is_at_rest() || s.handle.cancels.get() > 0 {
         return;
     }
     let Some(Server { conn, upstream }) = &mut s.server else { return };
@@ -440,7 +440,7 @@ fn ask(s: &mut Session, w: &Context) {
 pub fn send(s: &mut Session, w: &Context, sql: &str, expect: Expect) {
     write::query(s.up.extra(&w.buffers), sql);
     s.expect(expect);
-    s.entry.is_ours.set(true);
+    s.handle.is_ours.set(true);
     // A simple query drops the unnamed statement.
     if let Some(conn) = s.conn_mut() {
         conn.unnamed = None;
@@ -492,7 +492,7 @@ pub fn on_answer(s: &mut Session, w: &Context) {
     if !ask.sources.is_empty() && !answer.is_torn {
         let edition = w.shared.definitions.load(Ordering::Relaxed);
         let mut books = w.functions.borrow_mut();
-        let functions = books.of(&s.pools.database, w.now_ms(), edition);
+        let functions = books.of(&s.account.database, w.now_ms(), edition);
         functions.learn(ask.sources.iter(), &answer.sources);
     }
     let had = s.pin();
@@ -515,7 +515,7 @@ pub fn on_answer(s: &mut Session, w: &Context) {
             left.due.kinds.add(StateKind::Unknown);
         }
         if told.has(StateKind::Setting) {
-            let outcome = settings_after(&ask, &answer, &s.state.settings, &s.state.startup, &s.pools.user);
+            let outcome = settings_after(&ask, &answer, &s.state.settings, &s.state.startup, &s.account.user);
             if outcome.has_new_foreign || (had_foreign && !answer.foreign.is_empty()) {
                 left.found.add(StateKind::ForeignSetting);
             }
@@ -628,8 +628,12 @@ fn show_pin(s: &Session, w: &Context, had: Option<Kept>) {
     w.count(Metric::SessionsPinned);
     let bit = 1 << kept.code();
     if kept != Kept::Mode && w.shared.pins_told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-        let who =
-            Who { user: &s.pools.client_user, database: &s.pools.client_database, session: s.entry.card.pid, ..Who::default() };
+        let who = Who {
+            user: &s.account.client_user,
+            database: &s.account.client_database,
+            session: s.handle.status.pid,
+            ..Who::default()
+        };
         let reason = Kept::reason(kept.code());
         let text = format_args!(
             "a client keeps its server connection as long as this exists: {reason}. SHOW pool_pools lists such connections; \
@@ -690,7 +694,7 @@ pub fn cleans(s: &mut Session, w: &Context, why: &str) -> bool {
         return false;
     }
     w.log_conn(
-        &conn.card.address,
+        &conn.status.address,
         format_args!("all settings are taken back, since those of the next session were refused: {why}"),
     );
     upstream.brought.claim = Claim::Cleaning;

@@ -11,7 +11,7 @@ use crate::statements::Statement;
 use std::borrow::Cow;
 use weir_catalog::rule::Rule;
 use weir_config as config;
-use weir_config::redirect::Goal;
+use weir_config::redirect::ReadTarget;
 use weir_policy::cluster::ClusterView;
 use weir_policy::route::{self, Side};
 use weir_policy::wish::ReadPreference;
@@ -109,10 +109,10 @@ fn readers(session: &Session, w: &Context, statement: &Statement, of_text: Rule)
 
 /// The nodes of a wish that may answer.
 fn wanted(view: &ClusterView, wish: ReadPreference, takes_reads: &[usize]) -> Vec<usize> {
-    match wish.goal {
-        Goal::Primary => view.primary.into_iter().collect(),
-        Goal::Standby => takes_reads.iter().copied().filter(|at| view.is_standby(*at)).collect(),
-        Goal::Node(node) => view.serves(node).into_iter().collect(),
+    match wish.read_target {
+        ReadTarget::Primary => view.primary.into_iter().collect(),
+        ReadTarget::Standby => takes_reads.iter().copied().filter(|at| view.is_standby(*at)).collect(),
+        ReadTarget::Node(node) => view.serves(node).into_iter().collect(),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::host;
 use crate::session::{FAILED, Session};
 use crate::statements::{Prepared, Statement, Trait};
-use crate::status::Card;
+use crate::status::SessionStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::signals::{Call, Signal};
@@ -16,7 +16,7 @@ use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
 /// A session that a statement is to hit.
 pub struct Hit {
     signal: Signal,
-    card: Arc<Card>,
+    status: Arc<SessionStatus>,
     /// The statement that asks for it.
     called: Rc<Statement>,
 }
@@ -28,7 +28,7 @@ impl Hit {
             Signal::Terminate => host::Signal::Terminate,
             Signal::Cancel => host::Signal::Cancel,
         };
-        w.program.signal(self.card.worker, self.card.pid, signal);
+        w.program.signal(self.status.worker, self.status.pid, signal);
         &self.called
     }
 }
@@ -75,8 +75,8 @@ fn hit(s: &Session, w: &Context, call: &Call, called: &Rc<Statement>, bind: Opti
     if s.transaction() == FAILED || s.state.settings.has_role() || s.is_misread(called) {
         return None;
     }
-    let card = w.shared.cards.get(call.pid(bind)?)?;
+    let status = w.shared.session_statuses.get(call.pid(bind)?)?;
     // To a server they are one user, whatever their clients are called. An administrator at the console is no user of a server.
-    let is_same = card.server_user == s.pools.user && *card.database != *w.peek_config().admin.database;
-    is_same.then(|| Hit { signal: call.signal, card, called: called.clone() })
+    let is_same = status.server_user == s.account.user && *status.database != *w.peek_config().admin.database;
+    is_same.then(|| Hit { signal: call.signal, status, called: called.clone() })
 }

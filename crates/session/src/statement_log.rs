@@ -74,15 +74,15 @@ fn say(s: &mut Session, w: &Context, source: Source<'_>, logged: Logged) {
         Source::Message(label, prepared) => (label, prepared_text(prepared)),
     };
     let text = text.into_owned();
-    let client = s.entry.card.client_host();
+    let client = s.handle.status.client_host();
     let who = who(s, &client);
     // A Bind says nothing new of a statement that its Execute will not.
     let is_run = matches!(label, "" | "Execute: ");
     if plain && is_run {
         w.log(Level::Log, &who, format_args!("statement: {text}"));
     }
-    let Some(card) = s.conn().map(|conn| conn.card.clone()) else { return };
-    let (id, pid) = (card.address.node, card.pid);
+    let Some(status) = s.conn().map(|conn| conn.status.clone()) else { return };
+    let (id, pid) = (status.address.node, status.pid);
     if node {
         let fields = [("node", Field::Number(id.into())), ("backend_pid", Field::Number(pid.into()))];
         let line = format_args!("DB node id: {id} backend pid: {pid} statement: {label}{text}");
@@ -95,7 +95,7 @@ fn say(s: &mut Session, w: &Context, source: Source<'_>, logged: Logged) {
         write::notice(s.down.extra(&w.buffers), &report);
     }
     if slow && is_run {
-        let mut kept = s.entry.clock.text.borrow_mut();
+        let mut kept = s.handle.clock.text.borrow_mut();
         kept.clear();
         kept.push_str(cut(&text));
     }
@@ -105,7 +105,7 @@ fn say(s: &mut Session, w: &Context, source: Source<'_>, logged: Logged) {
 pub fn answered(s: &mut Session, w: &Context) {
     if s.reads.preferences.own.logged(&w.peek_config()).statement {
         let text = query_text(s).into_owned();
-        let client = s.entry.card.client_host();
+        let client = s.handle.status.client_host();
         w.log(Level::Log, &who(s, &client), format_args!("statement: {text}"));
     }
 }
@@ -166,7 +166,7 @@ fn write_message(s: &Session, w: &Context, header: Header) {
         front::COPY_FAIL => ("CopyFail", String::new()),
         _ => return,
     };
-    let client = s.entry.card.client_host();
+    let client = s.handle.status.client_host();
     let mark = if detail.is_empty() { "" } else { " DETAIL:  " };
     w.log(Level::Log, &who(s, &client), format_args!("{name} message from frontend.{mark}{detail}"));
 }
@@ -179,7 +179,7 @@ fn is_copy(tag: u8) -> bool {
 #[inline]
 pub fn ended(s: &Session, w: &Context, us: u64) {
     let Some(limit_ms) = w.peek_config().log.slow_ms else { return };
-    let waited_us = s.entry.clock.waited_us.replace(0);
+    let waited_us = s.handle.clock.waited_us.replace(0);
     if us.saturating_add(waited_us) >= limit_ms.saturating_mul(1000) {
         say_slow(s, w, us, waited_us);
     }
@@ -187,11 +187,11 @@ pub fn ended(s: &Session, w: &Context, us: u64) {
 
 #[cold]
 fn say_slow(s: &Session, w: &Context, us: u64, waited_us: u64) {
-    let clock: &Clock = &s.entry.clock;
+    let clock: &Clock = &s.handle.clock;
     let text = clock.text.borrow();
     let (server, waited) = (us as f64 / 1000.0, waited_us as f64 / 1000.0);
     let total = server + waited;
-    let (node, pid) = s.conn().map_or((0, 0), |conn| (conn.card.address.node, conn.card.pid));
+    let (node, pid) = s.conn().map_or((0, 0), |conn| (conn.status.address.node, conn.status.pid));
     let rule = clock.rule.get().name();
     let fields = [
         ("duration_ms", Field::Number(total)),
@@ -206,13 +206,13 @@ fn say_slow(s: &Session, w: &Context, us: u64, waited_us: u64) {
         "duration: {total:.3} ms (server {server:.3} ms, waited {waited:.3} ms)  node: {node}  backend pid: {pid}  rule: {rule}  \
          statement: {text}"
     );
-    let client = s.entry.card.client_host();
+    let client = s.handle.status.client_host();
     w.program.log(Level::Log, &who(s, &client), line, &fields);
 }
 
 fn who<'a>(s: &'a Session, client: &'a str) -> Who<'a> {
-    let card = &s.entry.card;
-    Who { user: &s.pools.user, database: &s.pools.database, application: &card.application, client, session: card.pid }
+    let status = &s.handle.status;
+    Who { user: &s.account.user, database: &s.account.database, application: &status.application, client, session: status.pid }
 }
 
 /// The text of the query at the front of the lane; as much as is here of a long one.

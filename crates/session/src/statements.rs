@@ -10,7 +10,7 @@ use weir_cache::Text;
 use weir_catalog::rule::Rule;
 use weir_catalog::{Hidden, Names};
 use weir_config::Config;
-use weir_config::redirect::Goal;
+use weir_config::redirect::ReadTarget;
 use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class, Side};
 use weir_policy::signals::Call;
@@ -72,7 +72,7 @@ pub struct Statement {
     pub verb: Verb,
     /// Its hint, and where that wants it to go, if it only reads.
     pub hint: Hint,
-    pub goal: Option<Goal>,
+    pub read_target: Option<ReadTarget>,
     /// What the cache of answers is to know of it, if there is one. None although there is: it may do anything.
     pub caching: Option<Box<Caching>>,
 }
@@ -407,7 +407,7 @@ pub fn unknown() -> Statement {
         recalls: Recalls::Unread,
         verb: Verb::Other,
         hint: Hint::None,
-        goal: None,
+        read_target: None,
         caching: None,
     }
 }
@@ -478,7 +478,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         plain: plain(&facts),
         verb: facts.verb,
         hint: facts.hint,
-        goal: Goal::of_hint(facts.hint).filter(|_| class.side == Side::Reader),
+        read_target: ReadTarget::of_hint(facts.hint).filter(|_| class.side == Side::Reader),
         resets: facts.resets,
         caching,
         vacates: facts.vacates.into(),

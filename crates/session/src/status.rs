@@ -30,7 +30,7 @@ impl Doing {
 
 /// One session as others see it.
 #[derive(Debug)]
-pub struct Card {
+pub struct SessionStatus {
     /// The process id the client was told.
     pub pid: u32,
     /// Number of the worker that serves it.
@@ -89,10 +89,10 @@ pub struct Whose {
     pub server_user: Arc<str>,
 }
 
-impl Card {
-    pub fn new(number: Number, whose: Whose, application: &str, ends: Ends, connected_at_s: u64) -> Card {
+impl SessionStatus {
+    pub fn new(number: Number, whose: Whose, application: &str, ends: Ends, connected_at_s: u64) -> SessionStatus {
         let Whose { user, database, server_user } = whose;
-        Card {
+        SessionStatus {
             pid: number.pid,
             worker: number.worker,
             user,
@@ -142,17 +142,17 @@ impl Card {
 
 /// Status of each session.
 #[derive(Debug)]
-pub struct Cards {
-    cards: Mutex<HashMap<u32, Arc<Card>>>,
+pub struct SessionStatuses {
+    statuses: Mutex<HashMap<u32, Arc<SessionStatus>>>,
     /// The process id that was given last.
     last: Mutex<u32>,
 }
 
-impl Cards {
+impl SessionStatuses {
     /// `seed`: where the process ids begin, so that those of a restarted proxy, or of another one, are most likely others.
-    pub fn new(seed: u32) -> Cards {
+    pub fn new(seed: u32) -> SessionStatuses {
         let last = PIDS.start() + seed % (PIDS.end() - PIDS.start());
-        Cards { cards: Mutex::default(), last: Mutex::new(last) }
+        SessionStatuses { statuses: Mutex::default(), last: Mutex::new(last) }
     }
 
     /// A process id that no session has. It is not given again before two billion others were.
@@ -160,28 +160,28 @@ impl Cards {
         let mut last = self.last.lock();
         loop {
             *last = next_pid(*last);
-            if !self.cards.lock().contains_key(&last) {
+            if !self.statuses.lock().contains_key(&last) {
                 return *last;
             }
         }
     }
 
-    pub fn add(&self, card: Arc<Card>) {
-        self.cards.lock().insert(card.pid, card);
+    pub fn add(&self, status: Arc<SessionStatus>) {
+        self.statuses.lock().insert(status.pid, status);
     }
 
     pub fn remove(&self, pid: u32) {
-        self.cards.lock().remove(&pid);
+        self.statuses.lock().remove(&pid);
     }
 
-    pub fn get(&self, pid: u32) -> Option<Arc<Card>> {
-        self.cards.lock().get(&pid).cloned()
+    pub fn get(&self, pid: u32) -> Option<Arc<SessionStatus>> {
+        self.statuses.lock().get(&pid).cloned()
     }
 
     /// All, by number.
-    pub fn all(&self) -> Vec<Arc<Card>> {
-        let mut all: Vec<_> = self.cards.lock().values().cloned().collect();
-        all.sort_by_key(|card| card.pid);
+    pub fn all(&self) -> Vec<Arc<SessionStatus>> {
+        let mut all: Vec<_> = self.statuses.lock().values().cloned().collect();
+        all.sort_by_key(|status| status.pid);
         all
     }
 }
@@ -195,19 +195,19 @@ mod tests {
         assert_eq!(next_pid(5_000_000), 5_000_001);
         assert_eq!([0, i32::MAX as u32, u32::MAX].map(next_pid), [4_194_305; 3]);
         for seed in [0, 1, u32::MAX] {
-            let cards = Cards::new(seed);
-            let (one, two) = (cards.next_pid(), cards.next_pid());
+            let statuses = SessionStatuses::new(seed);
+            let (one, two) = (statuses.next_pid(), statuses.next_pid());
             assert!(PIDS.contains(&one) && PIDS.contains(&two) && one != two, "{seed}");
         }
     }
 
     #[test]
     fn a_process_id_that_a_session_has_is_not_given_again() {
-        let cards = Cards::new(0);
+        let statuses = SessionStatuses::new(0);
         let ends = Ends { client: None, local: None };
-        let taken = next_pid(*cards.last.lock());
+        let taken = next_pid(*statuses.last.lock());
         let whose = Whose { user: "a".into(), database: "a".into(), server_user: "a".into() };
-        cards.add(Arc::new(Card::new(Number { pid: taken, worker: 0 }, whose, "", ends, 0)));
-        assert_eq!(cards.next_pid(), taken + 1);
+        statuses.add(Arc::new(SessionStatus::new(Number { pid: taken, worker: 0 }, whose, "", ends, 0)));
+        assert_eq!(statuses.next_pid(), taken + 1);
     }
 }

@@ -44,7 +44,7 @@ pub fn is_in_vain(s: &mut Session, w: &Context, is_gone: impl FnOnce() -> bool) 
 /// What the session left on its server connection is cleaned, or the connection is closed.
 pub fn let_go(s: &mut Session, w: &Context) {
     let leaves_something = session_state::leaves_something(s);
-    let is_clean = s.is_at_rest() && s.entry.cancels.get() == 0;
+    let is_clean = s.is_at_rest() && s.handle.cancels.get() == 0;
     if is_clean && !leaves_something {
         if let Some(conn) = s.release(w) {
             s.host.give_back(conn);
@@ -97,8 +97,8 @@ pub fn refused_ahead(s: &mut Session, w: &Context, header: Header, looks: bool, 
 pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault> {
     let Some(conn) = s.conn() else { return Ok(()) };
     w.count(Metric::ConnsLost);
-    let address = conn.card.address.clone();
-    let is_given_up = conn.card.given_up.load(Ordering::Relaxed);
+    let address = conn.status.address.clone();
+    let is_given_up = conn.status.given_up.load(Ordering::Relaxed);
     let cause = if is_given_up { "the server does not answer any more" } else { cause };
     w.log_conn(&address, format_args!("lost: {cause}"));
     if !is_given_up {

@@ -4,7 +4,7 @@
 
 use crate::context::Context;
 use crate::fault::Fault;
-use crate::handle::{Handle, Overdue};
+use crate::handle::{Overdue, SessionHandle};
 use crate::histogram::add;
 use crate::session::{IDLE, Session};
 use crate::statement_log;
@@ -37,7 +37,7 @@ impl Concern for Timing {
     fn ready(s: &mut Session, w: &Context, ended: Ended) {
         match ended {
             Ended::ForClient(_) => over(s, w, s.status()),
-            Ended::BySync(_) if s.entry.clock.busy_since.get().is_some() => {
+            Ended::BySync(_) if s.handle.clock.busy_since.get().is_some() => {
                 over(s, w, s.status());
                 // What it sent next still waits.
                 asked(s, w);
@@ -48,12 +48,12 @@ impl Concern for Timing {
 
     fn lost(s: &mut Session, w: &Context) {
         landed(s, w);
-        s.entry.clock.busy_since.set(None);
-        s.entry.clock.asked_since.set(None);
+        s.handle.clock.busy_since.set(None);
+        s.handle.clock.asked_since.set(None);
         if !s.lazy_begin.is_open() {
-            s.entry.clock.transaction_since.set(None);
+            s.handle.clock.transaction_since.set(None);
         }
-        *s.entry.overdue.borrow_mut() = Overdue::No;
+        *s.handle.overdue.borrow_mut() = Overdue::No;
     }
 }
 
@@ -61,35 +61,35 @@ impl Concern for Timing {
 #[inline]
 fn began(s: &mut Session, w: &Context, verb: Verb) {
     let now = w.now_us();
-    let clock = &s.entry.clock;
+    let clock = &s.handle.clock;
     if clock.busy_since.get().is_none() {
         clock.busy_since.set(Some(now));
-        s.entry.card.set_doing(Doing::Executing);
+        s.handle.status.set_doing(Doing::Executing);
     }
     if clock.transaction_since.get().is_none() {
         clock.transaction_since.set(Some(now));
     }
-    let card = &s.entry.card;
-    add(&card.statements, 1);
-    card.active_ms.store(w.now_ms(), Ordering::Relaxed);
-    card.prepared.store(s.statements.named.len() as u32, Ordering::Relaxed);
-    s.pools.stats.add(Stat::Statements, 1);
+    let status = &s.handle.status;
+    add(&status.statements, 1);
+    status.active_ms.store(w.now_ms(), Ordering::Relaxed);
+    status.prepared.store(s.statements.named.len() as u32, Ordering::Relaxed);
+    s.account.stats.add(Stat::Statements, 1);
     if let Some(conn) = s.conn() {
-        let node = conn.card.address.node;
+        let node = conn.status.address.node;
         w.counters().count_statement(node, verb);
         if clock.rule.get().is_of_read() && clock.flight.get().is_none() {
             clock.flight.set(Some(node));
             w.loads.begin(node);
         }
-        conn.card.used_ms.store(w.now_ms(), Ordering::Relaxed);
-        conn.card.prepared.store(conn.known.len() as u32, Ordering::Relaxed);
+        conn.status.used_ms.store(w.now_ms(), Ordering::Relaxed);
+        conn.status.prepared.store(conn.known.len() as u32, Ordering::Relaxed);
     }
 }
 
 /// The client waits for an answer of the server's from now on, whether a statement runs or not: a limit on its time counts.
 #[inline]
 pub fn asked(s: &Session, w: &Context) {
-    let clock = &s.entry.clock;
+    let clock = &s.handle.clock;
     if clock.busy_since.get().is_none() && clock.asked_since.get().is_none() {
         clock.asked_since.set(Some(w.now_us()));
     }
@@ -101,11 +101,11 @@ fn over(s: &mut Session, w: &Context, status: u8) {
     let now = w.now_us();
     // A question of ours is nothing the client waits for.
     let has_more = !s.replies().is_only_ours();
-    let clock = &s.entry.clock;
-    let is_marked = !matches!(*s.entry.overdue.borrow(), Overdue::No);
+    let clock = &s.handle.clock;
+    let is_marked = !matches!(*s.handle.overdue.borrow(), Overdue::No);
     // A COMMIT may stand behind what is over.
-    if is_marked && !(has_more && matches!(*s.entry.overdue.borrow(), Overdue::Commits)) {
-        *s.entry.overdue.borrow_mut() = Overdue::No;
+    if is_marked && !(has_more && matches!(*s.handle.overdue.borrow(), Overdue::Commits)) {
+        *s.handle.overdue.borrow_mut() = Overdue::No;
     }
     clock.ready_at.set(now);
     clock.asked_since.set(None);
@@ -116,13 +116,13 @@ fn over(s: &mut Session, w: &Context, status: u8) {
         }
         return;
     };
-    let stats = &s.pools.stats;
+    let stats = &s.account.stats;
     let us = now.saturating_sub(since);
     stats.add(Stat::StatementUs, us);
     stats.statements.note(us);
     statement_log::ended(s, w, us);
     if let Some(conn) = s.conn() {
-        w.counters().note_time(conn.card.address.node, us);
+        w.counters().note_time(conn.status.address.node, us);
     }
     if let Some(node) = clock.flight.get() {
         w.loads.note(node, us);
@@ -140,13 +140,13 @@ fn over(s: &mut Session, w: &Context, status: u8) {
 
 /// No read of the session's is under way any more.
 fn landed(s: &Session, w: &Context) {
-    if let Some(node) = s.entry.clock.flight.take() {
+    if let Some(node) = s.handle.clock.flight.take() {
         w.loads.end(node);
     }
 }
 
 /// What the client is told in place of an error that says its statement was cancelled, if that was because it took too long.
-pub fn overdue(entry: &Handle, sqlstate: &[u8]) -> Option<Fault> {
+pub fn overdue(entry: &SessionHandle, sqlstate: &[u8]) -> Option<Fault> {
     if sqlstate != crate::fault::sqlstate::QUERY_CANCELED.as_bytes() {
         return None;
     }
@@ -163,7 +163,7 @@ pub fn overdue(entry: &Handle, sqlstate: &[u8]) -> Option<Fault> {
 /// A wait for a server connection is over, however it ended.
 pub fn waited(s: &Session, w: &Context, since: Instant) {
     let us = w.now().saturating_duration_since(since).as_micros() as u64;
-    s.pools.stats.add(Stat::WaitUs, us);
-    s.pools.stats.waits.note(us);
-    s.entry.clock.waited_us.set(us);
+    s.account.stats.add(Stat::WaitUs, us);
+    s.account.stats.waits.note(us);
+    s.handle.clock.waited_us.set(us);
 }

@@ -33,7 +33,7 @@ fn round_needed(s: &Session, w: &Context) -> u64 {
 }
 
 fn is_covered(s: &Session, w: &Context, round: u64, lag_ms_max: u64) -> bool {
-    let covered = s.pools.known.follow.covered();
+    let covered = s.account.known.follow.covered();
     let age_ms = w.now_ms().saturating_sub(covered.asked_ms);
     if age_ms > lag_ms_max / 2 {
         // Before it is too old.
@@ -47,7 +47,7 @@ pub fn must_wait(s: &mut Session, w: &Context) -> bool {
     let config = w.peek_config();
     let (wait_ms, is_exact) = (config.routing.causal_wait_ms, config.cache.is_exact);
     let is_over = s.cache.wait.is_some_and(|wait| w.now() >= wait.until);
-    let follow = &s.pools.known.follow;
+    let follow = &s.account.known.follow;
     if is_over || wait_ms == 0 || !follow.is_hopeful(w.now_ms(), wait_ms) {
         w.count(Metric::CacheBehind);
         return false;
@@ -75,15 +75,15 @@ pub fn must_wait(s: &mut Session, w: &Context) -> bool {
 
 /// An answer of the session's database would be kept: from now on its log is followed, if it is to be. To be called before versions are noted.
 pub fn follow(s: &Session, w: &Context, answers: &CachedResults) {
-    if w.peek_config().cache.follows_wal && !s.pools.known.follow.is_watched() {
-        w.follow_log(&s.pools.known, answers);
+    if w.peek_config().cache.follows_wal && !s.account.known.follow.is_watched() {
+        w.follow_log(&s.account.known, answers);
     }
 }
 
 /// An answer is not kept, since its tables are about to change. If that is a commit which the log has told and no round has shown yet, a round is asked
 /// for at once: it has most likely been visible for long, and all reads until the next round would go to servers.
 pub fn hurry(s: &Session, w: &Context) {
-    if s.pools.known.follow.take_news() {
+    if s.account.known.follow.take_news() {
         w.shared.positions.hurry();
         causal::wake_sampler(w);
     }

@@ -24,7 +24,7 @@ pub(super) enum Look {
 /// of before a change is not found by who has seen the change.
 pub(super) fn full(s: &Session, w: &Context, key: Key) -> Key {
     match &w.store {
-        Some(stores) if stores.is_shared() => [&s.pools.known.print().to_le_bytes(), &*key].concat().into(),
+        Some(stores) if stores.is_shared() => [&s.account.known.print().to_le_bytes(), &*key].concat().into(),
         Some(_) | None => key,
     }
 }
@@ -76,7 +76,7 @@ fn ask(s: &mut Session, w: &Context, answers: &CachedResults, stores: &Rc<dyn St
         return Look::Off;
     }
     s.cache.wait = None;
-    let Some(fetch) = stores.fetch(key, s.entry.task.get(), w.now_ms()) else { return Look::Off };
+    let Some(fetch) = stores.fetch(key, s.handle.task.get(), w.now_ms()) else { return Look::Off };
     w.count(Metric::CacheStoresAsked);
     s.host.wake_stores();
     s.cache.fetch = Some(Fetched { fetch, since: w.now() });
@@ -85,7 +85,7 @@ fn ask(s: &mut Session, w: &Context, answers: &CachedResults, stores: &Rc<dyn St
 
 /// What an answer that is asked for now hangs on. In this order: who publishes another catalog changes the database's slot after it.
 fn miss(s: &Session, answers: &CachedResults, slots: &[Slot]) -> Look {
-    let deps = answers.versions.begin(slots).filter(|_| s.pools.known.edition() == s.reads.place.edition());
+    let deps = answers.versions.begin(slots).filter(|_| s.account.known.edition() == s.reads.place.edition());
     deps.map_or(Look::Off, Look::Miss)
 }
 
@@ -102,7 +102,7 @@ fn proven(
     let kept = Kept::read(&answer).filter(|kept| kept.key == key)?;
     let round = match &kept.why {
         Why::Words { deps, round } => (answers.versions.begin(slots)? == *deps).then_some(*round),
-        Why::Position { slots: own, proof } if own == slots => s.pools.known.follow.admits(w.primary_node(), slots, proof),
+        Why::Position { slots: own, proof } if own == slots => s.account.known.follow.admits(w.primary_node(), slots, proof),
         Why::Position { .. } => None,
     }?;
     stores.lookup_policy().server_took(kept.took_us);
@@ -129,7 +129,7 @@ pub(super) fn keep(s: &Session, w: &Context, stores: &dyn Store, result: Result<
     stores.lookup_policy().server_took(took_us);
     let digest = digest_of(&key);
     let is_on_its_way = if stores.is_shared() {
-        let (database, at_ms, flight) = (s.pools.known.clone(), w.now_ms(), flight.take());
+        let (database, at_ms, flight) = (s.account.known.clone(), w.now_ms(), flight.take());
         stores.await_proof(Pending { digest, key, bytes: bytes.into(), took_us, deps, database, round, at_ms, flight });
         causal::want(w, round);
         false

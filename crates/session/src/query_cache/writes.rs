@@ -69,7 +69,7 @@ fn slots_touched(s: &mut Session, w: &Context, answers: &CachedResults, statemen
     let all = [versions.of_all()];
     let Some(caching) = statement.caching.as_deref() else { return Rc::new(all) };
     if caching.writes_unseen(classify::place_of(s, w)) {
-        return Rc::new([versions.of_database(&s.pools.database)]);
+        return Rc::new([versions.of_database(&s.account.database)]);
     }
     if caching.text.is_idle {
         return caching.nothing_touched();
@@ -78,24 +78,24 @@ fn slots_touched(s: &mut Session, w: &Context, answers: &CachedResults, statemen
         return Rc::new(all);
     }
     if is_hidden(s, statement) {
-        return Rc::new([versions.of_database(&s.pools.database)]);
+        return Rc::new([versions.of_database(&s.account.database)]);
     }
     let is_adrift = is_adrift(s, statement);
     if is_adrift && caching.has_written_unseen() {
-        return Rc::new([versions.of_database(&s.pools.database)]);
+        return Rc::new([versions.of_database(&s.account.database)]);
     }
     let place = place_to_write(s, w, is_adrift);
     if let Some(known) = caching.touches.at(place).filter(|_| place != 0) {
         return known;
     }
-    let catalog = if place == 0 { None } else { s.pools.known.catalog() };
+    let catalog = if place == 0 { None } else { s.account.known.catalog() };
     let path = catalog.as_ref().map(|catalog| if is_adrift { Path::Any } else { classify::path_in(s, catalog) });
     let known = catalog.as_deref().zip(path.as_ref());
     let slots: Rc<[Slot]> = match caching.text.touches(known) {
-        Touched::All => Rc::new([versions.of_database(&s.pools.database)]),
-        Touched::Tables(tables) => tables.iter().map(|oid| versions.of_table(&s.pools.database, *oid)).collect(),
+        Touched::All => Rc::new([versions.of_database(&s.account.database)]),
+        Touched::Tables(tables) => tables.iter().map(|oid| versions.of_table(&s.account.database, *oid)).collect(),
     };
-    if place != 0 && s.pools.known.edition() == s.reads.place.edition() {
+    if place != 0 && s.account.known.edition() == s.reads.place.edition() {
         caching.touches.note(place, slots.clone());
     }
     slots
@@ -139,12 +139,12 @@ fn with_what_changed(s: &Session, writes: &Writes, answers: &CachedResults, slot
     if !has_more || !is_redefined(s, writes) {
         return slots;
     }
-    slots.iter().copied().chain([answers.versions.of_database(&s.pools.database)]).collect()
+    slots.iter().copied().chain([answers.versions.of_database(&s.account.database)]).collect()
 }
 
 /// True if what the open transaction writes was found in another catalog than the one of now.
 fn is_redefined(s: &Session, writes: &Writes) -> bool {
-    writes.edition == UNKNOWN || s.pools.known.edition() != writes.edition
+    writes.edition == UNKNOWN || s.account.known.edition() != writes.edition
 }
 
 pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResults>, statement: &Statement) {
@@ -169,7 +169,7 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
     }
     if let (true, Plan::Note(slots) | Plan::Raise(slots)) = (s.state.by_mode, &plan) {
         // What may do anything may have changed the path or made what is temporary, and nobody will ask.
-        let wide = [answers.versions.of_all(), answers.versions.of_database(&s.pools.database)];
+        let wide = [answers.versions.of_all(), answers.versions.of_database(&s.account.database)];
         let is_wide = slots.iter().any(|slot| wide.contains(slot));
         s.cache.is_adrift |= is_wide;
         if is_wide && !(statement.has(Trait::Read) && statement.functions.is_empty()) {
@@ -193,8 +193,8 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
             let ends = statement.caching.as_deref().is_none_or(|caching| caching.text.ends);
             writes.ending = writes.ending.with(ends);
             let raised = writes.raised.get_or_insert_with(|| {
-                let card = &conn.card;
-                let none = Raised::none(answers.clone(), s.pools.database.clone(), card.address.node, card.pid);
+                let status = &conn.status;
+                let none = Raised::none(answers.clone(), s.account.database.clone(), status.address.node, status.pid);
                 none.in_room(std::mem::take(&mut writes.room))
             });
             raised.add(&writes.wrote);
@@ -207,7 +207,7 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
 /// No transaction is open on the server connection: what was written is so now, if nothing more is under way.
 pub(super) fn settle(s: &mut Session, w: &Context) {
     let round = w.shared.positions.next_round();
-    let Some(answers) = &w.shared.answers else { return };
+    let Some(answers) = &w.shared.cached_results else { return };
     let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     if !upstream.replies.is_only_ours() {
@@ -225,7 +225,7 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
     if let Some(mut raised) = writes.raised.take() {
         if is_redefined {
             // Another definition has come meanwhile: it may have written more than was known.
-            raised.add(&[answers.versions.of_database(&s.pools.database)]);
+            raised.add(&[answers.versions.of_database(&s.account.database)]);
         }
         writes.room = raised.settle(Outcome::Committed { round });
     }

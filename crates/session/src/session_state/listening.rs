@@ -24,7 +24,7 @@ pub(super) fn on_answer(s: &mut Session, w: &Context, channels: Channels) {
             return;
         }
         let hub = s.host.hub();
-        s.state.listening = Some(Box::new(hub.join(s.entry.task.get())));
+        s.state.listening = Some(Box::new(hub.join(s.handle.task.get())));
     }
     let Some(subscription) = &mut s.state.listening else { return };
     subscription.rules.on_answer(channels);
@@ -140,7 +140,7 @@ pub fn holds_ready(s: &mut Session, w: &Context) -> bool {
     let Some(subscription) = &mut s.state.listening else { return false };
     let may_mark = if may_mark && subscription.hub.has(subscription.hub.marks.as_bytes()) { MayMark::Yes } else { MayMark::No };
     let Some(mark) = subscription.rules.close_fence(may_mark) else { return false };
-    subscription.pid = s.server.as_ref().map_or(0, |server| server.conn.card.pid);
+    subscription.pid = s.server.as_ref().map_or(0, |server| server.conn.status.pid);
     let sql = notify(&subscription.hub, &subscription.inbox, mark);
     send(s, w, &sql, Expect::PrepareOurs);
     true
@@ -160,10 +160,10 @@ pub fn takes(s: &mut Session, w: &Context, header: Header) -> bool {
             return true;
         }
     }
-    let is_own = s.server.as_ref().is_some_and(|server| server.conn.card.pid == notification.pid);
+    let is_own = s.server.as_ref().is_some_and(|server| server.conn.status.pid == notification.pid);
     if is_own {
         // The client knows the session's number as its process id.
-        let pid = s.entry.card.pid;
+        let pid = s.handle.status.pid;
         s.down.pass_with_head(header, HEAD_BYTES, &w.buffers, |head, out| {
             out.extend_from_slice(&head[..HEADER_BYTES]);
             out.extend(pid.to_be_bytes());
@@ -224,7 +224,7 @@ pub fn deliver_now(s: &mut Session, w: &Context) -> Result<bool, Fault> {
                 let sender = &frame[HEADER_BYTES..HEAD_BYTES];
                 out.extend_from_slice(&frame[..HEADER_BYTES]);
                 match verdict == Verdict::DeliverOwn && sender == server.to_be_bytes() {
-                    true => out.extend(s.entry.card.pid.to_be_bytes()),
+                    true => out.extend(s.handle.status.pid.to_be_bytes()),
                     false => out.extend_from_slice(sender),
                 }
                 out.extend_from_slice(&frame[HEAD_BYTES..]);

@@ -18,10 +18,10 @@ use weir_session::fault::{Fault, Severity, sqlstate};
 use weir_session::flow::{Flow, Need};
 use weir_session::from_client::{self, on_client};
 use weir_session::from_server;
-use weir_session::handle::Handle;
+use weir_session::handle::SessionHandle;
 use weir_session::session::{Presence, Session};
 use weir_session::state::State;
-use weir_session::status::{Card, Ends, Number, Whose};
+use weir_session::status::{Ends, Number, SessionStatus, Whose};
 use weir_session::teardown::{self, conn_lost, is_in_vain, let_go};
 use weir_session::{owed, session_state, timing};
 
@@ -80,12 +80,12 @@ impl Client {
         let again = Rc::new(Cell::new(false));
         let task = world.pool.again.borrow().len() as u32;
         world.pool.again.borrow_mut().push(again.clone());
-        let number = Number { pid: w.shared.cards.next_pid(), worker: 0 };
+        let number = Number { pid: w.shared.session_statuses.next_pid(), worker: 0 };
         let (user, database) = (world.account.client_user.clone(), world.account.client_database.clone());
         let whose = Whose { user: user.clone(), database, server_user: user };
-        let card = Arc::new(Card::new(number, whose, "test", Ends { client: None, local: None }, 0));
-        w.shared.cards.add(card.clone());
-        let handle = Rc::new(Handle::new(card, task, w.now_us()));
+        let status = Arc::new(SessionStatus::new(number, whose, "test", Ends { client: None, local: None }, 0));
+        w.shared.session_statuses.add(status.clone());
+        let handle = Rc::new(SessionHandle::new(status, task, w.now_us()));
         let settings = startup.iter().fold(Settings::default(), |settings, (name, value)| settings.with(name, value));
         let meaning = w.shared.intern_settings(settings.meaning()).1;
         let state = State::new(w.shared.intern_settings(settings).0, meaning, w.shared.no_statements.clone());
@@ -153,8 +153,8 @@ impl Client {
                 return;
             }
             self.again.set(false);
-            let farewell = self.s.entry.farewell.borrow_mut().take();
-            let step = match (farewell, self.waiting) {
+            let final_error = self.s.handle.final_error.borrow_mut().take();
+            let step = match (final_error, self.waiting) {
                 (Some(fault), _) => Step::End(End::Fault(fault)),
                 (None, Some(waiting)) => Step::Need(waiting.need),
                 (None, None) => self.step_on(),
@@ -209,7 +209,7 @@ impl Client {
             self.drain_down();
         }
         teardown::end(&mut self.s, &self.w);
-        self.w.shared.cards.remove(self.s.entry.card.pid);
+        self.w.shared.session_statuses.remove(self.s.handle.status.pid);
         self.is_over = true;
         self.pool.act(self.name, Action::Ended(why));
     }
@@ -390,7 +390,7 @@ impl Client {
         let is_new = self.waiting.is_none();
         let since = self.waiting.map_or(self.w.now(), |waiting| waiting.since);
         self.waiting = Some(Waiting { need, since });
-        if self.s.entry.wait_cancelled.take() {
+        if self.s.handle.wait_cancelled.take() {
             return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
         }
         let is_over = self.w.now() >= since + Duration::from_millis(self.w.peek_config().routing.causal_wait_ms);
@@ -442,7 +442,7 @@ impl Client {
     fn lease(&self, node: u16, serial: Option<u64>) -> Option<Box<weir_session::conn::Conn>> {
         let mut idle = self.pool.idle.borrow_mut();
         let rests = idle.entry(node).or_default();
-        let of_serial = rests.iter().position(|conn| Some(conn.card.serial) == serial);
+        let of_serial = rests.iter().position(|conn| Some(conn.status.serial) == serial);
         if let Some(at) = of_serial.or(rests.len().checked_sub(1)) {
             let conn = rests.remove(at);
             self.pool.act(self.name, Action::Took(name_of(&conn)));

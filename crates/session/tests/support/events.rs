@@ -36,20 +36,20 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         ["others", "define"] => world.account.known.note_change(),
         ["others", "take", node] => drop(world.pool.idle.borrow_mut().remove(&node_of(node))),
         ["cleaned"] => world.finish_resets(),
-        ["cancel", "begins"] => client.s.entry.cancels.set(1),
-        ["cancel", "ends"] => client.s.entry.cancels.set(0),
-        ["cancel", "waits"] => client.s.entry.cancel_waits.set(true),
-        ["wait", "cancelled"] => client.s.entry.wait_cancelled.set(true),
+        ["cancel", "begins"] => client.s.handle.cancels.set(1),
+        ["cancel", "ends"] => client.s.handle.cancels.set(0),
+        ["cancel", "waits"] => client.s.handle.cancel_waits.set(true),
+        ["wait", "cancelled"] => client.s.handle.wait_cancelled.set(true),
         ["stop", mode] => world.program.stop.store(if *mode == "fast" { 2 } else { 1 }, Ordering::Relaxed),
-        ["farewell", text @ ..] => {
-            *client.s.entry.farewell.borrow_mut() = Some(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, text.join(" ")));
+        ["final_error", text @ ..] => {
+            *client.s.handle.final_error.borrow_mut() = Some(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, text.join(" ")));
         }
         ["overdue", text @ ..] => {
-            *client.s.entry.overdue.borrow_mut() = Overdue::Cancelling(Fault::error(sqlstate::QUERY_CANCELED, text.join(" ")));
+            *client.s.handle.overdue.borrow_mut() = Overdue::Cancelling(Fault::error(sqlstate::QUERY_CANCELED, text.join(" ")));
         }
         ["doom"] => {
             if let Some(conn) = client.s.conn() {
-                conn.card.doomed.store(true, Ordering::Relaxed);
+                conn.status.doomed.store(true, Ordering::Relaxed);
             }
         }
         ["hub", "listens"] => hub_listens(world),
@@ -107,9 +107,9 @@ fn show(log: &Log, client: &Client) {
     let alike = if alike { "" } else { ", which has others" };
     let text = format!(
         "is {}, connection {conn}{alike}, kept by {pin}, settings [{}], rule {}",
-        s.entry.card.doing().name(),
+        s.handle.status.doing().name(),
         settings.join(" "),
-        s.entry.clock.rule.get().name()
+        s.handle.clock.rule.get().name()
     );
     log.other(Some(client.name), text);
 }

@@ -141,7 +141,7 @@ pub struct World {
 
 /// The name that texts call a connection by.
 pub fn name_of(conn: &Conn) -> String {
-    format!("node{}#{}", conn.card.address.node, conn.card.serial)
+    format!("node{}#{}", conn.status.address.node, conn.status.serial)
 }
 
 /// Views of SHOW: one.
@@ -254,7 +254,7 @@ impl World {
 
 impl Pool {
     pub fn put(&self, conn: Box<Conn>) {
-        self.idle.borrow_mut().entry(conn.card.address.node).or_default().push(conn);
+        self.idle.borrow_mut().entry(conn.status.address.node).or_default().push(conn);
     }
 
     /// Opens a connection, if there is room.
@@ -307,7 +307,7 @@ fn reported() -> Vec<(String, String)> {
 
 fn conn(w: &Context, node: u16, serial: u64) -> Conn {
     let address = Address { node, hostname: "a".into(), port: node + 1, connect_timeout_ms: 1000, ssl_mode: SslMode::Auto };
-    let card = ConnStatus {
+    let status = ConnStatus {
         serial,
         address,
         pid: 1000 + serial as u32,
@@ -340,6 +340,6 @@ fn conn(w: &Context, node: u16, serial: u64) -> Conn {
         opened_us: w.now().saturating_duration_since(w.shared.begun).as_micros() as u64,
         life: Cell::new(0),
         rested_at: Cell::new(w.now_us()),
-        card: Arc::new(card),
+        status: Arc::new(status),
     }
 }

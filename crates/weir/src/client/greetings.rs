@@ -44,7 +44,7 @@ impl Welcome {
 pub const APPLICATION_NAME: &str = "application_name";
 
 /// Settings that a startup packet asks for.
-pub struct ReadPreferences {
+pub struct StartupSettings {
     pub settings: Arc<Settings>,
     /// Number of their meaning: see `Settings::meaning`.
     pub meaning: u64,
@@ -59,7 +59,7 @@ pub type Seen<K, V> = Cache<K, Rc<V>, UnitWeighter, RandomState>;
 pub struct Welcomes {
     pub by_key: Seen<Key, Welcome>,
     /// By the parameters of the startup packet.
-    pub wishes: Seen<Parameters, ReadPreferences>,
+    pub wishes: Seen<Parameters, StartupSettings>,
 }
 
 fn seen<K: Eq + Hash, V>() -> Seen<K, V> {

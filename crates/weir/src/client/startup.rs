@@ -9,7 +9,7 @@ mod proof;
 mod replicate;
 
 use crate::client::client_limits::{Full, Seat};
-use crate::client::greetings::{APPLICATION_NAME, ReadPreferences, Welcome};
+use crate::client::greetings::{APPLICATION_NAME, StartupSettings, Welcome};
 use crate::control::mail::Nudge;
 use crate::monitor::console;
 use crate::monitor::log::{Level, Who};
@@ -40,12 +40,12 @@ use weir_policy::roles::{self, Standing};
 use weir_policy::settings::{Settings, SettingsError};
 use weir_session::account::Account;
 use weir_session::fault::{Fault, sqlstate};
-use weir_session::handle::Handle;
+use weir_session::handle::SessionHandle;
 use weir_session::metrics::Metric;
 use weir_session::session::Session;
 use weir_session::state::State;
 use weir_session::stats::Stat;
-use weir_session::status::{Card, Ends, Whose};
+use weir_session::status::{Ends, SessionStatus, Whose};
 use weir_wire::startup::{First, OptionsError, Startup, Version, read_first};
 use weir_wire::write;
 use zeroize::Zeroizing;
@@ -88,13 +88,13 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
     Welcome { statuses: statuses.into(), early: early.into(), late: late.into(), application, reads_otherwise }
 }
 
-fn wishes_of(shared: &Shared, startup: &Startup) -> Result<ReadPreferences, SettingsError> {
+fn wishes_of(shared: &Shared, startup: &Startup) -> Result<StartupSettings, SettingsError> {
     let settings = Settings::of_startup(startup)?;
     let is_plain = settings.get(APPLICATION_NAME).is_none_or(is_plain);
     let nameless = if is_plain { settings.without(APPLICATION_NAME) } else { settings.clone() };
     let nameless = shared.intern_settings(nameless).0;
     let meaning = shared.intern_settings(settings.meaning()).1;
-    Ok(ReadPreferences { settings: shared.intern_settings(settings).0, meaning, nameless })
+    Ok(StartupSettings { settings: shared.intern_settings(settings).0, meaning, nameless })
 }
 
 /// Receives one client; its session goes on as a task of its own, which is smaller than a login.
@@ -105,10 +105,10 @@ pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
         counted.is_session = true;
         let s = &served.s;
         if w.peek_config().log.connections {
-            w.log_client(&s.entry.card, "connection authorized");
+            w.log_client(&s.handle.status, "connection authorized");
         }
-        if s.pools.known.is_watched() {
-            first_look::wait(&w, &s.pools.known, &s.entry).await;
+        if s.account.known.is_watched() {
+            first_look::wait(&w, &s.account.known, &s.handle).await;
         }
         w.reactor.spawn(relay::serve(served));
     }
@@ -195,7 +195,7 @@ impl Door<'_> {
         let (w, Admitted { pools, state, entry }) = (self.w, admitted);
         // Where a server's processes are shared, what triggers leave must be known, also with one node.
         let is_shared = w.peek_config().pool.mode != PoolMode::Session;
-        if is_shared || w.has_readers() || w.shared.answers.is_some() {
+        if is_shared || w.has_readers() || w.shared.cached_results.is_some() {
             w.shared.watch_catalog(&pools.known);
         }
         let (handle, account) = (entry.handle.clone(), pools.account.clone());
@@ -342,13 +342,13 @@ impl Door<'_> {
         welcome.write(Some(application).filter(|name| is_plain(name)), &mut out);
         let entry = self.entry(whose(&pools), Some(pools.clone()), application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();
-        write::backend_key_data(&mut out, entry.card.pid, &entry.key);
+        write::backend_key_data(&mut out, entry.status.pid, &entry.key);
         out.extend_from_slice(&welcome.late);
         write::ready(&mut out, weir_session::session::IDLE);
-        self.w.shared.cards.add(entry.card.clone());
+        self.w.shared.session_statuses.add(entry.status.clone());
         if let Err(fault) = self.send(&out).await {
             self.w.leave(&entry);
-            self.w.shared.cards.remove(entry.card.pid);
+            self.w.shared.session_statuses.remove(entry.status.pid);
             return Err(fault);
         }
         pools.stats.add(Stat::Logins, 1);
@@ -384,7 +384,7 @@ impl Door<'_> {
         console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await
     }
 
-    fn wishes(&self, startup: &Startup) -> Result<Rc<ReadPreferences>, Fault> {
+    fn wishes(&self, startup: &Startup) -> Result<Rc<StartupSettings>, Fault> {
         if let Some(known) = self.w.welcomes.borrow().wishes.get(&startup.parameters) {
             return Ok(known.clone());
         }
@@ -471,9 +471,9 @@ impl Door<'_> {
         let key: Box<[u8]> =
             if version >= Version::V3_2 { Box::new(self.w.random::<32>()) } else { Box::new(self.w.random::<4>()) };
         let task = self.w.reactor.current_task();
-        let handle = |card| Rc::new(Handle::new(Arc::new(card), task, self.w.now_us()));
+        let handle = |status| Rc::new(SessionHandle::new(Arc::new(status), task, self.w.now_us()));
         self.w.enter(|number| Entry {
-            handle: handle(Card::new(number, whose, application, ends, now_s)),
+            handle: handle(SessionStatus::new(number, whose, application, ends, now_s)),
             since_ms: self.w.now_ms(),
             key,
             pools,

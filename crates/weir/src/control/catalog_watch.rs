@@ -100,7 +100,7 @@ pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
     let mut used_at = Instant::now();
     while c.shared.stop_mode() < Stop::Fast {
         // Of a writer whose end nobody heard of it must be seen that it has ended.
-        let has_doubts = || c.shared.answers.as_ref().is_some_and(|answers| !answers.doubts(&database.name).is_empty());
+        let has_doubts = || c.shared.cached_results.as_ref().is_some_and(|answers| !answers.doubts(&database.name).is_empty());
         if database.has_sessions() || (!database.is_wanted_empty() && has_doubts()) {
             used_at = Instant::now();
         } else if used_at.elapsed() >= LINGER || database.is_wanted_empty() {
@@ -192,7 +192,7 @@ async fn look(
     let rows = line.query(FINGERPRINT).await?;
     let took = started.elapsed();
     let mut fingerprint = rows.into_iter().flatten().flatten().next().unwrap_or_default();
-    if c.shared.answers.is_some() {
+    if c.shared.cached_results.is_some() {
         look_beside(c, database, line, beside, changes).await?;
     }
     if let Some(beside) = beside {
@@ -229,7 +229,7 @@ async fn look(
         }
     }
     line.query("COMMIT").await?;
-    if let Some(answers) = &c.shared.answers {
+    if let Some(answers) = &c.shared.cached_results {
         dispel(c, database, answers, line).await?;
     }
     database.report.lock().look_ms = took.as_millis() as u64;
@@ -319,7 +319,7 @@ async fn look_beside(
 /// Something was defined or granted, perhaps past us: answers of before are not true any more, and names may be other tables'. To be done before a
 /// new catalog is published, and after it.
 fn doubt(c: &Control, database: &Database) {
-    if let Some(answers) = &c.shared.answers {
+    if let Some(answers) = &c.shared.cached_results {
         answers.versions.change(&[answers.versions.of_database(&database.name)], c.shared.positions.next_round());
     }
 }

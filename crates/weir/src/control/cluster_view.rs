@@ -28,7 +28,7 @@ pub fn publish(c: &Control, changed: bool) {
     }
     c.shared.view.store(Arc::new(view));
     // What the one before had told may be lost.
-    if let (true, Some(answers)) = (is_another, &c.shared.answers) {
+    if let (true, Some(answers)) = (is_another, &c.shared.cached_results) {
         answers.doubt_all(c.shared.positions.next_round());
     }
     c.shared.tell_all(|| Message::Refresh);
@@ -67,11 +67,12 @@ pub fn end(c: &Control, node: u16) -> Vec<Arc<ConnStatus>> {
 /// Breaks the connections to a node that says nothing. Gives those that sessions use.
 pub fn give_up(c: &Control, node: u16) -> Vec<Arc<ConnStatus>> {
     let pools = c.shared.pools.all();
-    let cards: Vec<Arc<ConnStatus>> = pools.iter().filter(|pool| pool.key.node == node).flat_map(|pool| pool.cards()).collect();
-    cards.iter().for_each(|card| card.give_up());
-    if !cards.is_empty() {
-        let broken = cards.len();
+    let statuses: Vec<Arc<ConnStatus>> =
+        pools.iter().filter(|pool| pool.key.node == node).flat_map(|pool| pool.statuses()).collect();
+    statuses.iter().for_each(|status| status.give_up());
+    if !statuses.is_empty() {
+        let broken = statuses.len();
         c.shared.log.say(Level::Log, format_args!("node {node} is given up: {broken} connections to it are broken"));
     }
-    cards.into_iter().filter(|card| card.session.load(Ordering::Relaxed) != 0).collect()
+    statuses.into_iter().filter(|status| status.session.load(Ordering::Relaxed) != 0).collect()
 }

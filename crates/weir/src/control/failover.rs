@@ -142,7 +142,7 @@ impl Driver {
         self.around_at = now + Duration::from_millis(TICK_MS);
         let is_waiting = |node: &&u16| self.state.nodes.get(node).is_some_and(|node| node.standing == Standing::Waiting);
         let pools = self.c.shared.pools.all();
-        let used = pools.iter().filter(|pool| pool.cards().iter().any(|card| card.uses.load(Ordering::Relaxed) > 0));
+        let used = pools.iter().filter(|pool| pool.statuses().iter().any(|status| status.uses.load(Ordering::Relaxed) > 0));
         let used: BTreeSet<u16> = used.map(|pool| &pool.key.node).filter(is_waiting).copied().collect();
         for node in used {
             self.step(&Event::Used { node }).await;

@@ -470,7 +470,7 @@ impl Source<'_> {
     }
 
     fn slot_of(&self, table: &Table<'_>) -> Slot {
-        let Some(answers) = &self.c.shared.answers else { return 0 };
+        let Some(answers) = &self.c.shared.cached_results else { return 0 };
         let (versions, database) = (&answers.versions, &self.database);
         let number = match table {
             Table::Number(number) => Some(*number),

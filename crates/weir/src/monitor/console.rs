@@ -115,7 +115,7 @@ struct Listed<'a> {
 impl<'a> Listed<'a> {
     fn new(w: &'a Worker, entry: &'a Entry) -> Listed<'a> {
         entry.task.set(w.reactor.current_task());
-        w.shared.cards.add(entry.card.clone());
+        w.shared.session_statuses.add(entry.status.clone());
         w.shared.consoles.fetch_add(1, Ordering::Relaxed);
         Listed { w, entry }
     }
@@ -125,7 +125,7 @@ impl Drop for Listed<'_> {
     fn drop(&mut self) {
         self.w.shared.consoles.fetch_sub(1, Ordering::Relaxed);
         self.w.leave(self.entry);
-        self.w.shared.cards.remove(self.entry.card.pid);
+        self.w.shared.session_statuses.remove(self.entry.status.pid);
     }
 }
 
@@ -173,7 +173,7 @@ impl Console<'_> {
         for (name, value) in REPORTED {
             write::parameter_status(&mut self.out, name, value);
         }
-        write::backend_key_data(&mut self.out, self.entry.card.pid, &self.entry.key);
+        write::backend_key_data(&mut self.out, self.entry.status.pid, &self.entry.key);
         write::ready(&mut self.out, weir_session::session::IDLE);
     }
 
@@ -226,8 +226,8 @@ impl Console<'_> {
 
     /// Ends the session if somebody wants it gone, or if only consoles keep the proxy from stopping.
     fn check_end(&self) -> Result<(), Fault> {
-        if let Some(farewell) = self.entry.farewell.borrow_mut().take() {
-            return Err(farewell);
+        if let Some(final_error) = self.entry.final_error.borrow_mut().take() {
+            return Err(final_error);
         }
         let shared = &self.w.shared;
         if shared.stop_mode() == Stop::No {

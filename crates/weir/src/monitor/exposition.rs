@@ -215,9 +215,9 @@ fn errors(page: &mut Page, shared: &Shared) {
 
 fn kept(page: &mut Page, shared: &Shared) {
     let mut reasons = BTreeMap::<&str, usize>::new();
-    for (_, card) in connection_list::conns(shared) {
-        let code = card.kept.load(Ordering::Relaxed);
-        if code > 0 && card.session.load(Ordering::Relaxed) > 0 {
+    for (_, status) in connection_list::conns(shared) {
+        let code = status.kept.load(Ordering::Relaxed);
+        if code > 0 && status.session.load(Ordering::Relaxed) > 0 {
             *reasons.entry(Kept::reason(code)).or_default() += 1;
         }
     }

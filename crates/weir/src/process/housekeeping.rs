@@ -51,7 +51,7 @@ fn retire_conns(w: &Worker) {
             if conn.transport.home != w.id {
                 return false;
             }
-            if above > 0 || is_elsewhere(&places, &conn.card.address) {
+            if above > 0 || is_elsewhere(&places, &conn.status.address) {
                 above = above.saturating_sub(1);
                 return true;
             }

@@ -100,15 +100,15 @@ fn after_panic(w: &Worker, task: TaskId) {
     }
     let entry = w.entries.borrow().values().find(|entry| entry.task.get() == task).cloned();
     let Some(entry) = entry else { return };
-    w.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.card.pid));
+    w.shared.log.say(Level::Error, format_args!("session {} ended by a fault in the proxy", entry.status.pid));
     if let Some(conn) = entry.conn.take() {
-        let has_it = |pool: &Arc<Pool>| pool.cards().iter().any(|card| card.serial == conn.serial);
+        let has_it = |pool: &Arc<Pool>| pool.statuses().iter().any(|status| status.serial == conn.serial);
         if let Some(pool) = w.shared.pools.all().into_iter().find(has_it) {
             pool.forget(w, conn.serial);
         }
     }
     w.leave(&entry);
-    w.shared.cards.remove(entry.card.pid);
+    w.shared.session_statuses.remove(entry.status.pid);
     w.client_gone();
 }
 
@@ -157,9 +157,9 @@ fn stop_sessions(w: &Worker) {
     for task in w.view_waiters.take() {
         w.reactor.wake(task);
     }
-    let farewell = Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+    let final_error = Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
     for entry in w.entries.borrow().values() {
-        *entry.farewell.borrow_mut() = Some(farewell.clone());
+        *entry.final_error.borrow_mut() = Some(final_error.clone());
         w.reactor.wake(entry.task.get());
     }
 }
@@ -181,23 +181,23 @@ fn stop_when_paused(w: &Rc<Worker>) {
 
 /// Ends sessions because an administrator said so. The console's own are not meant by the name of a database.
 fn kill(w: &Rc<Worker>, victim: &Victim) {
-    let farewell = Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+    let final_error = Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
     let console = w.peek_config().admin.database.clone();
     for entry in w.entries.borrow().values() {
         let is_meant = match victim {
-            Victim::Client(pid) => entry.card.pid == *pid,
-            Victim::Database(database) => entry.card.database == *database && *database.as_ref() != *console,
+            Victim::Client(pid) => entry.status.pid == *pid,
+            Victim::Database(database) => entry.status.database == *database && *database.as_ref() != *console,
             Victim::User { user, until_ms } => {
-                entry.card.server_user == *user && entry.since_ms <= *until_ms && *entry.card.database != *console
+                entry.status.server_user == *user && entry.since_ms <= *until_ms && *entry.status.database != *console
             }
-            Victim::All => *entry.card.database != *console,
+            Victim::All => *entry.status.database != *console,
         };
         if is_meant {
             // The server's work for it shall not go on unseen.
-            if matches!(victim, Victim::Client(_)) && entry.card.doing() == Doing::Executing {
+            if matches!(victim, Victim::Client(_)) && entry.status.doing() == Doing::Executing {
                 w.forward_cancel(&entry.handle);
             }
-            *entry.farewell.borrow_mut() = Some(farewell.clone());
+            *entry.final_error.borrow_mut() = Some(final_error.clone());
             w.reactor.wake(entry.task.get());
         }
     }

@@ -21,19 +21,19 @@ use weir_io::reactor::{NO_TASK, Reactor, TaskId};
 use weir_session::account::Account;
 use weir_session::conn::Address;
 use weir_session::context::{Context, Parts};
-use weir_session::handle::Handle;
+use weir_session::handle::SessionHandle;
 use weir_session::listen_hub::Hub;
 use weir_session::local::ViewOf;
 use weir_session::metrics::Metric;
 use weir_session::stats::Stat;
-use weir_session::status::{Card, Doing, Number};
+use weir_session::status::{Doing, Number, SessionStatus};
 use weir_session::store::Store;
 
 mod orders;
 
 /// A session as its worker knows it.
 pub struct Entry {
-    pub handle: Rc<Handle>,
+    pub handle: Rc<SessionHandle>,
     /// When it was let in, in milliseconds since the start of the proxy.
     pub since_ms: u64,
     /// The key of a CancelRequest for it.
@@ -45,9 +45,9 @@ pub struct Entry {
 }
 
 impl Deref for Entry {
-    type Target = Handle;
+    type Target = SessionHandle;
 
-    fn deref(&self) -> &Handle {
+    fn deref(&self) -> &SessionHandle {
         &self.handle
     }
 }
@@ -277,10 +277,10 @@ impl Worker {
         at.saturating_duration_since(self.shared.begun).as_micros() as u64
     }
 
-    pub fn log_client(&self, card: &Card, what: &str) {
-        let (user, database, host) = (&*card.user, &*card.database, &*card.client_host());
-        let who = Who { user, database, application: &card.application, client: host, session: card.pid };
-        let text = format_args!("{what}: user={user} database={database} host={host} port={}", card.client_port());
+    pub fn log_client(&self, status: &SessionStatus, what: &str) {
+        let (user, database, host) = (&*status.user, &*status.database, &*status.client_host());
+        let who = Who { user, database, application: &status.application, client: host, session: status.pid };
+        let text = format_args!("{what}: user={user} database={database} host={host} port={}", status.client_port());
         self.shared.log.write(Level::Log, &who, text);
     }
 
@@ -356,7 +356,7 @@ impl Worker {
             // Only the event loop it is in can let go of it.
             return self.shared.mailboxes[usize::from(conn.transport.home)].send(Message::Close(conn));
         }
-        let (pool, serial) = (conn.transport.pool.clone(), conn.card.serial);
+        let (pool, serial) = (conn.transport.pool.clone(), conn.status.serial);
         // The farewell is a courtesy: it saves the server a log line about an unexpected end of file.
         let _ = conn.transport.socket.try_write(&self.reactor, &[b'X', 0, 0, 0, 4], &[]);
         conn.transport.socket.close(&self.reactor);
@@ -365,31 +365,31 @@ impl Worker {
 
     /// Notes a session under the process id that its client will be told.
     pub fn enter(&self, make: impl FnOnce(Number) -> Entry) -> Rc<Entry> {
-        let number = Number { pid: self.shared.cards.next_pid(), worker: self.id };
+        let number = Number { pid: self.shared.session_statuses.next_pid(), worker: self.id };
         let entry = Rc::new(make(number));
         self.entries.borrow_mut().insert(number.pid, entry.clone());
         entry
     }
 
-    pub fn leave(&self, entry: &Handle) {
+    pub fn leave(&self, entry: &SessionHandle) {
         if let Some(node) = entry.clock.flight.take() {
             self.loads.end(node);
         }
-        self.entries.borrow_mut().remove(&entry.card.pid);
+        self.entries.borrow_mut().remove(&entry.status.pid);
     }
 
     /// Passes a CancelRequest to the worker that serves the session.
     pub fn route_cancel(&self, pid: u32, key: Vec<u8>) {
-        match self.shared.cards.get(pid) {
-            Some(card) => self.shared.mailboxes[usize::from(card.worker)].send(Message::Cancel { pid, key }),
+        match self.shared.session_statuses.get(pid) {
+            Some(status) => self.shared.mailboxes[usize::from(status.worker)].send(Message::Cancel { pid, key }),
             None => self.shared.log.say(Level::Log, format_args!("process id {pid} in a cancel request is of no session")),
         }
     }
 
     /// Forwards a cancel request to the server connection that the session uses.
-    pub fn forward_cancel(self: &Rc<Worker>, entry: &Rc<Handle>) {
+    pub fn forward_cancel(self: &Rc<Worker>, entry: &Rc<SessionHandle>) {
         let Some(conn) = entry.conn.borrow().clone() else {
-            if entry.card.doing() == Doing::WaitingForConnection {
+            if entry.status.doing() == Doing::WaitingForConnection {
                 entry.wait_cancelled.set(true);
                 self.reactor.wake(entry.task.get());
             }

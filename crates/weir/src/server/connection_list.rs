@@ -45,29 +45,29 @@ impl Conns {
 
 /// Conns of a pool.
 pub fn conns_of(pool: &Pool) -> Conns {
-    let cards = pool.cards();
+    let statuses = pool.statuses();
     let (idle, open, _) = pool.census();
-    let mut conns = Conns { idle, opening: (open as usize).saturating_sub(cards.len()), ..Conns::default() };
-    for card in &cards {
-        if card.session.load(Ordering::Relaxed) == 0 {
+    let mut conns = Conns { idle, opening: (open as usize).saturating_sub(statuses.len()), ..Conns::default() };
+    for status in &statuses {
+        if status.session.load(Ordering::Relaxed) == 0 {
             continue;
         }
-        if card.kept.load(Ordering::Relaxed) > 0 {
+        if status.kept.load(Ordering::Relaxed) > 0 {
             conns.kept += 1;
         } else {
             conns.active += 1;
         }
     }
-    conns.cleaning = cards.len().saturating_sub(conns.active + conns.kept + idle);
+    conns.cleaning = statuses.len().saturating_sub(conns.active + conns.kept + idle);
     conns
 }
 
 /// All users and databases with clients or server connections.
 pub fn groups(shared: &Shared) -> BTreeMap<(Arc<str>, Arc<str>), Group> {
     let mut groups = BTreeMap::<_, Group>::new();
-    for card in shared.cards.all() {
-        let group = groups.entry((card.database.clone(), card.server_user.clone())).or_default();
-        match card.doing() {
+    for status in shared.session_statuses.all() {
+        let group = groups.entry((status.database.clone(), status.server_user.clone())).or_default();
+        match status.doing() {
             Doing::WaitingForConnection => group.waiting += 1,
             Doing::Idle | Doing::IdleInTransaction | Doing::Executing => group.clients += 1,
         }
@@ -85,6 +85,6 @@ pub fn groups(shared: &Shared) -> BTreeMap<(Arc<str>, Arc<str>), Group> {
 
 /// Every server connection: its pool and its status.
 pub fn conns(shared: &Shared) -> Vec<(Arc<Pool>, Arc<ConnStatus>)> {
-    let of_pool = |pool: Arc<Pool>| pool.cards().into_iter().map(move |card| (pool.clone(), card));
+    let of_pool = |pool: Arc<Pool>| pool.statuses().into_iter().map(move |status| (pool.clone(), status));
     shared.pools.all().into_iter().flat_map(of_pool).collect()
 }

@@ -121,7 +121,7 @@ const CHECK_MS_MAX: u64 = 10_000;
 
 /// Asks a server `server_check_query`; a server connection that it does not answer over is closed. Not cancel safe.
 async fn ask_first(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
-    let limit_ms = match conn.card.address.connect_timeout_ms {
+    let limit_ms = match conn.status.address.connect_timeout_ms {
         0 => CHECK_MS_MAX,
         ms => ms,
     };
@@ -130,10 +130,10 @@ async fn ask_first(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
     let (conn, answer) = server_conn::ask(w, conn, &query, Instant::now() + Duration::from_millis(limit_ms)).await;
     let Err(error) = answer else { return Some(conn) };
     w.count(Metric::ConnsLost);
-    w.log_conn(&conn.card.address, format_args!("closed, since server_check_query failed: {error}"));
+    w.log_conn(&conn.status.address, format_args!("closed, since server_check_query failed: {error}"));
     let pool = conn.transport.pool.clone();
     if error.is_silent() {
-        w.shared.suspects.suspect(conn.card.address.node);
+        w.shared.suspects.suspect(conn.status.address.node);
         w.shared.nudge_prober(Nudge::ConnectionLost);
         // Those that have rested as long are likely to be as dead: nobody shall wait for each of them in turn.
         let rested_ms = check_after_ms(w).unwrap_or(0);
@@ -225,13 +225,13 @@ fn refuse_standby(w: &Worker, opened: Result<ServerConn, OpenError>) -> Result<S
     let is_demoted = conn.is_to_primary(&w.view())
         && conn.transport.pool.key.purpose == Purpose::Statements
         && conn.reported("in_hot_standby") == "on"
-        && !is_primary_by_configuration(&w.peek_config(), conn.card.address.node);
+        && !is_primary_by_configuration(&w.peek_config(), conn.status.address.node);
     if !is_demoted {
         return Ok(conn);
     }
-    let (address, sqlstate) = (conn.card.address.clone(), sqlstate::CANNOT_CONNECT_NOW.to_owned());
+    let (address, sqlstate) = (conn.status.address.clone(), sqlstate::CANNOT_CONNECT_NOW.to_owned());
     w.shared.nudge_prober(Nudge::RoleContradicted);
-    conn.transport.pool.disown(conn.card.serial);
+    conn.transport.pool.disown(conn.status.serial);
     conn.transport.socket.close(&w.reactor);
     Err(OpenError::Refused { address, sqlstate, message: "it counts as the primary, and is in recovery".to_owned() })
 }

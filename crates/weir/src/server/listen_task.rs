@@ -53,7 +53,7 @@ async fn attend(w: Rc<Worker>, hub: Rc<Hub>, pools: Rc<PoolSet>) {
     let mut is_again = false;
     while w.shared.stop_mode() <= Stop::Smart {
         if let Some(conn) = open(&w, &hub, &pools).await {
-            let node = conn.card.address.clone();
+            let node = conn.status.address.clone();
             *hub.encoding.borrow_mut() = conn.reported("client_encoding").to_string();
             let mut line = Line::new(&w, &hub, conn, is_again);
             let opened_at = w.now();
@@ -173,7 +173,7 @@ impl<'a> Line<'a> {
             return Some(End::Broken(format!("no answer in {} s", ANSWER_LIMIT.as_secs())));
         }
         let view = self.w.view();
-        let ours = &self.conn.card.address;
+        let ours = &self.conn.status.address;
         let is_another = view.primary.is_some() && !view.is_primary_at(ours.node, &ours.hostname, ours.port);
         is_another.then(|| End::Broken("another server is the primary now".into()))
     }
@@ -257,7 +257,7 @@ impl<'a> Line<'a> {
         }
         self.hub.tasks().into_iter().for_each(|task| self.w.reactor.wake(task));
         if std::mem::take(&mut self.is_again) {
-            self.w.log_conn(&self.conn.card.address, format_args!("listens again, to {count} channels"));
+            self.w.log_conn(&self.conn.status.address, format_args!("listens again, to {count} channels"));
         }
     }
 }

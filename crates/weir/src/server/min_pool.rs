@@ -30,8 +30,8 @@ pub async fn keep(w: Rc<Worker>) {
 }
 
 fn open_missing(w: &Rc<Worker>) {
-    let cards = w.shared.cards.all();
-    let wanted: HashSet<(&Arc<str>, &Arc<str>)> = cards.iter().map(|card| (&card.server_user, &card.database)).collect();
+    let statuses = w.shared.session_statuses.all();
+    let wanted: HashSet<(&Arc<str>, &Arc<str>)> = statuses.iter().map(|status| (&status.server_user, &status.database)).collect();
     for pool in w.shared.pools.all() {
         let key = &pool.key;
         let limits = pool.limits();

@@ -97,7 +97,7 @@ struct Inner {
     limits: Limits,
     /// The server refuses logins, for this reason in its words.
     backoff: Option<(Backoff, Arc<str>)>,
-    cards: HashMap<u64, Arc<ConnStatus>>,
+    statuses: HashMap<u64, Arc<ConnStatus>>,
 }
 
 struct Waiter {
@@ -238,7 +238,7 @@ impl Pools {
             renewals: 0,
             limits: key.limits(config),
             backoff: None,
-            cards: HashMap::default(),
+            statuses: HashMap::default(),
         };
         let [of_database, of_user] = room::budgets_of(&key, &pools);
         let pool =
@@ -307,10 +307,10 @@ impl Pools {
 
 impl Pool {
     /// Status of each of its server connections, oldest first.
-    pub fn cards(&self) -> Vec<Arc<ConnStatus>> {
-        let mut cards: Vec<_> = self.inner.lock().cards.values().cloned().collect();
-        cards.sort_by_key(|card| card.serial);
-        cards
+    pub fn statuses(&self) -> Vec<Arc<ConnStatus>> {
+        let mut statuses: Vec<_> = self.inner.lock().statuses.values().cloned().collect();
+        statuses.sort_by_key(|status| status.serial);
+        statuses
     }
 
     /// True if its server connections come back from their clients.
@@ -324,15 +324,15 @@ impl Pool {
     }
 
     /// Takes in a server connection that was begun after so many renewals: if there was another one since, it is closed after its first use.
-    pub fn add_card(&self, card: Arc<ConnStatus>, renewals: u64) {
+    pub fn add_status(&self, status: Arc<ConnStatus>, renewals: u64) {
         let mut inner = self.inner.lock();
-        card.doomed.store(inner.renewals != renewals, Ordering::Relaxed);
-        inner.cards.insert(card.serial, card);
+        status.doomed.store(inner.renewals != renewals, Ordering::Relaxed);
+        inner.statuses.insert(status.serial, status);
     }
 
     /// A server connection that was just taken in is not to be used after all; its permit is the caller's.
-    pub fn remove_card(&self, serial: u64) {
-        self.inner.lock().cards.remove(&serial);
+    pub fn remove_status(&self, serial: u64) {
+        self.inner.lock().statuses.remove(&serial);
     }
 
     /// Conns at rest, server connections in all, sessions waiting.
@@ -490,9 +490,9 @@ impl Pool {
         let cell = Arc::new(Cell::default());
         {
             let mut inner = self.inner.lock();
-            match inner.idle.iter().position(|conn| conn.card.serial == serial) {
+            match inner.idle.iter().position(|conn| conn.status.serial == serial) {
                 Some(at) if !inner.paused => return Some(inner.idle.remove(at)),
-                None if inner.cards.contains_key(&serial) => {}
+                None if inner.statuses.contains_key(&serial) => {}
                 Some(_) | None => return None,
             }
             let waiter = Waiter { worker: w.id, task: w.reactor.current_task(), since: w.now(), cell: cell.clone() };
@@ -564,7 +564,7 @@ impl Pool {
         if self.yields_to_starved(w) {
             return w.close_conn(conn);
         }
-        if !conn.is_of_these_passwords(w) || conn.card.doomed.load(Ordering::Relaxed) {
+        if !conn.is_of_these_passwords(w) || conn.status.doomed.load(Ordering::Relaxed) {
             return w.close_conn(conn);
         }
         conn.at_rest(w.now_us());
@@ -574,7 +574,7 @@ impl Pool {
                 drop(inner);
                 return w.close_conn(conn);
             }
-            match inner.next_for(conn.card.serial) {
+            match inner.next_for(conn.status.serial) {
                 Some(waiter) => waiter,
                 None => {
                     inner.idle.push(conn);
@@ -645,7 +645,7 @@ impl Pool {
     pub fn forget(self: &Arc<Pool>, w: &Worker, serial: u64) {
         let in_vain: Vec<_> = {
             let mut inner = self.inner.lock();
-            inner.cards.remove(&serial);
+            inner.statuses.remove(&serial);
             inner.wanted.extract_if(.., |(wanted, _)| *wanted == serial).collect()
         };
         // It will not come back.
@@ -655,7 +655,7 @@ impl Pool {
 
     /// A server connection of this pool that nobody gets, and whose permit is given back as that of a login that failed.
     pub fn disown(&self, serial: u64) {
-        self.inner.lock().cards.remove(&serial);
+        self.inner.lock().statuses.remove(&serial);
     }
 
     /// Closes the pool: server connections at rest go now, the others when they come back. Who asks for one waits.
@@ -691,13 +691,13 @@ impl Pool {
         }
         let mut inner = self.inner.lock();
         inner.renewals += 1;
-        inner.cards.values().for_each(|card| card.doomed.store(true, Ordering::Relaxed));
+        inner.statuses.values().for_each(|status| status.doomed.store(true, Ordering::Relaxed));
         std::mem::take(&mut inner.idle)
     }
 
     /// True if a server connection waits to be closed.
     pub fn has_doomed(&self) -> bool {
-        self.inner.lock().cards.values().any(|card| card.doomed.load(Ordering::Relaxed))
+        self.inner.lock().statuses.values().any(|status| status.doomed.load(Ordering::Relaxed))
     }
 
     /// Since when the first one waits.

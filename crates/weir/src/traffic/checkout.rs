@@ -133,20 +133,20 @@ async fn wait_for_primary(
 ) -> Result<(), Fault> {
     // Not its client's silence: limits on that do not count.
     show_waiting(s, w);
-    let limit_ms = s.pools.limits.get().waits.primary_ms;
+    let limit_ms = s.account.limits.get().waits.primary_ms;
     let deadline = (limit_ms > 0).then(|| since + Duration::from_millis(limit_ms));
     let generation = w.view().generation;
-    s.entry.wait_cancelled.set(false);
+    s.handle.wait_cancelled.set(false);
     let _awaiting = Awaiting::primary(w);
     while w.view().generation == generation {
         if deadline.is_some_and(|at| w.now() >= at) {
             return Err(no_primary(w, since, rule));
         }
-        if (!was_gone && client.is_hung_up()) || s.entry.farewell.borrow().is_some() {
+        if (!was_gone && client.is_hung_up()) || s.handle.final_error.borrow().is_some() {
             return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
         }
-        if s.entry.wait_cancelled.take() {
-            s.entry.card.set_doing(Doing::Idle);
+        if s.handle.wait_cancelled.take() {
+            s.handle.status.set_doing(Doing::Idle);
             return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
         }
         w.wake_at_new_view();
@@ -157,8 +157,8 @@ async fn wait_for_primary(
 }
 
 fn show_waiting(s: &Session, w: &Worker) {
-    s.entry.card.set_doing(Doing::WaitingForConnection);
-    s.entry.card.waiting_ms.store(w.now_ms(), Ordering::Relaxed);
+    s.handle.status.set_doing(Doing::WaitingForConnection);
+    s.handle.status.waiting_ms.store(w.now_ms(), Ordering::Relaxed);
 }
 
 /// What came of waiting for a server connection of a node.
@@ -178,10 +178,10 @@ async fn lease(
     node: u16,
     (since, was_gone): (Instant, bool),
 ) -> Result<Leased, Fault> {
-    let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.entry);
+    let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.handle);
     show_waiting(s, w);
     entry.wait_cancelled.set(false);
-    let ends = || (!was_gone && client.is_hung_up()) || entry.farewell.borrow().is_some() || entry.wait_cancelled.get();
+    let ends = || (!was_gone && client.is_hung_up()) || entry.final_error.borrow().is_some() || entry.wait_cancelled.get();
     let has_moved = || !may_serve(w, class, node);
     let is_primary = is_primary_node(w, node);
     // A read that a standby does not take goes to the primary.
@@ -191,7 +191,7 @@ async fn lease(
         return Ok(Leased::Moved);
     }
     if leased.is_err() && entry.wait_cancelled.take() {
-        entry.card.set_doing(Doing::Idle);
+        entry.status.set_doing(Doing::Idle);
         return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
     }
     leased.map(|leased| leased.map_or_else(Leased::Failed, Leased::ServerConn))
@@ -214,7 +214,7 @@ async fn lease_again(s: &Session, client: &Socket, host: &SessionHost, node: u16
     let serial = need.conn?;
     let (w, pool) = (&host.w, host.pools.of_node(&host.w, node));
     show_waiting(s, w);
-    let gives_up = || client.is_hung_up() || s.entry.farewell.borrow().is_some();
+    let gives_up = || client.is_hung_up() || s.handle.final_error.borrow().is_some();
     let conn = pool.lease_certain(w, serial, Instant::now() + AGAIN_TIMEOUT, gives_up).await?;
     lease::fit(w, conn).await
 }

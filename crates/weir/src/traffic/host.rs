@@ -12,21 +12,21 @@ use std::time::Instant;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::pool::Fit;
 use weir_session::conn::Conn;
-use weir_session::handle::Handle;
+use weir_session::handle::SessionHandle;
 use weir_session::host::{Host, Table, Waiter};
 use weir_session::listen_hub::Hub;
 
 /// See the module.
 pub struct SessionHost {
     pub w: Rc<Worker>,
-    handle: Rc<Handle>,
+    handle: Rc<SessionHandle>,
     pub pools: Rc<PoolSet>,
     /// The way to the server of the connection in use.
     pub transport: RefCell<Option<Box<Transport>>>,
 }
 
 impl SessionHost {
-    pub fn new(w: Rc<Worker>, handle: Rc<Handle>, pools: Rc<PoolSet>) -> Rc<SessionHost> {
+    pub fn new(w: Rc<Worker>, handle: Rc<SessionHandle>, pools: Rc<PoolSet>) -> Rc<SessionHost> {
         Rc::new(SessionHost { w, handle, pools, transport: RefCell::default() })
     }
 

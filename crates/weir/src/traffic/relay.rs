@@ -29,11 +29,11 @@ const ROUNDS_MAX: u32 = 16;
 pub async fn serve(mut served: Served) {
     let task = served.w.reactor.current_task();
     served.client.set_task(task);
-    served.s.entry.task.set(task);
+    served.s.handle.task.set(task);
     let end = loop {
         // Also before the first step: a login may have waited.
-        if let Some(farewell) = served.s.entry.farewell.borrow_mut().take() {
-            break End::Fault(farewell);
+        if let Some(final_error) = served.s.handle.final_error.borrow_mut().take() {
+            break End::Fault(final_error);
         }
         match served.step_on() {
             Step::Park => parked().await,
@@ -55,7 +55,7 @@ pub async fn serve(mut served: Served) {
         }
     };
     if let End::Fault(fault) = &end {
-        served.say_farewell(fault);
+        served.say_final_error(fault);
     }
     let_go(&mut served.s, &served.w);
     if matches!(end, End::Fault(_)) {
@@ -85,10 +85,10 @@ enum Pumped {
 }
 
 impl Served {
-    fn say_farewell(&mut self, fault: &Fault) {
+    fn say_final_error(&mut self, fault: &Fault) {
         let Served { s, client, w, .. } = self;
-        let (user, database) = (&*s.pools.client_user, &*s.pools.client_database);
-        let who = Who { user, database, session: s.entry.card.pid, ..Who::default() };
+        let (user, database) = (&*s.account.client_user, &*s.account.client_database);
+        let who = Who { user, database, session: s.handle.status.pid, ..Who::default() };
         w.log(Level::Log, &who, format_args!("session ends: {fault}"));
         // In the middle of a server's message there is nothing a client could read; it sees the connection close.
         if !s.down.is_mid_message() {

@@ -88,12 +88,12 @@ impl<'a> Listed<'a> {
         let task = w.reactor.current_task();
         entry.task.set(task);
         conn.transport.socket.set_task(task);
-        conn.card.session.store(entry.card.pid, Ordering::Relaxed);
-        conn.card.uses.store(1, Ordering::Relaxed);
+        conn.status.session.store(entry.status.pid, Ordering::Relaxed);
+        conn.status.uses.store(1, Ordering::Relaxed);
         conn.set_pin(Some(Kept::Replication));
-        *entry.conn.borrow_mut() = Some(conn.card.clone());
-        entry.card.set_doing(Doing::Executing);
-        w.shared.cards.add(entry.card.clone());
+        *entry.conn.borrow_mut() = Some(conn.status.clone());
+        entry.status.set_doing(Doing::Executing);
+        w.shared.session_statuses.add(entry.status.clone());
         Listed { w, entry }
     }
 }
@@ -102,7 +102,7 @@ impl Drop for Listed<'_> {
     fn drop(&mut self) {
         *self.entry.conn.borrow_mut() = None;
         self.w.leave(self.entry);
-        self.w.shared.cards.remove(self.entry.card.pid);
+        self.w.shared.session_statuses.remove(self.entry.status.pid);
     }
 }
 
@@ -113,8 +113,8 @@ pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: ServerC
     let mut stream = Stream { w, client, conn, up: Lane::default(), down: Lane::default(), pools, is_leaving: false };
     stream.up.preload(before, &w.buffers);
     let end = loop {
-        if let Some(farewell) = entry.farewell.borrow_mut().take() {
-            break End::Dismissed(farewell);
+        if let Some(final_error) = entry.final_error.borrow_mut().take() {
+            break End::Dismissed(final_error);
         }
         match stream.step() {
             Ok(true) => {
@@ -125,7 +125,7 @@ pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: ServerC
             Err(end) => break end,
         }
     };
-    stream.say_farewell(&end, entry).await;
+    stream.say_final_error(&end, entry).await;
     drop(listed);
     w.close_conn(stream.conn);
 }
@@ -207,15 +207,15 @@ impl Stream<'_> {
     }
 
     /// Lets the other side have what was said last.
-    async fn say_farewell(&mut self, end: &End, entry: &Entry) {
-        let (w, card) = (self.w, &entry.card);
-        let who = Who { user: &card.user, database: &card.database, session: card.pid, ..Who::default() };
+    async fn say_final_error(&mut self, end: &End, entry: &Entry) {
+        let (w, status) = (self.w, &entry.status);
+        let who = Who { user: &status.user, database: &status.database, session: status.pid, ..Who::default() };
         match end {
             End::Client => {}
             End::Server(cause) => {
                 w.shared.nudge_prober(Nudge::ConnectionLost);
-                w.shared.link_died(self.conn.card.address.node, LinkEnd::of_sqlstate(None));
-                w.log_conn(&self.conn.card.address, format_args!("of replication client {} ended: {cause}", card.pid));
+                w.shared.link_died(self.conn.status.address.node, LinkEnd::of_sqlstate(None));
+                w.log_conn(&self.conn.status.address, format_args!("of replication client {} ended: {cause}", status.pid));
             }
             End::Dismissed(fault) => {
                 w.shared.log.write(Level::Log, &who, format_args!("session ends: {fault}"));

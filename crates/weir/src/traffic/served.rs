@@ -34,8 +34,8 @@ impl Served {
         }
         match s.up.fill(client, &w.reactor) {
             Ok(Got::Bytes(bytes)) => {
-                s.pools.stats.add(Stat::Received, bytes as u64);
-                s.entry.active_at.set(w.now_us());
+                s.account.stats.add(Stat::Received, bytes as u64);
+                s.handle.active_at.set(w.now_us());
                 true
             }
             Ok(Got::Nothing) => false,

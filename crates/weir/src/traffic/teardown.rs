@@ -23,11 +23,11 @@ pub fn dismiss(served: Served) {
     let Served { mut s, client, w, .. } = served;
     teardown::end(&mut s, &w);
     client.close(&w.reactor);
-    let card = s.entry.card.clone();
-    w.leave(&s.entry);
-    w.shared.cards.remove(card.pid);
+    let status = s.handle.status.clone();
+    w.leave(&s.handle);
+    w.shared.session_statuses.remove(status.pid);
     if w.peek_config().log.disconnections {
-        w.log_client(&card, "disconnection");
+        w.log_client(&status, "disconnection");
     }
     w.client_gone();
 }

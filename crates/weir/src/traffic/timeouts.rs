@@ -84,7 +84,7 @@ fn spent(entry: &Entry, now: Us) -> Spent {
         statement: clock.busy_since.get().or(clock.asked_since.get()).map(ms),
         transaction: clock.transaction_since.get().map(ms),
         quiet: ms(entry.active_at.get().max(clock.ready_at.get())),
-        waits: entry.card.doing() == Doing::WaitingForConnection,
+        waits: entry.status.doing() == Doing::WaitingForConnection,
     }
 }
 
@@ -144,7 +144,7 @@ fn cancel(w: &Rc<Worker>, entry: &Rc<Entry>, limit_ms: u64, spent_ms: u64) {
 
 /// Ends a session. What runs for it is cancelled: the server would not notice the end of the connection before it is done.
 fn dismiss(w: &Rc<Worker>, entry: &Rc<Entry>, fault: Fault) {
-    if entry.farewell.borrow().is_some() {
+    if entry.final_error.borrow().is_some() {
         return;
     }
     w.count(Metric::Overtimes);
@@ -153,6 +153,6 @@ fn dismiss(w: &Rc<Worker>, entry: &Rc<Entry>, fault: Fault) {
     if is_asked && !commits && entry.conn.borrow().is_some() {
         w.forward_cancel(&entry.handle);
     }
-    *entry.farewell.borrow_mut() = Some(fault);
+    *entry.final_error.borrow_mut() = Some(fault);
     w.reactor.wake(entry.task.get());
 }

@@ -69,19 +69,19 @@ impl Door<'_> {
         write::authentication(&mut out, 0, &[]);
         out.extend_from_slice(&conn.transport.notices.early);
         conn.reported.iter().for_each(|(name, value)| write::parameter_status(&mut out, name, value));
-        write::backend_key_data(&mut out, entry.card.pid, &entry.key);
+        write::backend_key_data(&mut out, entry.status.pid, &entry.key);
         out.extend_from_slice(&conn.transport.notices.late);
         write::ready(&mut out, weir_session::session::IDLE);
         let config = self.w.config();
         if config.log.connections {
-            self.w.log_client(&entry.card, "replication connection authorized");
+            self.w.log_client(&entry.status, "replication connection authorized");
         }
         // A client that is gone already is found out by the first read.
         let _ = self.send(&out).await;
         let before = std::mem::take(&mut *self.buffer);
         replication::serve(self.w, &self.socket, &before, conn, &entry, &pools).await;
         if config.log.disconnections {
-            self.w.log_client(&entry.card, "disconnection");
+            self.w.log_client(&entry.status, "disconnection");
         }
         Ok(())
     }

@@ -86,8 +86,8 @@ async fn wait_parted(c: &Control, node: NodeId, conns: &[Arc<ConnStatus>]) {
     let until = Instant::now() + PART_LIMIT;
     loop {
         let pools = c.shared.pools.all();
-        let mut cards = pools.iter().filter(|pool| pool.key.node == node).flat_map(|pool| pool.cards());
-        if !cards.any(|card| serials.contains(&card.serial)) {
+        let mut statuses = pools.iter().filter(|pool| pool.key.node == node).flat_map(|pool| pool.statuses());
+        if !statuses.any(|status| serials.contains(&status.serial)) {
             return;
         }
         if Instant::now() >= until {

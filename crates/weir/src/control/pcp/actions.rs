@@ -56,7 +56,7 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
         Request::Reload(_) => return reload(c).await.map(Done::Replies),
         Request::RotateLog(_) => c.shared.log.rotate().map_err(|why| fault("rotating the log failed", why))?,
         Request::InvalidateQueryCache => {
-            let answers = c.shared.answers.as_ref();
+            let answers = c.shared.cached_results.as_ref();
             let answers = answers.ok_or_else(|| fault("invalidating the query cache failed", "query cache is not enabled"))?;
             answers.clear(c.shared.positions.next_round());
         }

@@ -118,15 +118,15 @@ fn health_check_stats(shared: &Shared, number: i32) -> Outcome {
 
 /// The proxy itself, which has the connections at rest, and its sessions.
 fn process_count(shared: &Shared) -> Reply {
-    let sessions = shared.cards.all();
+    let sessions = shared.session_statuses.all();
     let pids: Vec<String> =
-        [std::process::id()].into_iter().chain(sessions.iter().map(|card| card.pid)).map(|pid| pid.to_string()).collect();
+        [std::process::id()].into_iter().chain(sessions.iter().map(|status| status.pid)).map(|pid| pid.to_string()).collect();
     Reply::of(b'n', Code::Done, [pids.len().to_string()].into_iter().chain(pids))
 }
 
 fn process_info(shared: &Shared, number: i32) -> Outcome {
     let pid = u32::try_from(number).unwrap_or(0);
-    let is_known = number == 0 || pid == std::process::id() || shared.cards.get(pid).is_some();
+    let is_known = number == 0 || pid == std::process::id() || shared.session_statuses.get(pid).is_some();
     if !is_known {
         return Err(error("informing process info failed").detail(format!("invalid process ID : {number}")));
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot::error::TryRecvError;
 use weir_config::SetError;
 use weir_io::reactor::parked;
-use weir_policy::console::{Command, ReadPreference, Shutdown, wish};
+use weir_policy::console::{Command, SetRequest, Shutdown, set_request};
 use weir_policy::failover;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::status::Doing;
@@ -55,8 +55,8 @@ impl Console<'_> {
     }
 
     fn log(&self, command: &Command) {
-        let card = &self.entry.card;
-        let (user, host) = (&card.user, card.client_host());
+        let status = &self.entry.status;
+        let (user, host) = (&status.user, status.client_host());
         // A value may be a password.
         let what = match command {
             Command::Set { name, .. } => format!("SET {name}"),
@@ -77,10 +77,10 @@ impl Console<'_> {
 
     fn set(&self, name: &str, value: &str) -> Result<Outcome, Fault> {
         let shared = &self.w.shared;
-        let (parameter, form) = match wish(name, value) {
-            ReadPreference::Parameter(parameter, form) => (parameter, form),
-            ReadPreference::Own => (name, value.to_string()),
-            ReadPreference::Nothing(why) => {
+        let (parameter, form) = match set_request(name, value) {
+            SetRequest::Parameter(parameter, form) => (parameter, form),
+            SetRequest::Own => (name, value.to_string()),
+            SetRequest::Nothing(why) => {
                 let notice = Fault::error("00000", format!("SET {name} has no effect: {why}"));
                 return Ok(Outcome::Done { tag: "SET".into(), notice: Some(notice) });
             }
@@ -174,7 +174,7 @@ impl Console<'_> {
     }
 
     fn kill_client(&self, pid: u32) -> Result<Outcome, Fault> {
-        if self.w.shared.cards.get(pid).is_none() {
+        if self.w.shared.session_statuses.get(pid).is_none() {
             return Err(Fault::error(sqlstate::UNDEFINED_OBJECT, format!("there is no client {pid}, see SHOW CLIENTS")));
         }
         self.tell_all(&Victim::Client(pid));
@@ -245,7 +245,7 @@ impl Console<'_> {
     /// Waits for something that has no wake-up of its own. A cancel request ends the wait, and changes nothing else.
     async fn wait_until(&mut self, is_done: impl Fn(&Worker) -> bool) -> Result<(), Fault> {
         self.entry.wait_cancelled.set(false);
-        self.entry.card.set_doing(Doing::WaitingForConnection);
+        self.entry.status.set_doing(Doing::WaitingForConnection);
         let outcome = loop {
             if is_done(self.w) {
                 break Ok(());
@@ -262,7 +262,7 @@ impl Console<'_> {
             self.w.reactor.wake_at(Instant::now() + LOOK_PERIOD);
             parked().await;
         };
-        self.entry.card.set_doing(Doing::Idle);
+        self.entry.status.set_doing(Doing::Idle);
         outcome
     }
 }

@@ -19,7 +19,7 @@ use weir_config::{self as config, Config, PoolMode};
 use weir_policy::console::{Command, settings, shown};
 use weir_session::session::Session;
 use weir_session::stats::{Stat, Totals};
-use weir_session::status::{Card, Doing};
+use weir_session::status::{Doing, SessionStatus};
 
 /// One SHOW command.
 struct View {
@@ -204,74 +204,74 @@ fn clients(w: &Worker) -> Rows {
     let port = w.peek_config().port;
     let by_session: BTreeMap<u32, u64> = conns(&w.shared)
         .iter()
-        .map(|(_, card)| (card.session.load(Ordering::Relaxed), card.serial))
+        .map(|(_, status)| (status.session.load(Ordering::Relaxed), status.serial))
         .filter(|(pid, _)| *pid > 0)
         .collect();
-    let row = |card: Arc<Card>| {
-        let conn = by_session.get(&card.pid);
-        let (state, waits) = match (card.doing(), conn) {
-            (Doing::WaitingForConnection, _) => ("waiting", since_begin(w, card.waiting_ms.load(Ordering::Relaxed))),
+    let row = |status: Arc<SessionStatus>| {
+        let conn = by_session.get(&status.pid);
+        let (state, waits) = match (status.doing(), conn) {
+            (Doing::WaitingForConnection, _) => ("waiting", since_begin(w, status.waiting_ms.load(Ordering::Relaxed))),
             (_, Some(_)) => ("active", Duration::ZERO),
             (Doing::Idle | Doing::IdleInTransaction | Doing::Executing, None) => ("idle", Duration::ZERO),
         };
         let [wait_s, wait_us] = wait(waits);
-        let is_local = card.client_port() == 0;
-        let host = if is_local { "unix".to_string() } else { card.client_host() };
+        let is_local = status.client_port() == 0;
+        let host = if is_local { "unix".to_string() } else { status.client_host() };
         vec![
             "C".into(),
-            card.user.to_string().into(),
-            card.database.to_string().into(),
+            status.user.to_string().into(),
+            status.database.to_string().into(),
             "none".into(),
             state.into(),
             host.into(),
-            if is_local { port } else { card.client_port() }.into(),
-            if is_local { "unix".into() } else { card.local_host().into() },
+            if is_local { port } else { status.client_port() }.into(),
+            if is_local { "unix".into() } else { status.local_host().into() },
             port.into(),
-            stamp(card.connected_at_s),
-            stamp_of(&w.shared, card.active_ms.load(Ordering::Relaxed), card.connected_at_s),
+            stamp(status.connected_at_s),
+            stamp_of(&w.shared, status.active_ms.load(Ordering::Relaxed), status.connected_at_s),
             wait_s,
             wait_us,
             false.into(),
-            address(u64::from(card.pid)).into(),
+            address(u64::from(status.pid)).into(),
             conn.map(|serial| address(*serial)).unwrap_or_default().into(),
             0u32.into(),
             "".into(),
-            card.application.to_string().into(),
-            card.prepared.load(Ordering::Relaxed).into(),
-            card.pid.into(),
+            status.application.to_string().into(),
+            status.prepared.load(Ordering::Relaxed).into(),
+            status.pid.into(),
         ]
     };
-    w.shared.cards.all().into_iter().map(row).collect()
+    w.shared.session_statuses.all().into_iter().map(row).collect()
 }
 
 fn servers(w: &Worker) -> Rows {
-    let row = |(pool, card): (Arc<Pool>, Arc<ConnStatus>)| {
-        let pid = card.session.load(Ordering::Relaxed);
-        let session = w.shared.cards.get(pid);
-        let opened_s = seconds(card.opened_at);
+    let row = |(pool, status): (Arc<Pool>, Arc<ConnStatus>)| {
+        let pid = status.session.load(Ordering::Relaxed);
+        let session = w.shared.session_statuses.get(pid);
+        let opened_s = seconds(status.opened_at);
         vec![
             "S".into(),
             pool.key.user.to_string().into(),
             pool.key.client_database.to_string().into(),
             "none".into(),
             if pid > 0 { "active" } else { "idle" }.into(),
-            card.address.hostname.clone().into(),
-            card.address.port.into(),
+            status.address.hostname.clone().into(),
+            status.address.port.into(),
             "".into(),
             0u32.into(),
             stamp(opened_s),
-            stamp_of(&w.shared, card.used_ms.load(Ordering::Relaxed), opened_s),
+            stamp_of(&w.shared, status.used_ms.load(Ordering::Relaxed), opened_s),
             0u32.into(),
             0u32.into(),
-            card.doomed.load(Ordering::Relaxed).into(),
-            address(card.serial).into(),
+            status.doomed.load(Ordering::Relaxed).into(),
+            address(status.serial).into(),
             session.as_ref().map(|_| address(u64::from(pid))).unwrap_or_default().into(),
-            card.pid.into(),
+            status.pid.into(),
             "".into(),
             session.map(|session| session.application.to_string()).unwrap_or_default().into(),
-            card.prepared.load(Ordering::Relaxed).into(),
+            status.prepared.load(Ordering::Relaxed).into(),
             // Worker and number in 31 bits: server connections are told apart for as long as a worker has opened fewer than 2^24.
-            (((card.serial >> 48) << 24) | (card.serial & 0xff_ffff)).into(),
+            (((status.serial >> 48) << 24) | (status.serial & 0xff_ffff)).into(),
         ]
     };
     conns(&w.shared).into_iter().map(row).collect()
@@ -344,7 +344,7 @@ fn mode(mode: PoolMode) -> &'static str {
 /// Names of all databases that are used or closed, and the console's.
 fn database_names(w: &Worker, config: &Config) -> BTreeSet<Arc<str>> {
     let used = w.shared.pools.all().into_iter().map(|pool| pool.key.client_database.clone());
-    let asked = w.shared.cards.all().into_iter().map(|card| card.database.clone());
+    let asked = w.shared.session_statuses.all().into_iter().map(|status| status.database.clone());
     let console = Arc::<str>::from(config.admin.database.as_str());
     let named = config.databases.iter().map(|(name, _)| name.clone());
     used.chain(asked).chain(named).chain(w.shared.pause_state.closed()).chain([console]).collect()
@@ -359,7 +359,7 @@ fn databases(w: &Worker) -> Rows {
     let config = w.config();
     let view = w.view().clone();
     let node = view.primary.and_then(|at| view.nodes.get(at)).or(view.nodes.first());
-    let cards = w.shared.cards.all();
+    let statuses = w.shared.session_statuses.all();
     let row = |name: Arc<str>| {
         let is_console = *name == *config.admin.database;
         let gate = w.shared.pause_state.own(&name);
@@ -367,7 +367,7 @@ fn databases(w: &Worker) -> Rows {
         // As for a user nobody has overridden anything for.
         let limits = limits::of(&config, "", &name);
         let open: u32 = w.shared.pools.of_client_database(Some(&name)).iter().map(|pool| pool.census().1).sum();
-        let clients = cards.iter().filter(|card| card.database == name).count();
+        let clients = statuses.iter().filter(|status| status.database == name).count();
         vec![
             name.to_string().into(),
             node.filter(|_| !is_console).map_or(Value::Null, |node| node.hostname.clone().into()),
@@ -400,10 +400,10 @@ fn databases(w: &Worker) -> Rows {
 }
 
 fn users(w: &Worker) -> Rows {
-    let cards = w.shared.cards.all();
+    let statuses = w.shared.session_statuses.all();
     let pools = w.shared.pools.all();
     let names: BTreeSet<Arc<str>> =
-        cards.iter().map(|card| card.user.clone()).chain(pools.iter().map(|pool| pool.key.user.clone())).collect();
+        statuses.iter().map(|status| status.user.clone()).chain(pools.iter().map(|pool| pool.key.user.clone())).collect();
     let config = w.config();
     let row = |name: Arc<str>| {
         let limits = limits::of(&config, &name, "");
@@ -417,7 +417,7 @@ fn users(w: &Worker) -> Rows {
             limits.conns_per_user.into(),
             open.into(),
             limits.clients_per_user.into(),
-            cards.iter().filter(|card| card.user == name).count().into(),
+            statuses.iter().filter(|status| status.user == name).count().into(),
         ]
     };
     names.into_iter().map(row).collect()
@@ -488,7 +488,7 @@ fn totals(w: &Worker) -> Rows {
 fn lists(w: &Worker) -> Rows {
     let shared = &w.shared;
     let clients = shared.clients.load(Ordering::Relaxed) as usize;
-    let known = shared.cards.all().len();
+    let known = shared.session_statuses.all().len();
     let pools = groups(&w.shared);
     let conns: usize = conns(&w.shared).len();
     let rows = [
@@ -513,7 +513,7 @@ fn lists(w: &Worker) -> Rows {
 /// Memory that a client, a server connection and a pool take by themselves, and all of the process's.
 fn memory(w: &Worker) -> Rows {
     let rows = [
-        ("client_cache", size_of::<Session>() + size_of::<Card>(), w.shared.cards.all().len()),
+        ("client_cache", size_of::<Session>() + size_of::<SessionStatus>(), w.shared.session_statuses.all().len()),
         ("server_cache", size_of::<ServerConn>() + size_of::<ConnStatus>(), conns(&w.shared).len()),
         ("pool_cache", size_of::<Pool>(), w.shared.pools.all().len()),
         ("iobuf_cache", w.peek_config().memory_buffer_bytes, w.reactor.buffers.kept()),

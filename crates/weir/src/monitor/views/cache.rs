@@ -32,7 +32,7 @@ const TEXT_BYTES_MAX: usize = 200;
 
 /// One row; none without a cache.
 pub(super) fn pool_cache(ask: &Asker<'_>) -> Rows {
-    let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
+    let Some(answers) = &ask.w.shared.cached_results else { return Rows::new() };
     let counters = &ask.w.shared.counters;
     let hits: u64 = counters.iter().map(|counters| counters.get(Metric::CacheHits as usize)).sum();
     let selects_of = |node: usize| counters.iter().map(|counters| counters.reads(node as u16)).sum::<u64>();
@@ -55,7 +55,7 @@ pub(super) fn pool_cache(ask: &Asker<'_>) -> Rows {
 
 /// The results of the session's database; other databases' texts may hold secrets.
 pub(super) fn pool_cache_entries(ask: &Asker<'_>) -> Rows {
-    let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
+    let Some(answers) = &ask.w.shared.cached_results else { return Rows::new() };
     let own = |(_, answer): &(Key, Arc<CachedResult>)| answer.database == ask.pools.database;
     let row = |(key, answer): (Key, Arc<CachedResult>)| {
         let hits = answer.hits.load(Ordering::Relaxed);
@@ -83,7 +83,7 @@ fn text_of(key: &Key) -> String {
 /// Tables of the session's database that changed, the most changed first; then the database as a whole, and the objects of all
 /// databases.
 pub(super) fn pool_cache_tables(ask: &Asker<'_>) -> Rows {
-    let Some(answers) = &ask.w.shared.answers else { return Rows::new() };
+    let Some(answers) = &ask.w.shared.cached_results else { return Rows::new() };
     let versions = &answers.versions;
     let database = &ask.pools.database;
     let mut found: Vec<(String, String, u64, u64)> = Vec::new();

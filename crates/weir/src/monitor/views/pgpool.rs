@@ -13,7 +13,7 @@ use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
 use weir_policy::failover::{Standing, Stats};
 use weir_session::flow::Kept;
 use weir_session::metrics::Counters;
-use weir_session::status::{Card, Doing};
+use weir_session::status::{Doing, SessionStatus};
 use weir_wire::pcp::{Delay, NodeInfo, NodeRole, NodeStatus};
 
 /// A node as SHOW and PCP tell of it.
@@ -174,38 +174,38 @@ pub fn backend_rows(shared: &Shared) -> Rows {
 pub fn pool_rows(shared: &Shared) -> Rows {
     let mut rows = Vec::new();
     for pool in shared.pools.all() {
-        for card in pool.cards() {
-            rows.push(pool_row(shared, &pool, &card));
+        for status in pool.statuses() {
+            rows.push(pool_row(shared, &pool, &status));
         }
     }
     rows
 }
 
-fn pool_row(shared: &Shared, pool: &Pool, card: &ConnStatus) -> Vec<String> {
-    let session = shared.cards.get(card.session.load(Ordering::Relaxed));
-    let kept = card.kept.load(Ordering::Relaxed);
+fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus) -> Vec<String> {
+    let session = shared.session_statuses.get(status.session.load(Ordering::Relaxed));
+    let kept = status.kept.load(Ordering::Relaxed);
     let doing = session.as_ref().map_or(Doing::Idle, |s| s.doing()).name();
     let favourite = session.as_ref().map_or(u32::MAX, |s| s.favourite.load(Ordering::Relaxed));
     // The client that was there last began its last statement then.
-    let used_ms = card.used_ms.load(Ordering::Relaxed);
+    let used_ms = status.used_ms.load(Ordering::Relaxed);
     let left = if session.is_none() && used_ms > 0 { utc(at_s(shared, used_ms)) } else { String::new() };
-    let of_session = |value: fn(&Card) -> String| session.as_ref().map(|s| value(s)).unwrap_or_default();
+    let of_session = |value: fn(&SessionStatus) -> String| session.as_ref().map(|s| value(s)).unwrap_or_default();
     vec![
         session.as_ref().map_or_else(std::process::id, |s| s.pid).to_string(),
         utc(seconds(shared.started_at)),
-        card.uses.load(Ordering::Relaxed).to_string(),
-        card.serial.to_string(),
+        status.uses.load(Ordering::Relaxed).to_string(),
+        status.serial.to_string(),
         pool.key.node.to_string(),
         pool.key.database.to_string(),
         pool.key.user.to_string(),
-        utc(seconds(card.opened_at)),
+        utc(seconds(status.opened_at)),
         session.as_ref().map_or_else(|| left.clone(), |s| utc(s.connected_at_s)),
         left,
         session.as_ref().map_or(0, |s| idle_s(shared, s)).to_string(),
-        card.protocol.major().to_string(),
-        card.protocol.minor().to_string(),
-        card.uses.load(Ordering::Relaxed).to_string(),
-        card.pid.to_string(),
+        status.protocol.major().to_string(),
+        status.protocol.minor().to_string(),
+        status.uses.load(Ordering::Relaxed).to_string(),
+        status.pid.to_string(),
         u8::from(session.is_some()).to_string(),
         if kept > 0 { format!("{doing} (kept: {})", Kept::reason(kept)) } else { doing.to_string() },
         u8::from(favourite == u32::from(pool.key.node)).to_string(),
@@ -225,7 +225,7 @@ pub fn idle_row(shared: &Shared, pid: u32) -> Vec<String> {
 }
 
 /// How long a session has done nothing, in seconds: since it began its last statement.
-fn idle_s(shared: &Shared, session: &Card) -> u64 {
+fn idle_s(shared: &Shared, session: &SessionStatus) -> u64 {
     match session.doing() {
         Doing::Idle | Doing::IdleInTransaction => {
             let began_s = at_s(shared, session.active_ms.load(Ordering::Relaxed));
@@ -237,19 +237,19 @@ fn idle_s(shared: &Shared, session: &Card) -> u64 {
 
 /// `SHOW pool_processes`: sessions.
 pub fn process_rows(shared: &Shared) -> Rows {
-    let row = |card: Arc<Card>| {
+    let row = |status: Arc<SessionStatus>| {
         vec![
-            card.pid.to_string(),
+            status.pid.to_string(),
             utc(seconds(shared.started_at)),
             "1".to_string(),
-            card.database.to_string(),
-            card.user.to_string(),
-            utc(card.connected_at_s),
-            card.statements.load(Ordering::Relaxed).to_string(),
-            card.doing().name().to_string(),
+            status.database.to_string(),
+            status.user.to_string(),
+            utc(status.connected_at_s),
+            status.statements.load(Ordering::Relaxed).to_string(),
+            status.doing().name().to_string(),
         ]
     };
-    shared.cards.all().into_iter().map(row).collect()
+    shared.session_statuses.all().into_iter().map(row).collect()
 }
 
 /// `SHOW pool_status`: parameters, and like Pgpool-II's the status of each node behind its data directory.

@@ -251,15 +251,15 @@ pub async fn open(
         talk.reports.iter().for_each(|body| note_report(&mut greeting.reported, body));
     }
     let serial = w.next_serial();
-    let card = Arc::new(status_of(serial, address, generation, &mut greeting, &talk.socket));
-    pool.add_card(card.clone(), renewals);
+    let status = Arc::new(status_of(serial, address, generation, &mut greeting, &talk.socket));
+    pool.add_status(status.clone(), renewals);
     // Behind the list of cards: who gives a node up changes the view first and looks at the list then.
     if !w.shared.view.load().is_valid(address.node, generation) {
-        pool.remove_card(serial);
+        pool.remove_status(serial);
         talk.socket.close(&w.reactor);
         return Err(OpenError::GivenUp { node: address.node });
     }
-    let conn = Box::new(blank(w, card, greeting.reported));
+    let conn = Box::new(blank(w, status, greeting.reported));
     let transport = Box::new(Transport {
         socket: talk.socket,
         home: w.id,
@@ -305,13 +305,13 @@ async fn is_of_start(w: &Worker, talk: &mut Talk, address: &Address, started_at:
 }
 
 /// A connection that no session has used.
-fn blank(w: &Worker, card: Arc<ConnStatus>, reported: Vec<(String, String)>) -> Conn {
+fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Vec<(String, String)>) -> Conn {
     Conn {
         known: Known::default(),
         unnamed: None,
         settings: w.no_settings(),
         by_sql: w.shared.no_statements.clone(),
-        draws: Tally { serial: card.serial, count: 0, forgotten: 0 },
+        draws: Tally { serial: status.serial, count: 0, forgotten: 0 },
         begins_recoded: value_of(&reported, ENCODING) != UTF8,
         begins_with_escapes: escapes(&reported),
         escapes: escapes(&reported),
@@ -320,7 +320,7 @@ fn blank(w: &Worker, card: Arc<ConnStatus>, reported: Vec<(String, String)>) -> 
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),
         rested_at: Cell::new(w.now_us()),
-        card,
+        status,
     }
 }
 
@@ -335,7 +335,7 @@ pub async fn ask(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> 
     socket.set_task(w.reactor.current_task());
     // A simple query drops the unnamed statement.
     conn.unnamed = None;
-    let address = conn.card.address.clone();
+    let address = conn.status.address.clone();
     let mut talk = Talk::over(socket, deadline);
     let answer = talk.query(w, &address, sql).await;
     let notices = Notices { last: std::mem::take(&mut talk.notices), ..notices };
@@ -601,7 +601,7 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut conn: ServerConn) {
         let (asked, answer) = ask(&w, conn, query, deadline).await;
         conn = asked;
         if let Err(error) = answer {
-            w.log_conn(&conn.card.address, format_args!("closed instead of reset: {error}"));
+            w.log_conn(&conn.status.address, format_args!("closed instead of reset: {error}"));
             return w.close_conn(conn);
         }
     }
@@ -617,8 +617,8 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut conn: ServerConn) {
 }
 
 /// Cancels the statement that a server process runs for a server connection.
-pub async fn cancel(w: &Worker, card: &ConnStatus) -> bool {
-    cancel_process(w, &card.address, card.is_encrypted, (card.pid, &card.key)).await
+pub async fn cancel(w: &Worker, status: &ConnStatus) -> bool {
+    cancel_process(w, &status.address, status.is_encrypted, (status.pid, &status.key)).await
 }
 
 /// Sends a CancelRequest to a process with its key, and waits until the server has closed the connection: then the signal was sent.
