@@ -21,6 +21,9 @@ const HELD_BYTES_MAX: usize = 64 << 10;
 /// Times that all are looked after before they must be quiet.
 const ROUNDS_MAX: usize = 2000;
 
+/// Statements that a client may have sent before it leaves.
+const WAITS_MAX: usize = 1000;
+
 const CONFIGS: &[&str] = &[
     "",
     "memory_cache_enabled = on\n",
@@ -443,9 +446,14 @@ impl Play {
             self.actors[at].client.client_closed = true;
             self.actors[at].client.client_gone = true;
             self.calm();
-            // Who waits for a standby does so no longer than this.
-            self.world.pass(Duration::from_secs(60));
-            self.calm();
+            // Each of its statements may wait for a standby, none longer than this.
+            for _ in 0..WAITS_MAX {
+                if self.actors[at].client.is_over {
+                    break;
+                }
+                self.world.pass(Duration::from_secs(60));
+                self.calm();
+            }
             assert!(self.actors[at].client.is_over, "a session goes on without its client");
         }
         assert!(self.owners.is_empty(), "all have left and have connections: {:?}", self.owners);
