@@ -6,7 +6,7 @@ use crate::support::client::Client;
 use crate::support::log::{Action, Out};
 use crate::support::notation::{Side, bytes_of};
 use crate::support::oracle::{Oracle, Sent};
-use crate::support::server::Server;
+use crate::support::server::{Server, WORK_MEM};
 use crate::support::world::World;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,6 +20,9 @@ const HELD_BYTES_MAX: usize = 64 << 10;
 
 /// Times that all are looked after before they must be quiet.
 const ROUNDS_MAX: usize = 2000;
+
+/// Statements that a client may have sent before it leaves.
+const WAITS_MAX: usize = 1000;
 
 const CONFIGS: &[&str] = &[
     "",
@@ -403,9 +406,13 @@ impl Play {
         let idle = self.world.pool.idle.borrow();
         let known = idle.values().flatten().find(|known| crate::support::world::name_of(known) == conn);
         if let Some(known) = known {
+            // One that has its default may have been set to that.
+            let is_set = |(name, value): &(&str, &str)| (*name, *value) != WORK_MEM;
             let settings: BTreeMap<String, String> =
-                known.settings.pairs().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-            assert_eq!(server.settings, settings, "{conn} has other settings than is known");
+                known.settings.pairs().filter(is_set).map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            let mut has = server.settings.clone();
+            has.retain(|name, value| (name.as_str(), value.as_str()) != WORK_MEM);
+            assert_eq!(has, settings, "{conn} has other settings than is known");
         }
     }
 
@@ -439,9 +446,14 @@ impl Play {
             self.actors[at].client.client_closed = true;
             self.actors[at].client.client_gone = true;
             self.calm();
-            // Who waits for a standby does so no longer than this.
-            self.world.pass(Duration::from_secs(60));
-            self.calm();
+            // Each of its statements may wait for a standby, none longer than this.
+            for _ in 0..WAITS_MAX {
+                if self.actors[at].client.is_over {
+                    break;
+                }
+                self.world.pass(Duration::from_secs(60));
+                self.calm();
+            }
             assert!(self.actors[at].client.is_over, "a session goes on without its client");
         }
         assert!(self.owners.is_empty(), "all have left and have connections: {:?}", self.owners);

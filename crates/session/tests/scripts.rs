@@ -15,6 +15,18 @@ fn check(name: &str) {
     check_file(&folder().join(name).with_extension("txt"));
 }
 
+/// Every file has a test below.
+const FILES: &[&str] = &["cache", "concerns", "copy", "extended", "reads", "simple", "state", "transactions"];
+
+#[test]
+fn every_file_of_scripts_is_played() {
+    let entries = std::fs::read_dir(folder()).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    names.sort();
+    assert_eq!(names, FILES);
+}
+
 #[test]
 fn simple_queries() {
     check("simple");

@@ -1,7 +1,7 @@
 //! Messages written by hand: a line becomes bytes. `render` is the other way.
 //!
 //! A line is the message's name and its values: words, strings in quotes (escaped as in Rust), lists in parentheses.
-//! `Raw "bytes"` is anything else. `pairs` repeats a message: `3 * Sync`.
+//! `Raw "bytes"` is anything else. `3 * Sync` is a message three times, and `"x"*5000` a long text.
 
 use weir_wire::frame::{back, front};
 use weir_wire::write;
@@ -68,7 +68,7 @@ fn tokens(line: &str) -> Vec<Token> {
     tokens
 }
 
-/// Up to the closing quote. `\r5"x"` is no escape: long texts are `"x"*5`.
+/// Up to the closing quote, and as often as is said behind it.
 fn text(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, line: &str) -> Vec<u8> {
     let mut out = Vec::new();
     loop {

@@ -6,6 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_wire::frame::{HEADER_BYTES, back, front, read_header, split_cstr};
 use weir_wire::write::{self, Report};
 
+/// A parameter, and its value if nobody has set it.
+pub const WORK_MEM: (&str, &str) = ("work_mem", "4MB");
+
 /// A copy that reads what its client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Copying {
@@ -184,6 +187,8 @@ impl Server {
     fn ready(&mut self) {
         self.is_implicit = false;
         if self.status == b'I' {
+            // They end with their transaction.
+            self.portals.clear();
             self.notified.append(&mut self.notifies);
         }
         write::ready(&mut self.held, self.status);
@@ -210,7 +215,6 @@ impl Server {
         if !body.is_empty() {
             self.error("08P01", "invalid message format");
         }
-        self.portals.retain(|_, _| self.status != b'I');
         self.ready();
     }
 
@@ -491,9 +495,20 @@ impl Server {
         if text.contains("pg_temp") || text.contains("pg_lock(") {
             self.left.insert(b'a');
         }
-        if text.contains("source OPERATOR") || text.contains("unnest(ARRAY") {
+        if text.contains("source OPERATOR") {
             let settings = self.settings.iter().filter(|(name, _)| *name != "role");
             rows.extend(settings.map(|(name, value)| row("s", name, value)));
+        }
+        for name in text
+            .split("unnest(ARRAY[")
+            .nth(1)
+            .and_then(|rest| rest.split(']').next())
+            .into_iter()
+            .flat_map(|list| list.split(','))
+        {
+            let name = name.trim_matches('\'');
+            let default = (name == WORK_MEM.0).then_some(WORK_MEM.1);
+            rows.extend(self.settings.get(name).map(String::as_str).or(default).map(|value| row("s", name, value)));
         }
         if text.contains("SELECT 'u'") {
             rows.push(row("u", "joe", self.settings.get("role").map_or("none", String::as_str)));
