@@ -29,7 +29,7 @@ impl Proxy {
         fs::create_dir(&folder)?;
         let shown = folder.display();
         let text = format!(
-            "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{shown}'\npid_file_name = '{shown}/weir.pid'\n\
+            "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{shown}'\npid_file_name = '{shown}/weir.pid'\nwork_dir = '{shown}'\n\
              backend_hostname0 = '127.0.0.1'\nbackend_port0 = {}\nsr_check_user = 'postgres'\n{more}",
             port.number(),
             cluster.primary().port(),

@@ -55,7 +55,7 @@ const FOUND_WITHIN: [(Rule, u64); 14] = [
     (Rule::CutOff, 1_500),
     (Rule::ReadQuorum, 1_500),
     (Rule::OnePrimary, 300),
-    (Rule::Majority, 3_000),
+    (Rule::Majority, 4_000),
     (Rule::Evidence, 3_000),
     (Rule::CarryFirst, 1_500),
     (Rule::EndTransactions, 3_000),

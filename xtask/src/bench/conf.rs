@@ -82,7 +82,7 @@ pub fn weir(s: &Settings) -> String {
         "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
          {backends}{causal}{cache}pool_mode = transaction\npool_size = {pool_size}\nmax_client_connections = {CLIENTS_OF_POOLERS}\n\
          num_init_children = {CLIENTS_OF_POOLERS}\nmax_pool = 1\nload_balance_mode = {balance}\n\
-         sr_check_user = 'postgres'\nlog_min_messages = warning\npid_file_name = '{folder}/weir.pid'\n{door}"
+         sr_check_user = 'postgres'\nlog_min_messages = warning\npid_file_name = '{folder}/weir.pid'\nwork_dir = '{folder}'\n{door}"
     )
 }
 

@@ -109,7 +109,7 @@ fn configuration(demo: &Demo, cluster: &Cluster) -> String {
     let _ = write!(
         text,
         "# Written by `weir demo`.\nlisten_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{folder}'\n\
-         pid_file_name = '{folder}/weir.pid'\nsr_check_user = 'postgres'\nsr_check_period = 2\nlog_min_messages = warning\n\
+         pid_file_name = '{folder}/weir.pid'\nwork_dir = '{folder}'\nsr_check_user = 'postgres'\nsr_check_period = 2\nlog_min_messages = warning\n\
          statement_level_load_balance = on\n",
         demo.port
     );

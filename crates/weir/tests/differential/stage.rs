@@ -186,7 +186,7 @@ impl Drop for Stage {
 fn configuration(setup: &Setup, cluster: &Cluster, port: u16, folder: &str) -> String {
     let mut text = format!(
         "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
-         pid_file_name = '{folder}/weir.pid'\nsr_check_user = 'postgres'\nstatement_level_load_balance = on\n\
+         pid_file_name = '{folder}/weir.pid'\nwork_dir = '{folder}'\nsr_check_user = 'postgres'\nstatement_level_load_balance = on\n\
          worker_threads = {}\npool_size = {}\nprepared_statements_max = {}\nmemory_buffer_size = {}kB\npool_wait_timeout = 60\n{}",
         setup.worker_threads,
         setup.pool_size,
