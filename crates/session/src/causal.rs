@@ -1,5 +1,5 @@
-//! What a session has seen, and which servers may answer it therefore. Decisions are `policy::causal`'s, what is known of the servers is in
-//! `positions`. On the hot path: a few atomic loads, no lock, no allocation.
+//! The state that a session has seen, and the servers that may therefore answer it. Decisions are `policy::causal`'s, facts about the servers
+//! are in `positions`. On the hot path: a few atomic loads, no lock, no allocation.
 
 use crate::conn::Conn;
 use crate::context::Context;
@@ -163,17 +163,17 @@ pub fn hopeful(s: &Session, w: &Context, view: &ClusterView) -> Nodes {
     hopeful
 }
 
-/// What a server connection to a standby shows.
+/// The coverage of a server connection to a standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     All,
-    /// All that this statement must show, but what it shows beyond that no server connection is known to show again: it is not known to be to the server
-    /// that was asked, which may have started anew since.
+    /// All that this statement must show. No server connection is known to show the rest again. This one may not be to the server that was asked,
+    /// which may have started anew since.
     Unproven,
     Less,
 }
 
-/// Whether this server connection to a standby shows what the statement must show.
+/// Judges if this server connection to a standby shows all that the statement must show.
 #[inline]
 pub fn shown_by(s: &Session, w: &Context, conn: &Conn) -> Shown {
     if !s.reads.causal.is_careful {
@@ -196,7 +196,7 @@ pub fn covers(w: &Context, conn: &Conn, round: u64) -> bool {
     is_proven && covers.primary >= round
 }
 
-/// What is known of the standby at the other end of a server connection.
+/// Facts about the standby at the other end of a server connection.
 struct Standing {
     life: Life,
     covers: Covers,

@@ -24,7 +24,7 @@ pub trait Breaker: Debug + Send + Sync {
     fn shut(&self);
 }
 
-/// What a server is called and where it is.
+/// A server's name and place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     pub node: u16,

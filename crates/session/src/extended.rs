@@ -365,7 +365,7 @@ fn body_here(unseen: &[u8], header: Header) -> &[u8] {
     &unseen[HEADER_BYTES.min(end)..end]
 }
 
-/// What became of a statement that a message needs on the server connection.
+/// The state of a statement that a message needs on the server connection.
 enum Brought {
     /// It is there, or on its way; perhaps under another number.
     Here(Rc<Prepared>),
@@ -511,7 +511,7 @@ fn begin_unknown(s: &mut Session, w: &Context, header: Header, is_bind: bool) ->
     Ok(None)
 }
 
-/// What of a prepared statement Weir answers itself. A command with parameters is for a server to complain of.
+/// The command of a prepared statement that Weir answers itself. One with parameters goes to a server, which complains of it.
 fn ours<'a>(s: &Session, prepared: &'a Prepared) -> Option<&'a Local> {
     let takes_none = || split_cstr(&prepared.tail).is_some_and(|(_, rest)| rest.starts_with(&[0, 0]));
     answer::is_ours(s, &prepared.statement).filter(|local| !is_command(local) || takes_none())
@@ -522,7 +522,7 @@ fn is_command(local: &Local) -> bool {
 }
 
 /// True if a Bind is one to the unnamed portal, without parameters, and its Execute comes next: nothing then happens in between, and
-/// nobody asks for the portal afterwards. What is not here yet counts as something else.
+/// nobody asks for the portal afterwards. A message that is not here yet counts as another one.
 fn runs_at_once(s: &Session, header: Header) -> bool {
     let here = s.up.unseen();
     let bound = split_cstr(body_here(here, header)).filter(|(portal, _)| portal.is_empty());
@@ -545,7 +545,7 @@ fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepare
     if !s.may_speak() {
         return Ok(hold(s, w));
     }
-    // What we answer ourselves has no parameters.
+    // A command that we answer ourselves has no parameters.
     let limit = names_bytes_max(w);
     if header.body_bytes as usize > limit {
         return refuse(s, w, header, too_long("values", limit));

@@ -1,4 +1,4 @@
-//! What clients were told of their prepared statements, and servers that would say something else by now.
+//! Descriptions of prepared statements that clients have, and servers that would describe them otherwise by now.
 //!
 //! A server keeps what a statement was when it was prepared, and refuses it once its table has changed. A server connection that lacks the statement
 //! would analyse it anew, and its client would read rows by a description that holds no more. So every Parse of a named statement is
@@ -18,7 +18,7 @@ use weir_policy::replies::Expect;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
 use weir_wire::write;
 
-/// What the client is told of a statement that is not what it was.
+/// The error for a client whose statement is not what it was.
 pub fn changed() -> Fault {
     // By the routine drivers know that they may prepare it again (pgjdbc, asyncpg). Source: plancache.c.
     Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type").routine("RevalidateCachedQuery")
@@ -32,7 +32,7 @@ pub fn is_described_next(s: &Session, own: &[u8]) -> bool {
     is_describe && body.is_some_and(|(kind, rest)| *kind == b'S' && split_cstr(rest).is_some_and(|(name, _)| key(name) == own))
 }
 
-/// Notes that the client's own Describe is about to be sent. What it is told first is what it goes by.
+/// Notes that the client's own Describe is about to be sent. The client goes by the first description that it hears.
 pub fn expect(s: &mut Session, prepared: Rc<Prepared>, told: Shape, is_unnamed: bool) {
     if told != Shape::UNKNOWN {
         return s.expect_more(Expect::Describe);

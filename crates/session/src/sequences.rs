@@ -21,7 +21,7 @@ use weir_policy::sequences::{Facts, Use};
 use weir_sql::facts::StateKind;
 use weir_wire::frame::Header;
 
-/// What a statement does with sequences, also by executing what was prepared, or by a view.
+/// The use that a statement makes of sequences, also by executing a prepared one, or by a view.
 #[inline]
 fn use_of(s: &Session, statement: &Statement) -> Use {
     let by_view = || statement.touches.meets(Hidden::READS) && s.account.known.hidden().meets(Hidden::SEQUENCE_VIEWS);
@@ -77,7 +77,7 @@ pub fn best_fit(s: &Session) -> Fit {
     if s.state.drawn.is_some() && s.account.known.recalls() { Fit::Own } else { Fit::Alike }
 }
 
-/// Whose values a server connection at rest has that somebody may ask for.
+/// The owner of values on a server connection at rest that somebody may ask for.
 pub enum Claim {
     None,
     Own,

@@ -103,7 +103,7 @@ fn readers(session: &Session, w: &Context, statement: &Statement, of_text: Rule)
         (_, Some(favourite)) => (vec![favourite], of_text),
         (None, None) => (Vec::new(), of_text),
     };
-    // Who is wanted cannot answer now.
+    // The wanted nodes cannot answer now.
     if nodes.is_empty() { (takes_reads, of_text) } else { (nodes, rule) }
 }
 

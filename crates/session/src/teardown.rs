@@ -37,11 +37,11 @@ pub fn is_in_vain(s: &mut Session, w: &Context, is_gone: impl FnOnce() -> bool) 
     };
     s.intake.presence = Presence::LeftUntil(deadline);
     s.host.wake_at(deadline);
-    // What we ask for ourselves is worth the wait: the server connection may be another's then.
+    // A question of ours is worth the wait: the server connection may be another's then.
     w.now() >= deadline || (!s.replies().is_only_ours() && is_gone())
 }
 
-/// What the session left on its server connection is cleaned, or the connection is closed.
+/// Cleans the state that the session left on its server connection, or closes the connection.
 pub fn let_go(s: &mut Session, w: &Context) {
     let leaves_something = session_state::leaves_something(s);
     let is_clean = s.is_at_rest() && s.handle.cancels.get() == 0;
@@ -65,8 +65,8 @@ pub fn end(s: &mut Session, w: &Context) {
     }
 }
 
-/// What must come before the client's statement cannot. If the server goes down, or is a standby, another one may do it; else the session
-/// ends, and says what the server said. False: the server connection is gone.
+/// A message that must come before the client's statement failed. If the server goes down, or is a standby, another one may do it. Else the
+/// session ends with the server's words. False: the server connection is gone.
 #[cold]
 pub fn refused_ahead(s: &mut Session, w: &Context, header: Header, looks: bool, what: &str) -> Result<bool, Fault> {
     let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
@@ -148,7 +148,7 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
     if w.program.stop_mode() == Stop::Fast { Err(fault.as_fatal()) } else { Ok(()) }
 }
 
-/// What became of the statements under way, as far as can be known.
+/// The outcome of the statements under way, as far as can be known.
 fn outcome(s: &Session) -> Outcome {
     let Some(Server { upstream, .. }) = &s.server else { return Outcome::Unharmed };
     let owed = upstream.replies.owed();

@@ -1,7 +1,7 @@
 //! One server connection's part of a session: what the server owes, what was sent over the connection, and what that may have left there.
 //!
-//! It is plain data. A session has it as long as it has the connection (`session::Server`). Who loses the connection drops it, and all that
-//! hung on the connection is gone with it. One that was used comes to rest and is used again, so that nothing is allocated.
+//! It is plain data. A session has it as long as it has the connection (`session::Server`). A session that loses the connection drops
+//! it, and all that hung on the connection is gone with it. One that was used comes to rest and is used again, so that nothing is allocated.
 
 pub mod changes;
 pub mod left;
@@ -58,7 +58,7 @@ pub struct Upstream {
 pub struct ServerTxn {
     /// Status after the last ReadyForQuery.
     pub status: u8,
-    /// What was sent that begins or ends a transaction: if the connection is lost, only the server may know what became of it.
+    /// The commands under way that begin or end a transaction: if the connection is lost, only the server may know their outcome.
     pub control: Control,
     /// A portal may be left in the transaction that commits it when it is executed.
     pub portal: Commits,
@@ -85,7 +85,7 @@ impl ServerTxn {
     }
 }
 
-/// What the client was told over the connection since the session took it.
+/// The client's news over the connection since the session took it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Heard {
     /// All that may have been left there is of statements without an answer.
@@ -157,7 +157,7 @@ impl Writes {
     }
 }
 
-/// What was sent that ends the transaction.
+/// The command under way that ends the transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
     #[default]

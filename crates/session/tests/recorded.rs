@@ -139,7 +139,7 @@ impl Recorder {
     }
 }
 
-/// What a server says before it is silent.
+/// The bytes that a server sends before it is silent.
 fn available(stream: &mut UnixStream) -> Vec<u8> {
     let (mut all, mut piece) = (Vec::new(), vec![0; 64 << 10]);
     stream.set_read_timeout(Some(SILENCE)).unwrap();

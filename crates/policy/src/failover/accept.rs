@@ -70,7 +70,7 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
         }
     }
     state.line.lost_at = None;
-    // Who asked a majority itself knows of no newer decision; who learned of this one must still hear.
+    // A Weir that asked a majority itself knows of no newer decision. A Weir that adopted this one must still hear from standbys.
     state.line.confirmed = found.as_ref().map(|facts| facts.started_at).filter(|_| why != Why::Adopted);
     (state.promised_since, state.stuck, state.named) = (None, None, None);
     if !stays {
@@ -100,7 +100,7 @@ pub(super) fn learn_votes(state: &mut State, rules: &Rules, extra: &[Vote], now:
         }
         let quorum = state.quorum(rules);
         if quorum == Quorum::One && vote.ballot.weir == state.durable.weir {
-            // What this Weir did not store was not decided.
+            // A vote of this Weir that it did not store decided nothing.
             continue;
         }
         let for_it = of_nodes.iter().filter(|(id, of)| of == vote && (voters.contains(id) || quorum == Quorum::One));

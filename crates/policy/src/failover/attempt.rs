@@ -91,7 +91,7 @@ pub enum Phase {
     },
 }
 
-/// Who was asked for a vote.
+/// The nodes that were asked for a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Asked {
     /// The new primary. No standby follows it, so nothing written to it past Weir is acknowledged, before it has its own vote.

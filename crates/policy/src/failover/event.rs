@@ -32,7 +32,7 @@ pub enum Event {
     Used {
         node: NodeId,
     },
-    /// What was to be stored is on disk, or is not.
+    /// A version to be stored is on disk, or is not.
     Stored {
         number: u64,
         done: Done,
@@ -98,7 +98,7 @@ pub enum Done {
     No,
 }
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     Answered(Box<Facts>),
@@ -212,7 +212,7 @@ pub enum Repointed {
     Failed(Failure),
 }
 
-/// What an operator may ask for.
+/// An operator's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
     Attach(NodeId),

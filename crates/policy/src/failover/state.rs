@@ -43,7 +43,7 @@ pub struct State {
     pub(super) failback_at: Option<Ms>,
 }
 
-/// What is on disk, as numbers of versions of `durable`.
+/// The state on disk, as numbers of versions of `durable`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Store {
     pub version: u64,
@@ -212,7 +212,7 @@ impl State {
         self.line.samples.last().map(|(_, position)| *position)
     }
 
-    /// What may be lost if a server with this much of the accepted log follows.
+    /// The possible loss if a server with this much of the accepted log succeeds.
     pub(super) fn loss_at(&self, position: Lsn) -> Loss {
         let contained = self.line.samples.iter().rev().find(|(_, end)| *end <= position);
         match (contained, self.last_position()) {
@@ -221,7 +221,7 @@ impl State {
         }
     }
 
-    /// What is known of synchronous standbys.
+    /// Knowledge of synchronous standbys.
     pub(super) fn sync(&self, rules: &Rules) -> Sync {
         let (Some(names), Some(primary)) = (&self.durable.sync_names, self.primary()) else { return Sync::Unknown };
         let mut all = Vec::new();

@@ -129,7 +129,7 @@ fn quoted(text: &str) -> Result<(String, usize), &'static str> {
 }
 
 impl SyncRule {
-    /// Who may have acknowledged, when nodes have these names. A name is compared as PostgreSQL does, without regard to case.
+    /// The standbys that may have acknowledged, when nodes have these names. Names compare as in PostgreSQL, without regard to case.
     pub fn acknowledgers(&self, nodes: &[(NodeId, &str)], primary: NodeId) -> Acknowledgers {
         let mut found = Acknowledgers { acks: self.acks, nodes: BTreeSet::new(), strangers: 0 };
         let mut seen: Vec<&str> = Vec::new();

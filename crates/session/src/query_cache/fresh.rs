@@ -1,6 +1,6 @@
-//! Whether an answer from memory shows what its asker must see of writes past us. With `memqcache_invalidation = proxy` nobody looks for those.
+//! Checks that an answer from memory shows the writes past us that its asker must see. With `memqcache_invalidation = proxy` nobody looks for those.
 //!
-//! To be asked before the answer itself is looked at: what counts as covered was raised before.
+//! To be asked before the answer itself is looked at: the covered position was raised before.
 
 use crate::cached_results::CachedResults;
 use crate::catalogs::Database;
@@ -52,7 +52,7 @@ pub fn must_wait(s: &mut Session, w: &Context) -> bool {
         w.count(Metric::CacheBehind);
         return false;
     }
-    // What it must see does not grow while it waits; nothing less than a round that is asked for from now on proves an age.
+    // The need of the statement does not grow while it waits. Only a round that is asked for from now on proves an age.
     let next = w.shared.positions.next_round();
     let wait = s.cache.wait.unwrap_or_else(|| {
         w.count(Metric::CacheFollowWaits);
@@ -101,7 +101,7 @@ pub fn must_let_go(s: &mut Session, w: &Context, databases: &[String]) -> bool {
             continue;
         }
         is_followed = true;
-        // Who left just now may not be noticed yet.
+        // The departure of a client just now may not be noticed yet.
         if !w.program.has_clients_of(&known.name) {
             known.follow.leave();
             w.program.look_at(&known);

@@ -37,7 +37,7 @@ pub enum Came {
     Closed(char),
 }
 
-/// What came, and what followed.
+/// One input of a session, and all that followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub came: Came,

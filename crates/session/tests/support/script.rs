@@ -9,8 +9,8 @@
 //!     ...
 //! ```
 //!
-//! `>` is from the client, `<` from the server of its connection, `!` happens in the world (`events`). Neighbours of a kind come at once. What is
-//! indented is expected. `WEIR_SCRIPTS=write` writes what happened in its place, to be read before it is believed.
+//! `>` is from the client, `<` from the server of its connection, `!` happens in the world (`events`). Neighbours of a kind come at once. Indented
+//! lines are expected. `WEIR_SCRIPTS=write` writes what happened in its place, to be read before it is believed.
 
 use super::client::Client;
 use super::events::happen;
@@ -221,7 +221,7 @@ fn play(script: &mut Script, writes: bool) -> String {
         } else if happened != step.expected {
             let _ = writeln!(difference, "== {}\n{} {}", script.name, step.kind, step.inputs.join(&format!("\n{} ", step.kind)));
             difference.push_str(&diff(&step.expected, &happened));
-            // What follows is of no use then.
+            // The rest is of no use then.
             break;
         }
     }

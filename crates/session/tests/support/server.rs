@@ -32,7 +32,7 @@ pub struct Server {
     portals: BTreeMap<Vec<u8>, (Vec<u8>, u32)>,
     /// Statements prepared by SQL.
     pub by_sql: BTreeMap<String, String>,
-    /// What keeps its connection with a session, by the letter of the question what it left.
+    /// State that keeps its connection with a session, by the letter in the question for leftovers.
     pub left: BTreeSet<u8>,
     pub channels: BTreeSet<String>,
     /// Notifications of the open transaction, and those that are sent.

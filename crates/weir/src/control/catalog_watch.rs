@@ -66,8 +66,8 @@ enum SurveyError {
     Fault,
 }
 
-/// What answers hang on beside what is in the catalog, as it was found the last time. To look at it takes longer, so it is done when something was
-/// defined through us, and else less often.
+/// Facts outside of the catalog that answers depend on, as they were found the last time. A look at them takes longer, so it is done when something
+/// was defined through us, and else less often.
 struct Beside {
     kinds: String,
     changes: u64,
@@ -75,7 +75,7 @@ struct Beside {
     took: Duration,
 }
 
-/// What was found the last time.
+/// The facts found the last time.
 struct Known {
     edition: Edition,
     fingerprint: String,
@@ -210,7 +210,7 @@ async fn look(
         }
         None => {
             renew(c, database, line).await?;
-            // What was relied upon until now is not true any more.
+            // The facts that sessions relied upon until now are not true any more.
             let catalog = read(line, config.clone()).await?;
             let edition = c.shared.catalogs.next_edition();
             let is_redefined = database.is_another(Mark::Definitions, &fingerprint);
@@ -222,7 +222,7 @@ async fn look(
             report(c, database, &catalog, started.elapsed());
             database.publish(edition, Some(Arc::new(catalog)), changes);
             if is_redefined {
-                // Who asked meanwhile took his tables from the catalog of before.
+                // A session that asked meanwhile took its tables from the catalog of before.
                 doubt(c, database);
             }
             *known = Some(Known { edition, fingerprint, config, read_at: Instant::now() });
@@ -274,7 +274,7 @@ async fn renew(c: &Control, database: &Database, line: &mut Conn) -> Result<(), 
     let mark = rows.into_iter().flatten().flatten().next().unwrap_or_default();
     if database.is_another(Mark::Defaults, &mark) {
         c.renew(&c.shared.pools.of_database(Some(&database.name)));
-        // What clients are welcomed with is asked of a server anew.
+        // Weir asks a server anew for the values that welcome clients.
         c.shared.tell_all(|| Message::Refresh);
     }
     Ok(())
@@ -335,7 +335,7 @@ async fn dispel(c: &Control, database: &Database, answers: &CachedResults, line:
     let rows = line.query(&format!("SELECT pid FROM pg_stat_activity WHERE pid IN ({})", pids.join(", "))).await?;
     let running: Vec<String> = rows.into_iter().flatten().flatten().collect();
     let round = c.shared.positions.next_round();
-    // What another node than the primary still does is nobody's answer.
+    // The work of a node other than the primary shows in nobody's answer.
     let is_over = |doubt: &&Doubt| doubt.node != line.address.node || !running.contains(&doubt.pid.to_string());
     doubts.iter().filter(is_over).for_each(|doubt| answers.dispel(doubt, round));
     Ok(())

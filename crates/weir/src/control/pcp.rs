@@ -55,7 +55,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// The users as the file has them now. What is wrong with it is told when it is another thing than before. Blocks.
+    /// The users as the file has them now. Its problems are logged when they are others than before. Blocks.
     fn read(&self, log: &Log) -> PcpUsers {
         let (users, problems) = self.files.read_pcp();
         let mut told = self.told.lock();
@@ -67,7 +67,7 @@ impl Book {
     }
 }
 
-/// Opens the listening sockets, if there is a `pcp.conf`. What is wrong with that file is a warning: it can be mended while we run.
+/// Opens the listening sockets, if there is a `pcp.conf`. A problem of that file is a warning: it can be mended while we run.
 pub fn open(
     files: &Files,
     config: &Config,
@@ -227,7 +227,7 @@ async fn part<S: line::Stream>(line: &mut Line<S>, cause: Break) {
     let _ = line.say(&[Reply::Error(fault)]).await;
 }
 
-/// What follows a request.
+/// The consequence of a request.
 enum Answer {
     Replies(Vec<Reply>),
     /// Behind it the connection is closed.

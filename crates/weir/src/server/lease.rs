@@ -161,7 +161,7 @@ async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
     }
     conn.transport.socket.leave();
     conn.transport.home = w.id;
-    // What arrived there before it left was not asked for, or is the end.
+    // Bytes that arrived there before it left were not asked for, or are the end.
     if conn.transport.socket.is_readable() || conn.transport.socket.join(&w.reactor).is_err() {
         return false;
     }

@@ -38,7 +38,7 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
     let mut class = need.class;
     // A transaction that waits may begin with this statement.
     let begins = s.lazy_begin.is_open();
-    // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
+    // A client that had said all and gone before the wait began gets it done. One that leaves during the wait does not want it any more.
     let was_gone = client.is_hung_up();
     let mut replay = Replay::new(w);
     let mut waited = false;
@@ -161,7 +161,7 @@ fn show_waiting(s: &Session, w: &Worker) {
     s.handle.status.waiting_ms.store(w.now_ms(), Ordering::Relaxed);
 }
 
-/// What came of waiting for a server connection of a node.
+/// The result of waiting for a server connection of a node.
 enum Leased {
     ServerConn(ServerConn),
     Failed(OpenError),
