@@ -1,9 +1,9 @@
-//! A server connection is lost: what became of the statements under way, as far as anybody but the server can know.
+//! The outcome of the statements under way on a lost server connection, as far as anybody but the server can know.
 //!
-//! In: the transaction as the client knows it, and what was sent and not answered. Out: what the client is told. No IO:
+//! In: the transaction as the client knows it, and the messages sent and not answered. Out: the words to the client. No IO:
 //! `weir::teardown` obeys.
 //!
-//! The rule behind all: what may have been committed is never said to have failed, and is never sent again.
+//! The rule behind all: a statement that may have been committed is never said to have failed, and is never sent again.
 
 use weir_sql::facts::{Ending, Transaction};
 

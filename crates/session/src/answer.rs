@@ -51,7 +51,7 @@ fn command(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &Loca
     true
 }
 
-/// Forgets all answers, as Pgpool-II does for whoever asks, or those that this user got for one statement in this database.
+/// Forgets all answers, as Pgpool-II does for everybody who asks, or those that this user got for one statement in this database.
 /// The notices are Pgpool-II's.
 fn delete_cache(s: &mut Session, w: &Context, query: Option<&str>) -> &'static str {
     let round = w.shared.positions.next_round();
@@ -156,7 +156,7 @@ pub fn result_formats(body: &[u8]) -> Result<Vec<u16>, &'static str> {
     if left.is_empty() { Ok(formats) } else { Err(garbled::MORE_THAN_MEANT) }
 }
 
-/// The same, and what stands behind them.
+/// The same, and the bytes behind them.
 fn read_formats(body: &[u8]) -> Option<(Vec<u16>, &[u8])> {
     let (_, rest) = split_cstr(body)?;
     let (_, rest) = split_cstr(rest)?;

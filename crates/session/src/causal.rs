@@ -45,7 +45,7 @@ pub fn heard(s: &mut Session, w: &Context) {
     }
 }
 
-/// An answer from memory is about to reach the client; what it shows was visible before this round began.
+/// An answer from memory is about to reach the client; its rows were visible before this round began.
 #[inline]
 pub fn heard_from_memory(s: &mut Session, w: &Context, round: u64) {
     let positions = &w.shared.positions;
@@ -63,7 +63,7 @@ pub fn heard_from_memory(s: &mut Session, w: &Context, round: u64) {
     }
 }
 
-/// The session's next statement is the first under another primary. Error: what the session was shown may be lost, and its operator wants the
+/// The session's next statement is the first under another primary. Error: the rows shown to the session may be lost, and its operator wants the
 /// statement to fail then. Nothing is owed to the client but the answer to that.
 #[cold]
 pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), Fault> {

@@ -103,7 +103,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
     }
 }
 
-/// The role in which the primary is taken for a statement: what only reads may run again, if it is known from a catalog that it does.
+/// The role in which the primary is taken for a statement: a read may run again, if a catalog shows that it only reads.
 #[inline]
 pub fn role_for(s: &Session, w: &Context, class: Class, begins: bool) -> TakenFor {
     let is_read = class.side == Side::Reader && !begins && w.has_readers() && !s.lazy_begin.is_open();
@@ -222,9 +222,9 @@ fn is_primary(w: &Context, conn: &Conn) -> bool {
     conn.is_to_primary(&w.view())
 }
 
-/// A pipeline began on a standby and goes on with what only the primary may do: what was sent is brought to its end here first.
+/// A pipeline began on a standby and goes on with a message that only the primary may serve. The messages sent are brought to their end here first.
 ///
-/// Nothing was executed so far, or what was seen of the pipeline to its Sync reads no more: something was defined meanwhile.
+/// Nothing was executed so far, or the pipeline seen to its Sync reads no more: something was defined meanwhile.
 fn leave_reader(s: &mut Session, w: &Context) {
     if s.replies().is_unsynced() && !s.replies().is_skipping() {
         s.expect(Expect::SyncOurs);
@@ -272,7 +272,7 @@ pub fn again(s: &Session) -> Flow {
 
 /// Statement pooling has no transactions of several statements.
 pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
-    // Among several statements, what stands between BEGIN and COMMIT is not told apart.
+    // Among several statements, those between BEGIN and COMMIT are not told apart.
     let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
     (begins && s.account.limits.get().mode == PoolMode::Statement).then(|| {
         Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
@@ -353,7 +353,7 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
     };
     let id = view.nodes[at].id;
     if class.side == Side::Reader {
-        // A favourite that only lags now stays the favourite, and who names a node for one read keeps his.
+        // A favourite that only lags now stays the favourite, and a session that names a node for one read keeps its own.
         let has_favourite = s.reads.favourite.is_some_and(|favourite| route::may_stay(view, favourite, wish));
         let is_own = matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed);
         if !statement_level && !is_own && !has_favourite && s.reads.favourite != Some(at) {

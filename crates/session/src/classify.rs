@@ -26,8 +26,8 @@ fn is_judged(statement: &Statement) -> bool {
 
 /// Where a statement may run, by its text and by what it names. Never waits.
 ///
-/// While nothing is known, what names something is the primary's. Without a primary there is nothing to be careful for: a standby
-/// refuses what it must not do.
+/// While nothing is known, a statement that names something is the primary's. Without a primary there is nothing to be careful for: a standby
+/// refuses the statements that it must not run.
 #[inline]
 pub fn class_of(s: &mut Session, w: &Context, statement: &Statement) -> Class {
     if !is_judged(statement) || !w.has_readers() {

@@ -182,7 +182,8 @@ fn write_close(out: &mut Vec<u8>, id: StatementId) {
     });
 }
 
-/// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name, and the server connection stays.
+/// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name.
+/// The server connection stays with the session.
 fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
     let body_here = body_here(s.up.unseen(), header);
     let Some((name, _)) = split_cstr(body_here) else {
@@ -340,7 +341,7 @@ fn too_long(what: &str, limit: usize) -> Fault {
     Fault::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("{what} of a message take more than {limit} bytes"))
 }
 
-/// A Bind is about to be sent. `statement`: what is known of it, which may be nothing.
+/// A Bind is about to be sent. `statement`: the facts known of it, perhaps none.
 fn note_bound(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, statement: &Statement, header: Header) {
     plan::note(s, w, header, Unit::Bind { prepared, statement });
     s.statements.bound = Some(prepared.clone());
@@ -377,8 +378,8 @@ enum Brought {
     Behind,
 }
 
-/// Prepares a statement on the server connection if the server connection lacks it as the client was `told` of it. `parameters`: of a statement that is described, which
-/// its client hears again if it is refused.
+/// Prepares a statement on the server connection if the connection lacks it as the client was `told` of it.
+/// `parameters`: of a statement that is described, which its client hears again if it is refused.
 fn bring(
     s: &mut Session,
     w: &Context,

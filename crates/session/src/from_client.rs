@@ -156,7 +156,7 @@ fn check_small(header: Header) -> Result<(), Fault> {
 }
 
 /// True if messages wait: for a command on the whole session to end, for replies to come in, or for a cancel request to be over. A
-/// server sends the signal for it more than once, so that the next statement could be hit; who asks a server itself waits as well
+/// server sends the signal for it more than once, so that the next statement could be hit. A client that asks a server itself waits as well
 /// (`PQcancel` returns when the server has closed the connection).
 fn must_hold(s: &mut Session) -> bool {
     let Some(Server { upstream, .. }) = &mut s.server else { return session_state::is_holding(s) };

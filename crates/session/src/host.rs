@@ -1,4 +1,4 @@
-//! The ports of a session: what it asks of the program around it, and what it has it do.
+//! The ports of a session: its questions and its orders to the program around it.
 //!
 //! [`Program`] is for all sessions and threads. [`Host`] is one session's: its task, and its way to server connections.
 

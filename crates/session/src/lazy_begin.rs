@@ -1,8 +1,8 @@
 //! Transactions whose BEGIN waits for the first statement: that one says where they run, and a server that is not needed is not asked.
 //!
 //! The client is answered at once. Its next message takes a server connection. The BEGIN goes in front of that message in the same write, and the
-//! answer to the BEGIN is eaten. A transaction that ends or fails before a server knew of it never costs one; if a statement follows the failure, the server is
-//! made to fail too, so that it says what a failed transaction says. Reads that need no transaction run on standbys as outside of one
+//! answer to the BEGIN is eaten. A transaction that ends or fails before a server knew of it never costs one. If a statement follows the
+//! failure, the server is made to fail too, so that it says the words of a failed transaction. Reads that need no transaction run on standbys as outside of one
 //! (`Way::Outside`), and only the status their client is told is the transaction's. Decisions are `policy::transaction`'s.
 
 use crate::classify;
@@ -86,7 +86,7 @@ pub fn end(s: &mut Session, w: &Context, ending: Ending) -> &'static str {
     }
 }
 
-/// Where this statement runs in a transaction that no server knows of, and whether that one begins with it; none: there is no such.
+/// The way of this statement in a transaction that no server knows of, and if that one begins with it; none: there is no such.
 #[inline]
 pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Way> {
     let begin = match &s.lazy_begin {

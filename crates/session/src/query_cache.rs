@@ -1,4 +1,4 @@
-//! A session and the cache of answers: what it is answered from memory, what of its answers is stored, and what its writes make untrue.
+//! A session and the cache of answers: its answers from memory, its answers that are stored, and the answers that its writes make untrue.
 //! The protocol is `weir_cache`'s; the cached results lie in `cached_results`.
 //!
 //! Only with nothing under way: then one of our answers stands where one of the server's would, and a session's own writes are settled. In
@@ -138,7 +138,7 @@ enum Sought {
     Flow(Option<Flow>),
 }
 
-/// Looks in the store, if there is one; then prepares for what a server says.
+/// Looks in the store, if there is one; then prepares for a server's answer.
 fn seek(
     s: &mut Session,
     w: &Context,
@@ -150,7 +150,7 @@ fn seek(
     let key = stored::full(s, w, key);
     let before = before.filter(|before| before.key == key);
     let deps = match (&w.store, &before) {
-        // In this order: who publishes another catalog changes the database's slot after it.
+        // In this order: the publisher of another catalog changes the database's slot after it.
         (None, _) => answers.versions.begin(slots).filter(|_| s.account.known.edition() == s.reads.place.edition()),
         // The store was asked, and the message has not left since.
         (Some(_), Some(before)) => Some(before.deps.clone()),
@@ -164,7 +164,7 @@ fn seek(
     Sought::Flow(prepare(s, w, answers, before, key, deps))
 }
 
-/// The statement a run of messages is about, and what its client was told of it, if there is nothing to complain of.
+/// The statement a run of messages is about, and the description its client has of it, if there is nothing to complain of.
 fn prepared_for(s: &Session, w: &Context, batch: &Batch<'_>) -> Option<(Rc<Prepared>, Shape)> {
     let (prepared, told) = match batch.parse {
         // Only a server can describe a named statement to a client.
@@ -299,7 +299,7 @@ fn find(s: &mut Session, w: &Context, answers: &CachedResults, key: &[u8]) -> Fo
         // Nothing is kept here: `stored` asks whether an answer would be fresh.
         return Found::Nothing;
     }
-    // In this order: what counts as taken in was raised before.
+    // In this order: the covered position was raised before.
     let is_fresh = fresh::is_fresh(s, w);
     match answers.get(key, w.now_ms()) {
         // A session that has a server connection by now has waited.
@@ -455,7 +455,7 @@ impl Concern for QueryCache {
     }
 }
 
-/// A statement is about to be sent over the session's server connection: what it may change is noted, and an answer that may be stored is expected.
+/// A statement is about to be sent over the session's server connection. Its possible changes are noted, and an answer that may be stored is expected.
 #[inline]
 fn sent(s: &mut Session, w: &Context, statement: &Statement) {
     let Some(answers) = &w.shared.cached_results else { return };

@@ -144,7 +144,7 @@ pub fn holds_back(s: &mut Session, w: &Context) -> bool {
         && look(s, w) != Look::Go
 }
 
-/// The answer of the primary seems to be here to its end: what it says stands, so that nothing is looked for. Its client sees it now.
+/// The answer of the primary seems to be here to its end: its words stand, so that nothing is looked for. Its client sees it now.
 #[inline]
 fn is_all_here(s: &mut Session) -> bool {
     s.retry.is_told = s.down.unseen().ends_with(&[back::READY, 0, 0, 0, 5, IDLE]);
@@ -301,7 +301,7 @@ fn is_untouched(s: &Session) -> bool {
     s.has_begun_ahead() && s.retry.state == State::Idle && s.retry.groups.is_empty() && is_movable(s)
 }
 
-/// The server connection is lost. True: what was under way is sent again, and the session goes on without the connection.
+/// The server connection is lost. True: the messages under way are sent again, and the session goes on without the connection.
 pub fn on_loss(s: &mut Session, w: &Context) -> bool {
     if !may_again(s) && !is_untouched(s) {
         return false;

@@ -2,8 +2,8 @@
 //!
 //! A server keeps what a statement was when it was prepared, and refuses it once its table has changed. A server connection that lacks the statement
 //! would analyse it anew, and its client would read rows by a description that holds no more. So every Parse of a named statement is
-//! followed by a Describe of ours; a server connection where the statement is not known to be what the client was told is asked first, and what has
-//! changed is refused in PostgreSQL's own words. A server connection that has the statement already is asked nothing.
+//! followed by a Describe of ours. A server connection where the statement may differ from the client's description is asked first. A changed
+//! statement is refused in PostgreSQL's own words. A server connection that has the statement already is asked nothing.
 
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
@@ -64,7 +64,7 @@ fn await_description(s: &mut Session, expect: Expect, prepared: Rc<Prepared>, is
 
 /// Has the next message wait for the answer to a Describe of ours. By itself it gets a Sync, so that an error of it harms nothing else;
 /// in a transaction, where an error is the client's, a Flush follows while it waits.
-/// `parameters`: what the client was told of them, if the message is a Describe.
+/// `parameters`: the client's description of them, if the message is a Describe.
 pub fn wait(s: &mut Session, w: &Context, id: StatementId, is_alone: bool, parameters: Option<Rc<[u8]>>) {
     if is_alone && s.transaction() == IDLE {
         write::bare(s.up.extra(&w.buffers), front::SYNC);

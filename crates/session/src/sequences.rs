@@ -46,7 +46,7 @@ impl Concern for Sequences {
     #[inline]
     fn ready(_: &mut Session, _: &Context, _: Ended) {}
 
-    /// The values were on the connection, and `drawn` still names it: who asks is told that they are lost.
+    /// The values were on the connection, and `drawn` still names it: a client that asks is told that they are lost.
     fn lost(_: &mut Session, _: &Context) {}
 }
 

@@ -1,4 +1,4 @@
-//! One client's session: its socket, its two lanes, its server connection while it has one, and what it has prepared.
+//! One client's session: its socket, its two lanes, its server connection while it has one, and its prepared statements.
 
 pub mod causal;
 pub mod query_cache;
@@ -84,7 +84,7 @@ pub struct Wrote {
 pub struct Reads {
     /// The node its reads go to.
     pub favourite: Option<NodeIndex>,
-    /// Where its reads shall go, and what it has set for itself.
+    /// The targets of its reads, and the parameters that it has set for itself.
     pub preferences: ReadPreferences,
     /// The state it has seen, which it must go on seeing.
     pub causal: Causal,
@@ -138,7 +138,7 @@ impl Skip {
 pub enum Presence {
     #[default]
     Here,
-    /// It said goodbye or closed its side: what it sent before is still carried out.
+    /// It said goodbye or closed its side: its earlier messages are still carried out.
     Left,
     /// The same; the session ends by then, unless the server says something.
     LeftUntil(Instant),
@@ -237,7 +237,7 @@ impl Session {
         }
     }
 
-    /// The same, of the client's: what a Flush before it brought in is not all any more.
+    /// The same, of the client's: the replies that a Flush before it brought in are not all any more.
     #[inline]
     pub fn expect_more(&mut self, expect: Expect) {
         if let Some(upstream) = self.upstream_mut() {

@@ -318,7 +318,7 @@ fn note(
     }
 }
 
-/// Notes what a statement prepared by SQL may leave, which a client binds by its name.
+/// Notes the state that a statement prepared by SQL may leave, when a client binds it by its name.
 fn note_bound_by_sql(s: &mut Session) {
     let by_execute = by_execute(s);
     name_made_up(s);
@@ -367,8 +367,8 @@ fn note_executed(state: &State, left: &mut Left, later: StateKinds, text: &[u8])
     left.note(leaves, &[], text, &[]);
 }
 
-/// Looks at a session whose server connection has nothing to do: what it may have left is asked, and a server connection that nothing keeps goes to whoever
-/// needs it.
+/// Looks at a session whose server connection has nothing to do: asks for the state that it may have left. A server connection that nothing
+/// keeps goes to the session that needs it.
 #[inline]
 pub fn settle(s: &mut Session, w: &Context) {
     if !s.has_server() || !s.is_at_rest() || s.handle.cancels.get() > 0 {
@@ -606,7 +606,7 @@ fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>) 
     true
 }
 
-/// A statement prepared by SQL is taken away, outside of a transaction: what is brought to the server connection next is without it.
+/// Takes away a statement prepared by SQL, outside of a transaction: the next state brought to the server connection is without it.
 pub fn deallocate(s: &mut Session, w: &Context, name: &str) {
     let now = s.state.by_sql.without(name.as_bytes());
     s.state.by_sql = if now.is_empty() { w.shared.no_statements.clone() } else { Arc::new(now) };
@@ -674,7 +674,7 @@ pub fn bring(s: &mut Session, w: &Context) {
 fn bring_settings(s: &mut Session, w: &Context) {
     let Some(Server { conn, .. }) = &mut s.server else { return };
     let sql = conn.settings.change_to(&s.state.settings);
-    // Nothing may run as somebody else, or under settings of others: what may be refused must be certain first.
+    // Nothing may run as somebody else, or under settings of others: settings that may be refused must be certain first.
     let needs_answer = conn.settings.may_be_refused(&s.state.settings);
     conn.settings = s.state.settings.clone();
     send_settings(s, w, &sql);
@@ -774,7 +774,7 @@ pub fn restored(s: &mut Session, w: &Context) -> bool {
     telling == Telling::OwesReady
 }
 
-/// A ReadyForQuery of the client's is about to be said: what a statement known from its text did to the settings is so now, and
+/// A ReadyForQuery of the client's is about to be said. The changes of settings by a statement known from its text hold now, and
 /// reports that were held back are made.
 #[inline]
 pub fn before_ready(s: &mut Session, w: &Context) {

@@ -116,7 +116,7 @@ fn wanted(view: &ClusterView, wish: ReadPreference, takes_reads: &[usize]) -> Ve
     }
 }
 
-/// A text's facts in words: its effect, and what it names.
+/// A text's facts in words: its effect, and the names in it.
 fn facts_of(text: &str) -> String {
     let facts = weir_sql::facts(text.as_bytes());
     let mut words = vec![format!("{:?}", facts.effect).to_ascii_lowercase()];

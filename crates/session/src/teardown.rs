@@ -1,4 +1,4 @@
-//! The end of a session: what becomes of its server connection, and what its client is still told; and what becomes of a session whose server connection ends.
+//! The end of a session: the fate of its server connection, and the last words to its client. Also the fate of a session whose server connection ends.
 
 use crate::concern;
 use crate::conn::Address;
@@ -22,8 +22,9 @@ use weir_policy::replies::Owed;
 use weir_wire::frame::Header;
 use weir_wire::write;
 
-/// Time a server may say nothing when its client has left; then the server connection is closed. A client that only ended its sending hears an answer that begins by then.
-/// Of one that is gone a firewall may keep the word, and a statement may take hours: others wait for its server connection no longer than this.
+/// Time a server may say nothing when its client has left; then the server connection is closed. A client that only ended its sending
+/// hears an answer that begins by then. Of one that is gone a firewall may keep the word, and a statement may take hours: others wait for its server connection
+/// no longer than this.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// True if a client that has left has waited long enough for a server that says nothing. The server carries out what it was sent.

@@ -16,7 +16,7 @@ pub enum Unit<'a> {
     Query(&'a Statement),
     /// A Parse whose text was looked at.
     Parse(&'a Prepared),
-    /// A Bind of a statement prepared by the protocol. `statement`: what is known of it, which may be nothing.
+    /// A Bind of a statement prepared by the protocol. `statement`: the facts known of it, perhaps none.
     Bind { prepared: &'a Prepared, statement: &'a Statement },
     /// A Bind of a statement that only the server knows. `Statement`: the one of which nothing is known.
     BindUnknown(&'a Statement),

@@ -111,7 +111,7 @@ pub(super) fn learn_votes(state: &mut State, rules: &Rules, extra: &[Vote], now:
     }
 }
 
-/// Facts of the primary of `epoch` as such: what it was before it got the vote tells nothing of its log.
+/// Facts of the primary of `epoch` as such: its facts before it got the vote tell nothing of its log.
 pub(super) fn own_facts(state: &State, epoch: &Epoch) -> Option<Facts> {
     let has_vote = |facts: &&Facts| facts.is_primary() && facts.mark.vote.is_some_and(|vote| vote.epoch == *epoch);
     state.facts(epoch.node).filter(has_vote).cloned()

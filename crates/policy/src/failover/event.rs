@@ -1,4 +1,4 @@
-//! Facts that reach [`step`](super::step): what looks and actions found, what clients met, what operators want. Nothing in here is a judgement.
+//! Facts that reach [`step`](super::step): findings of looks and actions, experiences of clients, wishes of operators. Nothing in here is a judgement.
 
 use std::collections::BTreeSet;
 
@@ -110,7 +110,7 @@ pub enum Found {
 pub struct Facts {
     pub history: History,
     pub recovery: Recovery,
-    /// Primary: where its log ends. Standby: what it received and flushed on its timeline, or replayed.
+    /// Primary: the end of its log. Standby: the end of the log that it received and flushed on its timeline, or replayed.
     pub position: Lsn,
     /// `pg_postmaster_start_time`: changes when the server was started anew.
     pub started_at: u64,
@@ -119,7 +119,7 @@ pub struct Facts {
     pub is_read_only: bool,
     /// Primary: `synchronous_standby_names`.
     pub sync_names: Option<String>,
-    /// Primary: who streams from it, by `pg_stat_replication`.
+    /// Primary: the clients that stream from it, by `pg_stat_replication`.
     pub followers: Vec<Follower>,
 }
 

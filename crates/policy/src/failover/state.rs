@@ -93,7 +93,7 @@ pub(super) struct Queue {
 }
 
 impl State {
-    /// The begin. `stored`: what the file of this Weir says; `weir`: a random number, for its first start. `down`: nodes that
+    /// The begin. `stored`: the content of this Weir's file; `weir`: a random number, for its first start. `down`: nodes that
     /// `pgpool_status` keeps out of use.
     pub fn new(rules: &Rules, stored: Option<Durable>, weir: u32, down: &BTreeSet<NodeId>) -> State {
         let durable = stored.unwrap_or(Durable { weir, ..Durable::default() });

@@ -1,4 +1,4 @@
-//! `synchronous_standby_names`, and which standbys must be asked to know of every acknowledged commit.
+//! `synchronous_standby_names`, and the standbys that must be asked to know of every acknowledged commit.
 //!
 //! Grammar as in PostgreSQL's syncrep_gram.y and syncrep_scanner.l. `FIRST k` counts like `ANY k`, since nobody knows which standbys were the
 //! first k when a commit was acknowledged.

@@ -115,7 +115,7 @@ mod tests {
         bytes
     }
 
-    /// Tags and bodies; what is read of them as name, whether it has a Parse, and the number of messages.
+    /// Tags and bodies; the name read from them, the mark of a Parse, and the number of messages.
     fn check(messages: &[(u8, &[u8])], expected: Option<(&[u8], bool, usize)>) {
         let bytes: Vec<u8> = messages.iter().flat_map(|(tag, body)| message(*tag, body)).collect();
         let read = Batch::read(&bytes).map(|batch| (batch.name, batch.parse.is_some(), batch.count));

@@ -66,7 +66,7 @@ fn ask(s: &mut Session, w: &Context, answers: &CachedResults, stores: &Rc<dyn St
         return Look::Off;
     }
     fresh::follow(s, w, answers);
-    // In this order: what counts as taken in was raised before an answer is looked at.
+    // In this order: the covered position was raised before an answer is looked at.
     if !fresh::is_fresh(s, w) {
         if fresh::must_wait(s, w) {
             s.cache.is_let_in = true;

@@ -26,7 +26,7 @@ fn is_adrift(s: &Session, statement: &Statement) -> bool {
     s.cache.is_adrift
 }
 
-/// All is at rest: what names mean is known, or about to be asked (`is_unsure`).
+/// All is at rest: the meaning of names is known, or about to be asked (`is_unsure`).
 pub(super) fn note_rest(s: &mut Session, status: u8) {
     // With `pool_mode = session` nobody asks.
     if s.cache.is_adrift && status == IDLE && s.replies().is_only_ours() && !s.state.by_mode {
@@ -108,7 +108,7 @@ enum Plan {
     Note(Rc<[Slot]>),
     /// It ends a transaction, and nothing of that stays.
     RollBack,
-    /// It may commit: what was noted and this are raised.
+    /// It may commit: the noted slots and these are raised.
     Raise(Rc<[Slot]>),
 }
 
@@ -204,7 +204,7 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
     }
 }
 
-/// No transaction is open on the server connection: what was written is so now, if nothing more is under way.
+/// No transaction is open on the server connection: the writes hold now, if nothing more is under way.
 pub(super) fn settle(s: &mut Session, w: &Context) {
     let round = w.shared.positions.next_round();
     let Some(answers) = &w.shared.cached_results else { return };

@@ -1,4 +1,4 @@
-//! Where a session's reads shall go, and what it has set for itself with `PGPOOL SET`. `traffic::read_preference` works with it.
+//! The targets of a session's reads, and the parameters that it has set for itself with `PGPOOL SET`. `traffic::read_preference` works with it.
 
 use std::rc::Rc;
 use std::sync::Arc;

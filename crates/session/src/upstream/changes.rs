@@ -1,4 +1,4 @@
-//! Prepared statements of a client, and what messages under way change about them.
+//! Prepared statements of a client, and the changes to them by messages under way.
 
 use crate::fault::Fault;
 use crate::statements::Prepared;
@@ -101,7 +101,7 @@ pub struct OwnStatements {
     pub is_unnamed_on_server: bool,
     /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
     pub segment: u32,
-    /// The statement bound last: what an Execute runs, for the log.
+    /// The statement bound last: an Execute runs it, for the log.
     pub bound: Option<Rc<Prepared>>,
     /// A statement of Weir's own that the unnamed portal stands for.
     pub portal: Option<Portal>,

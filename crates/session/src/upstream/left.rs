@@ -182,7 +182,7 @@ impl Resetting {
         self.plain.is_some() || self.under_way.is_some() || self.was_discarded || self.telling != Telling::No
     }
 
-    /// An error: what a SET or RESET under way was to do does not happen.
+    /// Takes in an error: the changes of a SET or RESET under way do not happen.
     pub fn will_not_happen(&mut self) {
         (self.bound, self.plain) = (None, None);
         // DISCARD ALL commits at once, also in a pipeline.

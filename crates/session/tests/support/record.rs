@@ -1,4 +1,4 @@
-//! Conversations as text: what came and what went, message by message, each different one written once.
+//! Conversations as text: input and output, message by message, each different one written once.
 //!
 //! ```text
 //! "a message"                 the table: messages that occur more than once, by number
@@ -255,7 +255,7 @@ impl Table {
     }
 }
 
-/// Messages, and what is none at the end.
+/// Messages, and the bytes at the end that are none.
 fn frames(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut all = Vec::new();
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! Scripts of messages: what comes from clients and servers, and all that follows.
+//! Scripts of messages: the input from clients and servers, and all that follows.
 //!
 //! ```text
 //! == a read goes to a standby
@@ -31,7 +31,7 @@ struct Script {
     steps: Vec<Step>,
 }
 
-/// Input that comes at once, and what follows.
+/// Input that comes at once, and its consequences.
 struct Step {
     /// Comments before it.
     comments: Vec<String>,
@@ -204,7 +204,7 @@ impl Stage {
     }
 }
 
-/// Plays a script. Says how it differs; what happened is put in place of what was expected if `writes`.
+/// Plays a script. Says how it differs; if `writes`, the real events are put in place of the expected ones.
 fn play(script: &mut Script, writes: bool) -> String {
     let (world, startup) = begin(script);
     let mut stage = Stage { world, startup, clients: Vec::new(), current: 0, piece_bytes: usize::MAX };

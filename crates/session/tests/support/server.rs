@@ -565,7 +565,7 @@ fn is_ending(text: &str) -> bool {
     matches!(verb_of(text), "commit" | "rollback")
 }
 
-/// The number in a text: what stands behind the last `#`.
+/// The number in a text: the digits behind the last `#`.
 fn number_of(text: &str) -> u32 {
     let digits = text.rsplit_once('#').map_or("", |(_, rest)| rest);
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());

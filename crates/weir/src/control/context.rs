@@ -1,4 +1,4 @@
-//! The context of the control thread: what all threads share, and the bells by which its tasks wake each other.
+//! The context of the control thread: the state that all threads share, and the bells by which its tasks wake each other.
 
 use crate::control::mail::Nudge;
 use crate::process::shared::{Message, Shared, WorkerId};

@@ -21,7 +21,7 @@ pub enum Order {
     Watch(Arc<Database>),
     /// Take in the log of a database.
     Follow(Arc<Database>),
-    /// Something of a database has changed, or it is to be left: who looks after it looks again.
+    /// Something of a database has changed, or it is to be left: its task looks again.
     Changed(Arc<Database>),
     /// Another process accepts those who come from now on.
     CloseDoors,

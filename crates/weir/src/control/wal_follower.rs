@@ -120,7 +120,7 @@ fn is_wanted(c: &Control, database: &Database, used_at: &mut Instant) -> bool {
     is_used && c.shared.stop_mode() < Stop::Fast
 }
 
-/// Notes why it is not followed; what is new is logged.
+/// Notes why it is not followed; a new reason is logged.
 fn tell(c: &Control, database: &Database, error: &FollowerError) {
     let text = error.to_string();
     let mut report = database.follow.report.lock();

@@ -106,7 +106,7 @@ impl Drop for Listed<'_> {
     }
 }
 
-/// Serves a client that has been welcomed until one side ends. `before`: what it sent already. Not cancel safe: it owns the server connection.
+/// Serves a client that has been welcomed until one side ends. `before`: the bytes it sent already. Not cancel safe: it owns the server connection.
 pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: ServerConn, entry: &Entry, pools: &PoolSet) {
     w.count(Metric::Replications);
     let listed = Listed::new(w, entry, &conn);

@@ -161,6 +161,6 @@ async fn ask_history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant
         }
     };
     reach.keep_history(node, key, &history);
-    // Of a primary, what is written may not be flushed yet.
+    // Of a primary, the written log may not be flushed yet.
     Ok((history, end.filter(|_| said.in_recovery).unwrap_or(0)))
 }

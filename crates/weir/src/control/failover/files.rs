@@ -1,4 +1,4 @@
-//! The files of failover in `work_dir`: what must survive this process, and Pgpool's `pgpool_status`.
+//! The files of failover in `work_dir`: the state that must survive this process, and Pgpool's `pgpool_status`.
 
 use crate::control::context::Control;
 use crate::monitor::log::Level;

@@ -1,4 +1,4 @@
-//! The way to nodes: who logs in where, and what is remembered of a node between two looks.
+//! The way to nodes: the logins, and the memory of a node between two looks.
 
 use crate::control::conn::Conn;
 use crate::control::context::Control;

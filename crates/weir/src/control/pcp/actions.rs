@@ -29,7 +29,7 @@ pub enum Done {
     Stop(Vec<Reply>, shared::Stop),
 }
 
-/// Does what a request says. Cancel safe, but what was begun goes on.
+/// Carries out a request. Cancel safe, but a change that was begun goes on.
 pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> {
     let done = vec![Reply::done(request.reply_tag())];
     match *request {
