@@ -335,8 +335,8 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
 }
 
 /// The server goes. `asked_alone`: only a question of ours was under way. The message that waits for it takes its way again when the connection is
-/// gone, as after a bare end of file. `is_due`: the client's messages without a Sync still wait for their error; a client that has been told of one waits for
-/// no other.
+/// gone, as after a bare end of file.
+/// `is_due`: the client's messages without a Sync still wait for their error. A client that has been told of one waits for no other.
 fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, is_due: bool) {
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     upstream.final_error = Some(fault);

@@ -58,7 +58,7 @@ impl Fetch {
         !matches!(*self.state.borrow(), State::Waits)
     }
 
-    /// The content of the store; `None` if it could not be asked. To be called once.
+    /// The store's content under the key; `None` if it could not be asked. To be called once.
     pub fn found(&self) -> Option<Option<Vec<u8>>> {
         match &mut *self.state.borrow_mut() {
             State::Answered(answer) => Some(answer.take()),

@@ -23,8 +23,8 @@ use weir_wire::frame::Header;
 use weir_wire::write;
 
 /// Time a server may say nothing when its client has left; then the server connection is closed. A client that only ended its sending
-/// hears an answer that begins by then. Of one that is gone a firewall may keep the word, and a statement may take hours: others wait for its server connection
-/// no longer than this.
+/// hears an answer that begins by then. Of one that is gone a firewall may keep the word, and a statement may take hours.
+/// Others wait for its server connection no longer than this.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// True if a client that has left has waited long enough for a server that says nothing. The server carries out what it was sent.

@@ -114,7 +114,7 @@ fn ask_first(w: &Rc<Worker>, entry: &Rc<Entry>) -> bool {
     true
 }
 
-/// True if a server process is known to wait for a synchronous standby. Without the right to see it, the answer is that it does not wait.
+/// True if a server process is known to wait for a synchronous standby. A process that Weir may not look at counts as one that does not wait.
 async fn waits_for_standby(w: &Worker, conn: &ConnStatus) -> bool {
     let deadline = Instant::now() + ASK_LIMIT;
     let Ok(mut talk) = inquiry::talk_to(w, &conn.address, deadline).await else { return false };
