@@ -1,13 +1,13 @@
-//! A server connection is lost: what became of the statements under way, as far as anybody but the server can know.
+//! The outcome of the statements under way on a lost server connection, as far as anybody but the server can know.
 //!
-//! In: the transaction as the client knows it, and what was sent and not answered. Out: what the client is told. No IO:
+//! In: the transaction as the client knows it, and the messages sent and not answered. Out: the words to the client. No IO:
 //! `weir::teardown` obeys.
 //!
-//! The rule behind all: what may have been committed is never said to have failed, and is never sent again.
+//! The rule behind all: a statement that may have been committed is never said to have failed, and is never sent again.
 
 use weir_sql::facts::{Ending, Transaction};
 
-/// Whether something under way may have committed something.
+/// Possible commits by the commands under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Commits {
     #[default]
@@ -15,10 +15,10 @@ pub enum Commits {
     May,
 }
 
-/// Whether a transaction is open behind what is under way, if all of it is carried out.
+/// The transaction behind the commands under way, if the server carries out all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Behind {
-    /// Nothing of it begins or ends one.
+    /// None of them begins or ends one.
     #[default]
     AsBefore,
     Open,
@@ -32,7 +32,7 @@ pub struct Control {
     pub behind: Behind,
 }
 
-/// What else is under way when a command on transactions is sent.
+/// Other work under way when a command on transactions is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Before {
     /// Nothing of the client's: all that was sent is answered.
@@ -46,7 +46,7 @@ impl Control {
     pub fn sent(self, transaction: Transaction, before: Before, is_within: bool) -> Control {
         let base = if before == Before::Nothing { Control::default() } else { self };
         let is_open = base.is_open(is_within);
-        // What is under way outside of a transaction commits itself.
+        // A statement under way outside of a transaction commits itself.
         let commits = if before == Before::Something && !is_open { Commits::May } else { base.commits };
         match transaction {
             Transaction::None | Transaction::Within => base,
@@ -105,7 +105,7 @@ pub enum Then {
     Failed,
 }
 
-/// What became of it all.
+/// The outcome for the statements under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing was under way.
@@ -129,7 +129,7 @@ pub fn judge(lost: &Lost) -> Outcome {
         return Outcome::Ended;
     }
     let then = if control.is_open(is_within) { Then::Failed } else { Then::Outside };
-    // What stands behind a ROLLBACK may be outside of transactions.
+    // Statements behind a ROLLBACK may be outside of transactions.
     let commits_itself = !control.is_open(is_within) && !only_reads;
     if control.commits == Commits::May || commits_itself { Outcome::Unknown(then) } else { Outcome::RolledBack(then) }
 }

@@ -1,4 +1,4 @@
-//! What Weir says to a client itself: SHOW commands, and commands on the session that must not reach a shared server connection.
+//! Weir's own answers to a client: SHOW commands, and commands on the session that must not reach a shared server connection.
 
 use crate::context::Context;
 use crate::fault::{Fault, garbled, sqlstate};
@@ -51,7 +51,7 @@ fn command(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &Loca
     true
 }
 
-/// Forgets all answers, as Pgpool-II does for whoever asks, or those that this user got for one statement in this database.
+/// Forgets all answers, as Pgpool-II does for everybody who asks, or those that this user got for one statement in this database.
 /// The notices are Pgpool-II's.
 fn delete_cache(s: &mut Session, w: &Context, query: Option<&str>) -> &'static str {
     let round = w.shared.positions.next_round();
@@ -156,7 +156,7 @@ pub fn result_formats(body: &[u8]) -> Result<Vec<u16>, &'static str> {
     if left.is_empty() { Ok(formats) } else { Err(garbled::MORE_THAN_MEANT) }
 }
 
-/// The same, and what stands behind them.
+/// The same, and the bytes behind them.
 fn read_formats(body: &[u8]) -> Option<(Vec<u16>, &[u8])> {
     let (_, rest) = split_cstr(body)?;
     let (_, rest) = split_cstr(rest)?;
@@ -184,8 +184,8 @@ pub fn is_in_doubt(s: &Session, statement: &Statement) -> bool {
     matches!(&statement.local, Some(Local::Deallocate(name)) if s.is_in_doubt(name.as_bytes()))
 }
 
-/// Whether Weir answers a statement itself, here and now: SHOW commands, BEGIN and what ends it before any server knows, and `DEALLOCATE` of a statement that was prepared by the
-/// protocol, which the server knows by another name and others may use too.
+/// The command of a statement that Weir answers itself, here and now: SHOW commands, BEGIN, and the end of a transaction that no server knows of.
+/// `DEALLOCATE` of a statement prepared by the protocol is one, too: the server knows it by another name, and others may use it.
 pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
     let local = statement.local.as_ref()?;
     match local {
@@ -193,7 +193,7 @@ pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
         Local::End(_) => s.lazy_begin.is_open().then_some(local),
         Local::Deallocate(name) => {
             let name = name.as_bytes();
-            // Who has one by SQL may be asked by no server: one whose table is gone is not on the server connection.
+            // No server can be asked for a statement prepared by SQL: one whose table is gone is not on the server connection.
             let is_by_sql = || {
                 s.status() == IDLE && !s.is_unsure() && !s.state.by_mode && s.state.by_sql.has(name) && !s.state.by_sql.is_bound()
             };

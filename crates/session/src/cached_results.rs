@@ -99,8 +99,7 @@ pub struct CachedResults {
     pub total_bytes: usize,
     pub answer_bytes_max: usize,
     pub expire_ms: u64,
-    /// What workers share of a store, if answers are kept in one.
-    /// They lie in a store of the network, and not in here.
+    /// Results lie in a store of the network, which workers share, and not in here.
     pub is_in_store: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What a session has seen, and which servers may answer it therefore. Decisions are `policy::causal`'s, what is known of the servers is in
-//! `positions`. On the hot path: a few atomic loads, no lock, no allocation.
+//! The state that a session has seen, and the servers that may therefore answer it. Decisions are `policy::causal`'s, facts about the servers
+//! are in `positions`. On the hot path: a few atomic loads, no lock, no allocation.
 
 use crate::conn::Conn;
 use crate::context::Context;
@@ -45,7 +45,7 @@ pub fn heard(s: &mut Session, w: &Context) {
     }
 }
 
-/// An answer from memory is about to reach the client; what it shows was visible before this round began.
+/// An answer from memory is about to reach the client; its rows were visible before this round began.
 #[inline]
 pub fn heard_from_memory(s: &mut Session, w: &Context, round: u64) {
     let positions = &w.shared.positions;
@@ -63,7 +63,7 @@ pub fn heard_from_memory(s: &mut Session, w: &Context, round: u64) {
     }
 }
 
-/// The session's next statement is the first under another primary. Error: what the session was shown may be lost, and its operator wants the
+/// The session's next statement is the first under another primary. Error: the rows shown to the session may be lost, and its operator wants the
 /// statement to fail then. Nothing is owed to the client but the answer to that.
 #[cold]
 pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), Fault> {
@@ -163,17 +163,17 @@ pub fn hopeful(s: &Session, w: &Context, view: &ClusterView) -> Nodes {
     hopeful
 }
 
-/// What a server connection to a standby shows.
+/// The coverage of a server connection to a standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
     All,
-    /// All that this statement must show, but what it shows beyond that no server connection is known to show again: it is not known to be to the server
-    /// that was asked, which may have started anew since.
+    /// All that this statement must show. No server connection is known to show the rest again. This one may not be to the server that was asked,
+    /// which may have started anew since.
     Unproven,
     Less,
 }
 
-/// Whether this server connection to a standby shows what the statement must show.
+/// Judges if this server connection to a standby shows all that the statement must show.
 #[inline]
 pub fn shown_by(s: &Session, w: &Context, conn: &Conn) -> Shown {
     if !s.reads.causal.is_careful {
@@ -196,7 +196,7 @@ pub fn covers(w: &Context, conn: &Conn, round: u64) -> bool {
     is_proven && covers.primary >= round
 }
 
-/// What is known of the standby at the other end of a server connection.
+/// Facts about the standby at the other end of a server connection.
 struct Standing {
     life: Life,
     covers: Covers,

@@ -93,7 +93,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
             count(s, w, need, node);
             settle_in(s, w, conn, role_for(s, w, class, begins));
             if !was_otherwise && s.is_misread(statement) {
-                // What sessions begin with has changed, and only this server connection tells: from now on the session is on the primary.
+                // The settings that sessions begin with have changed, and only this server connection tells: from now on the session is on the primary.
                 s.state.begins_otherwise = true;
                 return Ok(Some(again(s)));
             }
@@ -103,7 +103,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
     }
 }
 
-/// The role in which the primary is taken for a statement: what only reads may run again, if it is known from a catalog that it does.
+/// The role in which the primary is taken for a statement: a read may run again, if a catalog shows that it only reads.
 #[inline]
 pub fn role_for(s: &Session, w: &Context, class: Class, begins: bool) -> TakenFor {
     let is_read = class.side == Side::Reader && !begins && w.has_readers() && !s.lazy_begin.is_open();
@@ -119,7 +119,7 @@ fn note_use(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way
     }
 }
 
-/// Makes a server connection that was taken at rest ready for a statement. What to do first, if something is.
+/// Makes a server connection that was taken at rest ready for a statement. Returns the step that must come first, if there is one.
 #[inline]
 fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -> Option<Flow> {
     if s.state.listening.is_some() {
@@ -185,8 +185,8 @@ fn class_at(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way
     }
 }
 
-/// Begins the transaction on the session's server connection, if it waits for this statement. What reads outside of it does so on standbys only: functions
-/// that say they only read and do not would write past the transaction.
+/// Begins the transaction on the session's server connection, if it waits for this statement. A read outside of it runs on standbys
+/// only: a function that falsely claims only to read would write past the transaction.
 #[inline]
 fn begin_here(s: &mut Session, w: &Context, statement: &Statement, begins: bool) {
     if !s.lazy_begin.is_open() {
@@ -212,7 +212,7 @@ pub fn count(s: &Session, w: &Context, need: Need, node: u16) {
     }
 }
 
-/// Whether what comes over this server connection shows all the session must see.
+/// Judges if this server connection shows all that the session must see.
 #[inline]
 pub fn shown_by(s: &Session, w: &Context, class: Class, at: NodeIndex, conn: &Conn) -> Shown {
     if class.side != Side::Reader || w.view().primary == Some(at) { Shown::All } else { causal::shown_by(s, w, conn) }
@@ -222,9 +222,9 @@ fn is_primary(w: &Context, conn: &Conn) -> bool {
     conn.is_to_primary(&w.view())
 }
 
-/// A pipeline began on a standby and goes on with what only the primary may do: what was sent is brought to its end here first.
+/// A pipeline began on a standby and goes on with a message that only the primary may serve. The messages sent are brought to their end here first.
 ///
-/// Nothing was executed so far, or what was seen of the pipeline to its Sync reads no more: something was defined meanwhile.
+/// Nothing was executed so far, or the pipeline seen to its Sync reads no more: something was defined meanwhile.
 fn leave_reader(s: &mut Session, w: &Context) {
     if s.replies().is_unsynced() && !s.replies().is_skipping() {
         s.expect(Expect::SyncOurs);
@@ -272,7 +272,7 @@ pub fn again(s: &Session) -> Flow {
 
 /// Statement pooling has no transactions of several statements.
 pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
-    // Among several statements, what stands between BEGIN and COMMIT is not told apart.
+    // Among several statements, those between BEGIN and COMMIT are not told apart.
     let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
     (begins && s.account.limits.get().mode == PoolMode::Statement).then(|| {
         Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "transaction blocks are not allowed with pool_mode = statement")
@@ -307,7 +307,7 @@ fn bring_again(s: &mut Session, w: &Context, statement: &Statement) -> Option<Fl
     s.is_gate_shut().then_some(Flow::Hold)
 }
 
-/// What a statement gets.
+/// The choice for a statement.
 pub enum Chosen {
     /// A node, by place in the view and by number.
     Node(NodeIndex, u16),
@@ -353,7 +353,7 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
     };
     let id = view.nodes[at].id;
     if class.side == Side::Reader {
-        // A favourite that only lags now stays the favourite, and who names a node for one read keeps his.
+        // A favourite that only lags now stays the favourite, and a session that names a node for one read keeps its own.
         let has_favourite = s.reads.favourite.is_some_and(|favourite| route::may_stay(view, favourite, wish));
         let is_own = matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed);
         if !statement_level && !is_own && !has_favourite && s.reads.favourite != Some(at) {
@@ -376,7 +376,7 @@ pub fn fails_anyway(s: &mut Session, w: &Context) -> Option<Fault> {
     if !matches!(s.lazy_begin, LazyBegin::Failed(_)) {
         return None;
     }
-    // What may end it has a way of its own, or begins another one.
+    // A statement that may end it has a way of its own, or begins another transaction.
     match pipeline::transaction_next(s, w) {
         Transaction::None | Transaction::Begin(_) | Transaction::Prepared => Some(Fault::in_failed_transaction()),
         Transaction::End(_) | Transaction::Chain(_) | Transaction::Within | Transaction::Many => None,

@@ -1,4 +1,4 @@
-//! What the catalog says of a session's statements, kept with their texts.
+//! The catalog's judgements on a session's statements, kept with their texts.
 //!
 //! A text is judged once for each catalog and search_path. Those two together are a *place* and have a number; a session knows the
 //! number of its own, and looks it up anew when its settings or the catalog have changed. So a text that was judged before costs a
@@ -26,8 +26,8 @@ fn is_judged(statement: &Statement) -> bool {
 
 /// Where a statement may run, by its text and by what it names. Never waits.
 ///
-/// While nothing is known, what names something is the primary's. Without a primary there is nothing to be careful for: a standby
-/// refuses what it must not do.
+/// While nothing is known, a statement that names something is the primary's. Without a primary there is nothing to be careful for: a standby
+/// refuses the statements that it must not run.
 #[inline]
 pub fn class_of(s: &mut Session, w: &Context, statement: &Statement) -> Class {
     if !is_judged(statement) || !w.has_readers() {
@@ -53,14 +53,14 @@ pub fn stands_for(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Stat
 }
 
 fn run_by(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Statement> {
-    // What a comment asks for holds for the text it stands in.
+    // A comment's request holds for the text it stands in.
     if statement.hint != Hint::None || statement.has(Trait::Commented) {
         return statement;
     }
     runs_now(s, w, &statement).filter(|prepared| is_plain_read(prepared)).unwrap_or(statement)
 }
 
-/// What an `EXECUTE` runs, while nothing is under way that may change it.
+/// The statement that an `EXECUTE` runs, while nothing is under way that may change it.
 fn runs_now(s: &Session, w: &Context, statement: &Statement) -> Option<Rc<Statement>> {
     let query = s.state.by_sql.query_of(statement.runs.as_deref()?)?;
     let is_settled = !s.is_unsure() && s.stuck().is_empty();
@@ -71,7 +71,7 @@ fn runs_now(s: &Session, w: &Context, statement: &Statement) -> Option<Rc<Statem
 fn is_plain_read(prepared: &Statement) -> bool {
     prepared.class.side == Side::Reader
         && prepared.has(Trait::Read)
-        // What such functions set may stand in the text that was prepared, which nobody looks at again.
+        // The values that such functions set may stand in the prepared text, which nobody looks at again.
         && prepared.functions.is_empty()
         && prepared.transaction == Transaction::None
         && !prepared.has(Trait::Many)
@@ -80,7 +80,7 @@ fn is_plain_read(prepared: &Statement) -> bool {
         && prepared.local.is_none()
 }
 
-/// What the session begins its transactions with, if they do not say.
+/// The defaults of the session's transactions, for those that do not say.
 pub fn defaults(s: &mut Session, w: &Context) -> Defaults {
     place_of(s, w);
     s.reads.place.defaults
@@ -153,7 +153,7 @@ pub fn class_for(s: &Session, w: &Context, statement: &Statement) -> Class {
     }
 }
 
-/// What the catalog says now.
+/// The catalog's present judgement on a statement.
 fn said(s: &Session, statement: &Statement) -> Class {
     let Some(catalog) = s.account.known.catalog() else { return Class::primary(Rule::CatalogUnknown) };
     let nothing = Names::default();

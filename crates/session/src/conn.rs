@@ -1,4 +1,4 @@
-//! A server connection as a session uses it: what its server is known to have, and how it may be used. Its socket is the program's.
+//! A server connection as a session uses it: the known state of its server, and the ways to use it. Its socket is the program's.
 
 use crate::flow::Kept;
 use crate::task::Us;
@@ -16,7 +16,7 @@ use weir_policy::settings::{ENCODING, ESCAPES_UNLESS, Settings};
 use weir_wire::back as server;
 use weir_wire::startup::Version;
 
-/// Time for which other sessions take a server connection last after a session has drawn on it: who asks for what he drew mostly does so at once.
+/// Time for which other sessions take a server connection last after a session has drawn on it. A session that asks for its draws mostly does so at once.
 const FRESH_DRAWS_US: Us = 1_000_000;
 
 /// Breaks a connection from any thread.
@@ -24,7 +24,7 @@ pub trait Breaker: Debug + Send + Sync {
     fn shut(&self);
 }
 
-/// What a server is called and where it is.
+/// A server's name and place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     pub node: u16,
@@ -87,7 +87,7 @@ pub struct ConnStatus {
 }
 
 impl ConnStatus {
-    /// Breaks the connection, whoever has the server connection: its node is not waited for any longer.
+    /// Breaks the connection, no matter which session has it: its node is not waited for any longer.
     pub fn give_up(&self) {
         self.given_up.store(true, Ordering::Relaxed);
         self.breaker.shut();
@@ -98,7 +98,7 @@ impl ConnStatus {
 pub struct Conn {
     pub status: Arc<ConnStatus>,
     pub known: Known,
-    /// The statement under no name, if we know which, and what the server says of it.
+    /// The statement under no name, if we know which, and the server's description of it.
     pub unnamed: Option<(StatementId, Shape)>,
     /// The settings it was brought to.
     pub settings: Arc<Settings>,
@@ -165,7 +165,7 @@ impl Conn {
         value_of(&self.reported, name)
     }
 
-    /// True if what the server says is in UTF-8, and what it is told by its bytes.
+    /// True if the server's texts are in UTF-8, and texts to it, by their bytes.
     pub fn tells_utf8(&self) -> bool {
         self.reported(ENCODING) == UTF8 && matches!(self.reported("server_encoding"), UTF8 | "SQL_ASCII")
     }

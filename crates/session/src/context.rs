@@ -323,7 +323,7 @@ impl Context {
         self.view().primary_id()
     }
 
-    /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.
+    /// Something of a database may have changed: no one relies on the knowledge of it until it has been looked at.
     pub fn note_change(&self, database: &Arc<Database>) {
         database.note_change();
         self.program.look_at(database);

@@ -182,7 +182,8 @@ fn write_close(out: &mut Vec<u8>, id: StatementId) {
     });
 }
 
-/// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name, and the server connection stays.
+/// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name.
+/// The server connection stays with the session.
 fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
     let body_here = body_here(s.up.unseen(), header);
     let Some((name, _)) = split_cstr(body_here) else {
@@ -340,7 +341,7 @@ fn too_long(what: &str, limit: usize) -> Fault {
     Fault::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, format!("{what} of a message take more than {limit} bytes"))
 }
 
-/// A Bind is about to be sent. `statement`: what is known of it, which may be nothing.
+/// A Bind is about to be sent. `statement`: the facts known of it, perhaps none.
 fn note_bound(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, statement: &Statement, header: Header) {
     plan::note(s, w, header, Unit::Bind { prepared, statement });
     s.statements.bound = Some(prepared.clone());
@@ -365,7 +366,7 @@ fn body_here(unseen: &[u8], header: Header) -> &[u8] {
     &unseen[HEADER_BYTES.min(end)..end]
 }
 
-/// What became of a statement that a message needs on the server connection.
+/// The state of a statement that a message needs on the server connection.
 enum Brought {
     /// It is there, or on its way; perhaps under another number.
     Here(Rc<Prepared>),
@@ -377,8 +378,8 @@ enum Brought {
     Behind,
 }
 
-/// Prepares a statement on the server connection if the server connection lacks it as the client was `told` of it. `parameters`: of a statement that is described, which
-/// its client hears again if it is refused.
+/// Prepares a statement on the server connection if the connection lacks it as the client was `told` of it.
+/// `parameters`: of a statement that is described, which its client hears again if it is refused.
 fn bring(
     s: &mut Session,
     w: &Context,
@@ -511,7 +512,7 @@ fn begin_unknown(s: &mut Session, w: &Context, header: Header, is_bind: bool) ->
     Ok(None)
 }
 
-/// What of a prepared statement Weir answers itself. A command with parameters is for a server to complain of.
+/// The command of a prepared statement that Weir answers itself. One with parameters goes to a server, which complains of it.
 fn ours<'a>(s: &Session, prepared: &'a Prepared) -> Option<&'a Local> {
     let takes_none = || split_cstr(&prepared.tail).is_some_and(|(_, rest)| rest.starts_with(&[0, 0]));
     answer::is_ours(s, &prepared.statement).filter(|local| !is_command(local) || takes_none())
@@ -522,7 +523,7 @@ fn is_command(local: &Local) -> bool {
 }
 
 /// True if a Bind is one to the unnamed portal, without parameters, and its Execute comes next: nothing then happens in between, and
-/// nobody asks for the portal afterwards. What is not here yet counts as something else.
+/// nobody asks for the portal afterwards. A message that is not here yet counts as another one.
 fn runs_at_once(s: &Session, header: Header) -> bool {
     let here = s.up.unseen();
     let bound = split_cstr(body_here(here, header)).filter(|(portal, _)| portal.is_empty());
@@ -545,7 +546,7 @@ fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepare
     if !s.may_speak() {
         return Ok(hold(s, w));
     }
-    // What we answer ourselves has no parameters.
+    // A command that we answer ourselves has no parameters.
     let limit = names_bytes_max(w);
     if header.body_bytes as usize > limit {
         return refuse(s, w, header, too_long("values", limit));

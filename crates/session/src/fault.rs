@@ -81,7 +81,7 @@ impl Fault {
         Fault { severity: Severity::Fatal, ..Fault::error(sqlstate, message) }
     }
 
-    /// What a server says of a statement in a transaction that has failed. Source: `exec_simple_query` in postgres.c.
+    /// A server's words for a statement in a transaction that has failed. Source: `exec_simple_query` in postgres.c.
     pub fn in_failed_transaction() -> Fault {
         let text = "current transaction is aborted, commands ignored until end of transaction block";
         Fault::error(sqlstate::IN_FAILED_TRANSACTION, text).routine("exec_simple_query")

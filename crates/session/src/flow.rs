@@ -1,4 +1,4 @@
-//! Small words that many modules use: what becomes of a client's message, and why a server connection stays with a session.
+//! Small words that many modules use: the fate of a client's message, and the reason why a server connection stays with a session.
 
 use weir_policy::route::Class;
 use weir_policy::wish::ReadPreference;

@@ -156,7 +156,7 @@ fn check_small(header: Header) -> Result<(), Fault> {
 }
 
 /// True if messages wait: for a command on the whole session to end, for replies to come in, or for a cancel request to be over. A
-/// server sends the signal for it more than once, so that the next statement could be hit; who asks a server itself waits as well
+/// server sends the signal for it more than once, so that the next statement could be hit. A client that asks a server itself waits as well
 /// (`PQcancel` returns when the server has closed the connection).
 fn must_hold(s: &mut Session) -> bool {
     let Some(Server { upstream, .. }) = &mut s.server else { return session_state::is_holding(s) };
@@ -179,7 +179,7 @@ fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
         return Flow::Next;
     }
     if s.upstream().is_some_and(|upstream| upstream.is_copied_ahead && !upstream.replies.is_empty()) {
-        // Whether there is a copy is not known yet.
+        // The session does not know yet if there is a copy.
         return checkout::hold(s, w);
     }
     if let Some(upstream) = s.upstream_mut() {
@@ -204,7 +204,7 @@ fn on_garbled_flush(s: &mut Session, w: &Context, header: Header) -> Result<Flow
         return Ok(Flow::Next);
     }
     if s.has_server() && !s.replies().is_empty() {
-        // Whether there is a copy is not known yet.
+        // The session does not know yet if there is a copy.
         return Ok(checkout::hold(s, w));
     }
     extended::refuse(s, w, header, Fault::garbled(garbled::MORE_THAN_MEANT))

@@ -1,4 +1,4 @@
-//! What a server says: passed on, looked into where the session must know of it, or eaten where it answers a query of ours.
+//! Messages of a server: passed on, looked into where the session must know of them, or eaten where they answer a query of ours.
 
 use crate::causal;
 use crate::concern;
@@ -152,7 +152,7 @@ fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) {
     }
     s.down.pass(header, &w.buffers);
     if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) && !query_cache::is_watching(s) {
-        // What holds for one holds for all that follow it: nothing a server owes changes by them.
+        // All rows that follow go the same way: none of them changes the replies that a server owes.
         s.down.pass_run(header.tag, &w.buffers);
     }
 }
@@ -178,7 +178,7 @@ fn on_parameter(s: &mut Session, header: Header) -> bool {
 }
 
 fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: Whose) -> Result<(), Fault> {
-    // What was sent ahead of a BEGIN tells nothing of the transaction, which is the client's already.
+    // The reply to messages ahead of a BEGIN tells nothing of the transaction, which is the client's already.
     let Some(Server { upstream, .. }) = &mut s.server else { return Ok(()) };
     if whose == Whose::Begin || !matches!(s.lazy_begin, LazyBegin::Sent(_)) {
         upstream.txn.status = status;
@@ -231,7 +231,7 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: Whose, status: u8) {
     }
     if !s.replies().is_our_turn() {
         s.handle.is_ours.set(false);
-        // What the client wanted to cancel runs only now; nothing is there to be cancelled if it sent nothing.
+        // The statement to cancel runs only now; if the client sent none, there is nothing to cancel.
         if s.handle.cancel_waits.take() && !s.replies().is_settled() {
             s.host.forward_cancel();
         }
@@ -334,9 +334,9 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
     s.down.eat(header);
 }
 
-/// The server goes. `asked_alone`: only a question of ours was under way, so what waits for it takes its way again when the connection is gone,
-/// as after a bare end of file. `is_due`: what the client has sent
-/// without a Sync still waits for its error; who has been told of one waits for no other.
+/// The server goes. `asked_alone`: only a question of ours was under way. The message that waits for it takes its way again when the connection is
+/// gone, as after a bare end of file.
+/// `is_due`: the client's messages without a Sync still wait for their error. A client that has been told of one waits for no other.
 fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, is_due: bool) {
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     upstream.final_error = Some(fault);
@@ -348,7 +348,7 @@ fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, is_due: bo
     }
 }
 
-/// What the client is told in place of an error. Refusals that come too late are dropped.
+/// The refusal that the client hears in place of an error. Refusals that come too late are dropped.
 fn next_refusal(refusals: &mut VecDeque<Refusal>, dropped: Dropped) -> Option<Refusal> {
     let refused = if dropped.exchange { refusals.pop_front() } else { None };
     for _ in u32::from(dropped.exchange)..dropped.refused {
@@ -357,7 +357,7 @@ fn next_refusal(refusals: &mut VecDeque<Refusal>, dropped: Dropped) -> Option<Re
     refused
 }
 
-/// What the client hears of its statements in place of what a server says.
+/// The fault of its statements that the client hears in place of a server's error.
 fn in_place_of(report: &Report<'_>, server: Option<&Server>, named: &HashMap<Box<[u8]>, Own>) -> Option<Fault> {
     match report.sqlstate {
         // The session has it, but its table is gone, and so this server could not prepare it.

@@ -53,7 +53,7 @@ impl Clock {
     }
 }
 
-/// What becomes of a statement that took too long.
+/// The end of a statement that took too long.
 #[derive(Debug, Default)]
 pub enum Overdue {
     #[default]

@@ -1,4 +1,4 @@
-//! The ports of a session: what it asks of the program around it, and what it has it do.
+//! The ports of a session: its questions and its orders to the program around it.
 //!
 //! [`Program`] is for all sessions and threads. [`Host`] is one session's: its task, and its way to server connections.
 
@@ -74,7 +74,7 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
 }
 
-/// What is to become of another session.
+/// A signal to another session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     Terminate,
@@ -109,7 +109,7 @@ pub trait Program: Send + Sync {
     fn signal(&self, worker: WorkerId, pid: u32, signal: Signal);
 }
 
-/// What one session has its worker do. Nothing in here waits.
+/// The services that a session asks of its worker. Nothing in here waits.
 pub trait Host {
     /// A server connection to a node that is at rest and fits best. It is the session's from now on.
     fn take_idle(&self, node: u16, best: Fit, fit: &dyn Fn(&Conn) -> Fit) -> Option<Box<Conn>>;

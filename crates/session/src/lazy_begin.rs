@@ -1,8 +1,8 @@
 //! Transactions whose BEGIN waits for the first statement: that one says where they run, and a server that is not needed is not asked.
 //!
-//! The client is answered at once. What it sends next takes a server connection, and the BEGIN goes in front of it in the same write; its answer is
-//! eaten. A transaction that ends or fails before a server knew of it never costs one; if a statement follows the failure, the server is
-//! made to fail too, so that it says what a failed transaction says. Reads that need no transaction run on standbys as outside of one
+//! The client is answered at once. Its next message takes a server connection. The BEGIN goes in front of that message in the same write, and the
+//! answer to the BEGIN is eaten. A transaction that ends or fails before a server knew of it never costs one. If a statement follows the
+//! failure, the server is made to fail too, so that it says the words of a failed transaction. Reads that need no transaction run on standbys as outside of one
 //! (`Way::Outside`), and only the status their client is told is the transaction's. Decisions are `policy::transaction`'s.
 
 use crate::classify;
@@ -42,8 +42,8 @@ const READS: &str = "SELECT 1";
 /// State that a transaction may leave on any server, since it moves with its session.
 pub const MOVES: StateKinds = StateKinds::of(StateKind::Setting).with(StateKind::Prepare);
 
-/// True if a BEGIN may wait. Not in a transaction, and not behind what a server connection has still to do. What a session listens to is told to
-/// its server connection by the BEGIN. One that is refused is not answered.
+/// True if a BEGIN may wait. Not in a transaction, and not behind what a server connection has still to do. The BEGIN of a
+/// session that listens brings its channels to the server connection, so it does not wait either. One that is refused is not answered.
 #[inline]
 pub fn may_hold(s: &Session) -> bool {
     !s.has_server()
@@ -86,12 +86,12 @@ pub fn end(s: &mut Session, w: &Context, ending: Ending) -> &'static str {
     }
 }
 
-/// Where this statement runs in a transaction that no server knows of, and whether that one begins with it; none: there is no such.
+/// The way of this statement in a transaction that no server knows of, and if that one begins with it; none: there is no such.
 #[inline]
 pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Way> {
     let begin = match &s.lazy_begin {
         LazyBegin::No | LazyBegin::Sent(_) => return None,
-        // Any server says what a failed transaction says; nobody waits for a primary to hear it. What may begin another one does.
+        // Any server says what a failed transaction says; nobody waits for a primary to hear it. A statement that may begin another transaction waits for one.
         LazyBegin::Failed(_)
             if w.view().primary.is_none()
                 && !matches!(statement.transaction, Transaction::Within | Transaction::Chain(_) | Transaction::Many) =>
@@ -136,8 +136,8 @@ pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Way
     }
 }
 
-/// What a client is told whose transaction on a standby cannot do what it could on the primary, and cannot move: that it may try again, like
-/// any transaction of one snapshot. Then it begins on the primary.
+/// The error for a transaction on a standby that needs the primary and cannot move. The client may try again, as with any transaction of one
+/// snapshot. Then it begins on the primary.
 #[cold]
 pub fn cannot_stay(shuns_standbys: &mut bool, why: &str) -> Fault {
     *shuns_standbys = true;
@@ -266,7 +266,7 @@ pub fn class_after_writes(s: &Session, w: &Context, class: Class) -> Class {
     }
 }
 
-/// What a BEGIN asks for.
+/// The options of a BEGIN.
 pub fn options_of(statement: &Statement) -> Begin {
     match statement.transaction {
         Transaction::Begin(begin) => begin,
@@ -281,7 +281,7 @@ pub fn options_of(statement: &Statement) -> Begin {
 
 /// Sends the BEGIN over the session's server connection, in front of the statement that is about to be sent.
 pub fn send(s: &mut Session, w: &Context, first: &Statement) {
-    // What changes a transaction must come before its first snapshot, which this one has had.
+    // A command that changes a transaction must come before its first snapshot, which this one has had.
     let takes_snapshot = (first.has(Trait::Writes) || first.has(Trait::Read)) && !first.has(Trait::OfPrimary);
     let has_read = matches!(s.lazy_begin, LazyBegin::Reading(_)) && !takes_snapshot;
     let (statement, has_failed) = match &s.lazy_begin {

@@ -1,7 +1,7 @@
 //! One client's session: its protocol, and everything that it decides.
 //!
 //! No socket, clock, thread or event loop is in here. Messages lie in two lanes; facts, the catalog, the cluster's view, the time and dice come
-//! in by [`context::Context`]. What is to be sent goes into the lanes, and whatever else is to be done goes through two ports: a
+//! in by [`context::Context`]. Bytes to send go into the lanes, and all other deeds go through two ports: a
 //! [`host::Host`] for each session and a [`host::Program`] for all. `crates/weir` moves the bytes and implements the ports; tests do so with
 //! scripts.
 //!

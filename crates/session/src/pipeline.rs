@@ -1,4 +1,4 @@
-//! What a client has sent behind a message of a pipeline.
+//! The messages that a client has sent behind one of a pipeline.
 //!
 //! Statements up to a Sync share an implicit transaction, and some need it: LOCK, DECLARE, SET LOCAL. So a read is answered elsewhere than
 //! on the primary only if all up to the Sync only reads, and is here to be looked at; or if nothing is executed yet.
@@ -19,7 +19,7 @@ use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 /// Messages up to a Sync are waited for if they take no more than this.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// What follows.
+/// The messages that follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
     /// Nothing that needs the implicit transaction.
@@ -83,7 +83,7 @@ fn look_far(s: &mut Session, w: &Context) -> Ahead {
 /// Longest message that is looked at for the end of a transaction; a longer one is none.
 pub const END_BYTES_MAX: u32 = 1 << 10;
 
-/// What the statement of the next message does to the transaction. A message that is not here, or is long, does nothing.
+/// The effect of the next message's statement on the transaction. A message that is not here, or is long, has none.
 #[cold]
 pub fn transaction_next(s: &Session, w: &Context) -> Transaction {
     let here = s.up.unseen();

@@ -25,7 +25,7 @@ use weir_wire::frame::Header;
 /// Why a statement cannot run where it would.
 type Refusal = fn(&mut Session, &Context, &Statement) -> Option<Fault>;
 
-/// What becomes of a message.
+/// The plan for a message.
 pub enum Planned {
     /// A server connection is there on which it may run.
     Ready,

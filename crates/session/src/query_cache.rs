@@ -1,5 +1,5 @@
-//! A session and the cache of answers: what it is answered from memory, what of its answers is stored, and what its writes make untrue.
-//! The protocol is `weir_cache`'s, what is kept lies in `answers`.
+//! A session and the cache of answers: its answers from memory, its answers that are stored, and the answers that its writes make untrue.
+//! The protocol is `weir_cache`'s; the cached results lie in `cached_results`.
 //!
 //! Only with nothing under way: then one of our answers stands where one of the server's would, and a session's own writes are settled. In
 //! transactions only while no server knows of them (`begun`). Without a cache all of this is one look at a pointer.
@@ -53,7 +53,7 @@ pub fn must_let_go(s: &mut Session, w: &Context, statement: &Statement) -> bool 
 #[inline]
 pub fn on_query(s: &mut Session, w: &Context, statement: &Statement, header: Header) -> Option<Flow> {
     let caching = statement.caching.as_deref()?;
-    // What is on its way is not stored if more comes before it is here; what did not get on its way comes by again.
+    // An answer on its way is not stored if more comes before it is here. A question that did not get on its way comes by again.
     let before = s.cache.capture.take();
     if caching.text.reads == Reads::Never || caching.is_indifferent(classify::place_of(s, w)) || !may_ask(s, w) {
         return None;
@@ -81,7 +81,7 @@ fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<Capture>>) -> Opti
         (prepared, told, batch.is_synced)
     };
     if !is_synced && shares_snapshot(s, w) {
-        // What stands before one Sync has one transaction, and may have one snapshot.
+        // The statements before one Sync have one transaction, and may have one snapshot.
         return None;
     }
     let caching = prepared.statement.caching.as_deref()?;
@@ -131,14 +131,14 @@ fn shares_snapshot(s: &mut Session, w: &Context) -> bool {
     !reads_committed || (!s.lazy_begin.is_open() && s.transaction() == IDLE && pipeline::look(s, w) != Ahead::Reads)
 }
 
-/// What came of looking further for an answer that our memory does not have.
+/// The result of looking further for an answer that our memory does not have.
 enum Sought {
     /// The bytes, and the round that shows what they show.
     Found(Vec<u8>, u64),
     Flow(Option<Flow>),
 }
 
-/// Looks in the store, if there is one; then prepares for what a server says.
+/// Looks in the store, if there is one; then prepares for a server's answer.
 fn seek(
     s: &mut Session,
     w: &Context,
@@ -150,7 +150,7 @@ fn seek(
     let key = stored::full(s, w, key);
     let before = before.filter(|before| before.key == key);
     let deps = match (&w.store, &before) {
-        // In this order: who publishes another catalog changes the database's slot after it.
+        // In this order: the publisher of another catalog changes the database's slot after it.
         (None, _) => answers.versions.begin(slots).filter(|_| s.account.known.edition() == s.reads.place.edition()),
         // The store was asked, and the message has not left since.
         (Some(_), Some(before)) => Some(before.deps.clone()),
@@ -164,10 +164,10 @@ fn seek(
     Sought::Flow(prepare(s, w, answers, before, key, deps))
 }
 
-/// The statement a run of messages is about, and what its client was told of it, if there is nothing to complain of.
+/// The statement a run of messages is about, and the description its client has of it, if there is nothing to complain of.
 fn prepared_for(s: &Session, w: &Context, batch: &Batch<'_>) -> Option<(Rc<Prepared>, Shape)> {
     let (prepared, told) = match batch.parse {
-        // What a client is told of a named statement only a server can tell.
+        // Only a server can describe a named statement to a client.
         Some(tail) if batch.name.is_empty() && tail.len() <= w.peek_config().routing.statement_analysis_bytes_max => {
             (w.statements.borrow_mut().of_parse(tail, s.state.meaning)?, Shape::UNKNOWN)
         }
@@ -285,7 +285,7 @@ fn give(s: &mut Session, w: &Context, header: Header, bytes: &[u8], round: u64) 
     Flow::Next
 }
 
-/// What memory has for a question.
+/// The content of memory for a question.
 enum Found {
     Answer(Arc<CachedResult>),
     /// An answer that is not known yet to show what its asker must see: the statement waits a little.
@@ -299,10 +299,10 @@ fn find(s: &mut Session, w: &Context, answers: &CachedResults, key: &[u8]) -> Fo
         // Nothing is kept here: `stored` asks whether an answer would be fresh.
         return Found::Nothing;
     }
-    // In this order: what counts as taken in was raised before.
+    // In this order: the covered position was raised before.
     let is_fresh = fresh::is_fresh(s, w);
     match answers.get(key, w.now_ms()) {
-        // Who has a server connection by now has waited.
+        // A session that has a server connection by now has waited.
         Some(_) if !is_fresh && !s.has_server() && fresh::must_wait(s, w) => return Found::Unproven,
         Some(answer) if is_fresh => {
             s.cache.wait = None;
@@ -369,7 +369,7 @@ fn still_waits(s: &Session, w: &Context, answers: &CachedResults, key: &[u8], un
     goes_on
 }
 
-/// Who asks, under which settings: all that shapes an answer beside its text. None: this session goes without the cache.
+/// The asker and its settings: all that shapes an answer beside its text. None: this session goes without the cache.
 fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
     if let Some((settings, who)) = &s.cache.who
         && Arc::ptr_eq(settings, &s.state.settings)
@@ -379,7 +379,7 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
     let settings = s.state.settings.clone();
     let is_off =
         settings.get(SETTING).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "off" | "false" | "no" | "0"));
-    // Whether a connection has what the query set is not known: another client's RESET takes it away.
+    // Nobody knows if a connection still has the settings of the query: another client's RESET takes them away.
     let is_uncertain = !s.account.connect_query.is_empty();
     let who = (!is_off && !settings.needs_primary() && !is_uncertain).then(|| {
         let mut hash = Sha256::new();
@@ -399,7 +399,7 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
     who
 }
 
-/// What an answer hangs on, if it may be kept.
+/// The slots that an answer depends on, if it may be kept.
 fn slots_read(s: &Session, w: &Context, answers: &CachedResults, caching: &Caching, place: u64) -> Option<Rc<[Slot]>> {
     if place == 0 {
         return None;
@@ -455,7 +455,7 @@ impl Concern for QueryCache {
     }
 }
 
-/// A statement is about to be sent over the session's server connection: what it may change is noted, and an answer that may be stored is expected.
+/// A statement is about to be sent over the session's server connection. Its possible changes are noted, and an answer that may be stored is expected.
 #[inline]
 fn sent(s: &mut Session, w: &Context, statement: &Statement) {
     let Some(answers) = &w.shared.cached_results else { return };
@@ -474,8 +474,8 @@ fn sent(s: &mut Session, w: &Context, statement: &Statement) {
     }
 }
 
-/// What the next statement must see is its own matter. What the store says to this one by now comes too late: the same text may be asked for
-/// again much later.
+/// Forgets the waits of a statement: the next one has needs of its own. The store's reply to this one comes too late by now: the same text may be
+/// asked for again much later.
 fn forget_waits(s: &mut Session) {
     (s.cache.waits_until, s.cache.wait, s.cache.fetch) = (None, None, None);
     s.cache.is_let_in = false;
@@ -582,7 +582,7 @@ fn store(s: &Session, w: &Context, capture: Capture, status: u8) {
     }
 }
 
-/// What is on its way is not stored; who waits for it asks himself.
+/// Gives up storing the answer on its way; each session that waits for it asks by itself.
 fn give_up(s: &mut Session, w: &Context) {
     let Some(capture) = s.cache.capture.take() else { return };
     w.buffers.put_extra(capture.bytes);

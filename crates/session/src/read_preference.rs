@@ -1,4 +1,4 @@
-//! Where a session's reads shall go, by its own word or the operator's, and what it has set for itself with `PGPOOL SET`. Decisions are
+//! The targets of a session's reads, by its own word or the operator's, and its own parameters by `PGPOOL SET`. Decisions are
 //! `policy::wish`'s. Worked out when settings or configuration have changed; a read costs two comparisons.
 
 use crate::causal;
@@ -37,7 +37,7 @@ pub const SETTINGS: [Setting; 2] = [
     Setting { name: causal::SETTING, allowed: "off, session, global", takes: |value| CausalReads::of_word(value).is_some() },
 ];
 
-/// Where a read shall go; `hinted`: what its hint names, or that of its transaction.
+/// The target of a read; `hinted`: the target in its hint, or in that of its transaction.
 #[inline]
 pub fn of(s: &mut Session, w: &Context, hinted: Option<ReadTarget>) -> Option<ReadPreference> {
     if let Some(read_target) = hinted {

@@ -28,7 +28,7 @@ const KEPT_BYTES_MAX: usize = 16 << 10;
 /// How far into an answer is looked for how it begins.
 const LOOK_BYTES_MAX: usize = 16 << 10;
 
-/// What was kept before a message is handled.
+/// The messages kept before one is handled.
 pub struct Mark {
     bytes: usize,
     is_kept: bool,
@@ -40,7 +40,7 @@ pub fn is_there(s: &Session, w: &Context) -> bool {
     w.has_readers() || s.lazy_begin.is_open() || s.has_begun_ahead()
 }
 
-/// StateKind the next message, in case it goes to a standby, or a BEGIN in front of it.
+/// Keeps the next message, in case it goes to a standby, or a BEGIN in front of it.
 #[inline]
 pub fn keep(s: &mut Session, header: Header) -> Mark {
     let mut mark = Mark { bytes: s.retry.kept.len(), is_kept: false };
@@ -111,7 +111,7 @@ impl Concern for ReadRetry {
         }
     }
 
-    /// What was under way was not sent again, and what was kept of it went with the connection.
+    /// The messages under way were not sent again, and the kept ones went with the connection.
     fn lost(_: &mut Session, _: &Context) {}
 }
 
@@ -144,14 +144,14 @@ pub fn holds_back(s: &mut Session, w: &Context) -> bool {
         && look(s, w) != Look::Go
 }
 
-/// The answer of the primary seems to be here to its end: what it says stands, so that nothing is looked for. Its client sees it now.
+/// The answer of the primary seems to be here to its end: its words stand, so that nothing is looked for. Its client sees it now.
 #[inline]
 fn is_all_here(s: &mut Session) -> bool {
     s.retry.is_told = s.down.unseen().ends_with(&[back::READY, 0, 0, 0, 5, IDLE]);
     s.retry.is_told
 }
 
-/// What is to be done with the next message of the server.
+/// The treatment of the server's next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Look {
     /// It goes its way.
@@ -301,7 +301,7 @@ fn is_untouched(s: &Session) -> bool {
     s.has_begun_ahead() && s.retry.state == State::Idle && s.retry.groups.is_empty() && is_movable(s)
 }
 
-/// The server connection is lost. True: what was under way is sent again, and the session goes on without the connection.
+/// The server connection is lost. True: the messages under way are sent again, and the session goes on without the connection.
 pub fn on_loss(s: &mut Session, w: &Context) -> bool {
     if !may_again(s) && !is_untouched(s) {
         return false;
@@ -312,8 +312,8 @@ pub fn on_loss(s: &mut Session, w: &Context) -> bool {
     true
 }
 
-/// What Weir sends ahead of the client's messages was refused, so that none of them has run: what is kept takes its way again, whatever it
-/// does. After an ERROR of a standby to the primary, after a FATAL to whom it may. True: the server connection is gone.
+/// The server refused a message that Weir sends ahead of the client's, so none of the client's has run. The kept ones go their way again, whatever
+/// they do. After an ERROR of a standby they go to the primary, after a FATAL to any node that may have them. True: the server connection is gone.
 pub fn on_refused_ahead(s: &mut Session, w: &Context, header: Header, is_lost: bool) -> bool {
     let is_kept = (s.retry.is_unseen() && is_movable(s)) || is_untouched(s);
     if !(is_kept && (is_lost || s.is_on_standby())) || w.program.stop_mode() >= Stop::Fast {

@@ -1,9 +1,9 @@
-//! What clients were told of their prepared statements, and servers that would say something else by now.
+//! Descriptions of prepared statements that clients have, and servers that would describe them otherwise by now.
 //!
 //! A server keeps what a statement was when it was prepared, and refuses it once its table has changed. A server connection that lacks the statement
 //! would analyse it anew, and its client would read rows by a description that holds no more. So every Parse of a named statement is
-//! followed by a Describe of ours; a server connection where the statement is not known to be what the client was told is asked first, and what has
-//! changed is refused in PostgreSQL's own words. A server connection that has the statement already is asked nothing.
+//! followed by a Describe of ours. A server connection where the statement may differ from the client's description is asked first. A changed
+//! statement is refused in PostgreSQL's own words. A server connection that has the statement already is asked nothing.
 
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
@@ -18,7 +18,7 @@ use weir_policy::replies::Expect;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
 use weir_wire::write;
 
-/// What the client is told of a statement that is not what it was.
+/// The error for a client whose statement is not what it was.
 pub fn changed() -> Fault {
     // By the routine drivers know that they may prepare it again (pgjdbc, asyncpg). Source: plancache.c.
     Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type").routine("RevalidateCachedQuery")
@@ -32,7 +32,7 @@ pub fn is_described_next(s: &Session, own: &[u8]) -> bool {
     is_describe && body.is_some_and(|(kind, rest)| *kind == b'S' && split_cstr(rest).is_some_and(|(name, _)| key(name) == own))
 }
 
-/// Notes that the client's own Describe is about to be sent. What it is told first is what it goes by.
+/// Notes that the client's own Describe is about to be sent. The client goes by the first description that it hears.
 pub fn expect(s: &mut Session, prepared: Rc<Prepared>, told: Shape, is_unnamed: bool) {
     if told != Shape::UNKNOWN {
         return s.expect_more(Expect::Describe);
@@ -64,7 +64,7 @@ fn await_description(s: &mut Session, expect: Expect, prepared: Rc<Prepared>, is
 
 /// Has the next message wait for the answer to a Describe of ours. By itself it gets a Sync, so that an error of it harms nothing else;
 /// in a transaction, where an error is the client's, a Flush follows while it waits.
-/// `parameters`: what the client was told of them, if the message is a Describe.
+/// `parameters`: the client's description of them, if the message is a Describe.
 pub fn wait(s: &mut Session, w: &Context, id: StatementId, is_alone: bool, parameters: Option<Rc<[u8]>>) {
     if is_alone && s.transaction() == IDLE {
         write::bare(s.up.extra(&w.buffers), front::SYNC);

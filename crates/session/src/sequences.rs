@@ -21,7 +21,7 @@ use weir_policy::sequences::{Facts, Use};
 use weir_sql::facts::StateKind;
 use weir_wire::frame::Header;
 
-/// What a statement does with sequences, also by executing what was prepared, or by a view.
+/// The use that a statement makes of sequences, also by executing a prepared one, or by a view.
 #[inline]
 fn use_of(s: &Session, statement: &Statement) -> Use {
     let by_view = || statement.touches.meets(Hidden::READS) && s.account.known.hidden().meets(Hidden::SEQUENCE_VIEWS);
@@ -46,7 +46,7 @@ impl Concern for Sequences {
     #[inline]
     fn ready(_: &mut Session, _: &Context, _: Ended) {}
 
-    /// The values were on the connection, and `drawn` still names it: who asks is told that they are lost.
+    /// The values were on the connection, and `drawn` still names it: a client that asks is told that they are lost.
     fn lost(_: &mut Session, _: &Context) {}
 }
 
@@ -77,7 +77,7 @@ pub fn best_fit(s: &Session) -> Fit {
     if s.state.drawn.is_some() && s.account.known.recalls() { Fit::Own } else { Fit::Alike }
 }
 
-/// Whose values a server connection at rest has that somebody may ask for.
+/// The owner of values on a server connection at rest that somebody may ask for.
 pub enum Claim {
     None,
     Own,

@@ -1,4 +1,4 @@
-//! One client's session: its socket, its two lanes, its server connection while it has one, and what it has prepared.
+//! One client's session: its socket, its two lanes, its server connection while it has one, and its prepared statements.
 
 pub mod causal;
 pub mod query_cache;
@@ -51,14 +51,14 @@ pub struct Session {
     pub lazy_begin: LazyBegin,
     pub wrote: Wrote,
     pub account: Rc<Account>,
-    /// What it has set and prepared by SQL.
+    /// Its settings, and its statements prepared by SQL.
     pub state: State,
     pub handle: Rc<SessionHandle>,
     pub statements: OwnStatements,
     pub reads: Reads,
-    /// What is under way on a standby, to be sent again should it refuse.
+    /// Messages under way on a standby, to be sent again should it refuse.
     pub retry: Net,
-    /// What it is answered from memory, and what its writes make untrue.
+    /// Its answers from memory, and the answers that its writes make untrue.
     pub cache: Cached,
     pub intake: Intake,
     /// Counts it among the sessions of its database.
@@ -71,10 +71,10 @@ pub struct Server {
     pub upstream: Box<Upstream>,
 }
 
-/// What keeps a session's statements on the primary.
+/// The reasons that keep a session's statements on the primary.
 #[derive(Default)]
 pub struct Wrote {
-    /// What it has written so far, if that keeps its reads on the primary.
+    /// Its writes so far, if these keep its reads on the primary.
     pub written: Written,
     /// A transaction of its wanted on a standby what only the primary does: those of one snapshot begin on the primary.
     pub shuns_standbys: bool,
@@ -84,9 +84,9 @@ pub struct Wrote {
 pub struct Reads {
     /// The node its reads go to.
     pub favourite: Option<NodeIndex>,
-    /// Where its reads shall go, and what it has set for itself.
+    /// The targets of its reads, and the parameters that it has set for itself.
     pub preferences: ReadPreferences,
-    /// What it has seen, which it must go on seeing.
+    /// The state it has seen, which it must go on seeing.
     pub causal: Causal,
     /// Where its names are looked up.
     pub place: Place,
@@ -94,7 +94,7 @@ pub struct Reads {
     pub only_reads: bool,
 }
 
-/// What is taken from the client next.
+/// The next bytes to take from the client, and the way to treat them.
 #[derive(Default)]
 pub struct Intake {
     pub skip: Skip,
@@ -103,7 +103,7 @@ pub struct Intake {
     pub is_message_logged: bool,
     /// The last message is one of a copy, for which no reply is counted.
     pub in_copy_message: bool,
-    /// What its client has yet to be told, if `skip` says so.
+    /// The fault that its client has yet to hear, if `skip` says so.
     pub owed: Option<Box<Fault>>,
 }
 
@@ -138,7 +138,7 @@ impl Skip {
 pub enum Presence {
     #[default]
     Here,
-    /// It said goodbye or closed its side: what it sent before is still carried out.
+    /// It said goodbye or closed its side: its earlier messages are still carried out.
     Left,
     /// The same; the session ends by then, unless the server says something.
     LeftUntil(Instant),
@@ -151,7 +151,7 @@ impl Presence {
     }
 }
 
-/// What became of messages whose answers nobody will look at.
+/// The fate of messages whose answers nobody will look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// They have changed nothing, and are sent again.
@@ -237,7 +237,7 @@ impl Session {
         }
     }
 
-    /// The same, of the client's: what a Flush before it brought in is not all any more.
+    /// The same, of the client's: the replies that a Flush before it brought in are not all any more.
     #[inline]
     pub fn expect_more(&mut self, expect: Expect) {
         if let Some(upstream) = self.upstream_mut() {
@@ -246,7 +246,7 @@ impl Session {
         }
     }
 
-    /// What follows waits until all that was sent is answered.
+    /// Makes later messages wait until all that was sent is answered.
     #[inline]
     pub fn shut_gate(&mut self) {
         if let Some(upstream) = self.upstream_mut() {
@@ -316,7 +316,7 @@ impl Session {
         self.upstream().map_or(StateKinds::NONE, |upstream| upstream.left.stuck)
     }
 
-    /// What it makes without naming a schema is or may be temporary: where its `search_path` leads to is perhaps still asked.
+    /// True if a relation that it makes without naming a schema may be temporary. Perhaps the server is still asked where its `search_path` leads.
     pub fn may_make_temporary(&self) -> bool {
         self.state.makes_temporary || self.upstream().is_some_and(|upstream| upstream.left.may_make_temporary())
     }
@@ -345,7 +345,7 @@ impl Session {
         }
         brought.described.drain(..(dropped.described as usize).min(brought.described.len()));
         brought.asked = None;
-        // Whether the server connection's unnamed statement came before or after the failed message is not known: it is sent again when used.
+        // The server connection's unnamed statement came before or after the failed message, nobody knows which: it is sent again when used.
         conn.unnamed = None;
     }
 
@@ -472,7 +472,7 @@ impl Session {
         !self.up.has_unseen() && !self.up.has_pending() && !self.down.has_pending() && !self.intake.presence.has_left()
     }
 
-    /// What names stand for may have changed: nobody who hears of it may rely on what was known before.
+    /// The meaning of names may have changed: nobody who hears of it may rely on earlier knowledge.
     #[cold]
     pub fn tell_change(&mut self, w: &Context) {
         self.state.effects.redefines = false;
@@ -499,7 +499,7 @@ impl Session {
         write::bare(self.down.extra(&w.buffers), tag);
     }
 
-    /// True if the server may read another statement than Weir's parser does. What is under way may change how it reads.
+    /// True if the server may read another statement than Weir's parser does. Statements under way may change how it reads.
     #[inline]
     pub fn is_misread(&self, statement: &Statement) -> bool {
         statement.has(Trait::Delicate) && (self.may_move_ahead() || self.reads_otherwise())
@@ -522,7 +522,7 @@ impl Session {
     fn escapes(&self) -> bool {
         let set = self.state.reading.escapes;
         let Some(Server { conn, upstream }) = &self.server else { return set == Some(true) };
-        // What the server said last is so, unless it is told otherwise right now.
+        // The server's last report holds, unless it is told otherwise right now.
         let is_off = conn.escapes && !upstream.replies.is_setting();
         set == Some(true) || is_off || (set.is_none() && conn.begins_with_escapes)
     }

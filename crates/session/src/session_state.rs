@@ -1,5 +1,5 @@
-//! StateKind a session's state and its server connection's together: notes what statements may leave, asks the server after their transaction, brings
-//! a server connection to what the session has, and lets it go as soon as nothing keeps it. Decisions are `policy::inventory`'s.
+//! Keeps a session's state and its server connection's together. Notes the state that statements may leave, and asks the server after their
+//! transaction. Brings a server connection to the session's state, and lets it go as soon as nothing keeps it. Decisions are `policy::inventory`'s.
 
 mod listening;
 
@@ -78,7 +78,7 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
     if is_harmless(s, statement) {
         return;
     }
-    // Whether a reset ends what keeps the server connection only the server tells.
+    // Only the server tells if a reset ends the state that keeps the server connection.
     let has_foreign = s.has_found(StateKind::ForeignSetting);
     let is_alone = s.transaction() == IDLE && s.replies().is_only_ours() && !s.state.by_mode && !has_foreign;
     if let (Some(plain), true) = (&statement.plain, is_alone) {
@@ -151,7 +151,7 @@ fn note_call(s: &mut Session, header: Header) {
         .for_each(|argument| left.note(unknown, &[], &[], argument));
 }
 
-/// What is about to be sent may change how the server reads texts.
+/// Notes that a message about to be sent may change how the server reads texts.
 #[inline]
 fn note_moves(s: &mut Session, moves: bool) {
     if let Some(upstream) = s.upstream_mut() {
@@ -168,7 +168,7 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && !statement.touches.meets(hidden(s))
 }
 
-/// By what something may be left that no text shows. What this transaction has defined is in no catalog yet.
+/// The means by which a statement may leave something that no text shows. No catalog has this transaction's definitions yet.
 #[inline]
 fn hidden(s: &Session) -> Hidden {
     if s.state.by_mode {
@@ -183,7 +183,7 @@ fn knows(s: &Session) -> bool {
     s.account.known.edition() != UNKNOWN && !s.state.effects.redefines
 }
 
-/// What a statement may leave by triggers, rules and views, which its text does not show.
+/// The state that a statement may leave by triggers, rules and views, which its text does not show.
 fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
     let hidden = hidden(s);
     if !statement.touches.meets(hidden) {
@@ -218,7 +218,7 @@ fn name_made_up(s: &mut Session) {
     }
 }
 
-/// What a statement may change, with what is known of the functions it calls. Sources that are missing are asked for next time.
+/// The state that a statement may change, by the known functions that it calls. Missing sources are asked for next time.
 fn judged(s: &mut Session, w: &Context, statement: &Statement) -> StateKinds {
     let hidden = hidden(s);
     let made = if statement.has(Trait::Makes) && s.may_make_temporary() {
@@ -248,9 +248,9 @@ fn judged_by_text(left: &mut Left, w: &Context, database: &Arc<str>, statement: 
     let edition = w.shared.definitions.load(Ordering::Relaxed);
     let mut books = w.functions.borrow_mut();
     match books.of(database, w.now_ms(), edition).judge_all(&statement.functions) {
-        // What views it reads is not known.
+        // Nobody knows which views it reads.
         Verdict::Harmless if !hidden.meets(Hidden::READS) => statement.leaves,
-        // Which tables it writes is not known.
+        // Nobody knows which tables it writes.
         Verdict::Writes if !hidden.meets(Hidden::ALL) => statement.leaves,
         Verdict::Harmless | Verdict::Writes | Verdict::LeavesState => statement.may_change,
         Verdict::Unknown(missing) => {
@@ -281,12 +281,12 @@ fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) -> bool {
     }
 }
 
-/// What a statement prepared by SQL may leave by what its text does not show. Which one is executed is not looked at.
+/// The state that a statement prepared by SQL may leave by means that its text does not show. Any of them may be the executed one.
 fn by_execute(s: &Session) -> StateKinds {
     if !hidden(s).meets(Hidden::ALL) { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) }
 }
 
-/// What is to be known before a statement is noted: what an `EXECUTE` of its may leave unseen.
+/// The state that an `EXECUTE` of a statement's may leave unseen, which must be known before the statement is noted.
 fn before_note(s: &mut Session, statement: &Statement, may_change: StateKinds) -> StateKinds {
     let by_execute = if statement.has(Trait::Executes) { by_execute(s) } else { StateKinds::NONE };
     if may_change.and(by_execute).has(StateKind::Unknown) {
@@ -305,7 +305,7 @@ fn note(
     values: &[u8],
 ) {
     if statement.has(Trait::Executes) {
-        // What this text prepares may be executed before it is known to the session.
+        // A statement that this text prepares may be executed before the session knows of it.
         note_executed(state, left, statement.later.and(by_execute), text);
     }
     let leaves = may_change.and(statement.frees.common(left.may_have()));
@@ -318,7 +318,7 @@ fn note(
     }
 }
 
-/// Notes what a statement prepared by SQL may leave, which a client binds by its name.
+/// Notes the state that a statement prepared by SQL may leave, when a client binds it by its name.
 fn note_bound_by_sql(s: &mut Session) {
     let by_execute = by_execute(s);
     name_made_up(s);
@@ -350,9 +350,9 @@ fn note_unseen(state: &State, left: &mut Left, statement: &Statement) {
     }
 }
 
-/// Notes what statements prepared by SQL may leave, one of which may be executed now. What they set stands in their texts.
+/// Notes the state that statements prepared by SQL may leave, one of which may be executed now. The settings they make stand in their texts.
 fn note_executed(state: &State, left: &mut Left, later: StateKinds, text: &[u8]) {
-    // What it asks for of sequences is `sequences`' affair.
+    // Its use of sequences is the affair of `sequences`.
     let leaves = state.by_sql.later().and(later).without(StateKinds::of(StateKind::Sequence));
     // One that the session does not know of yet may do anything.
     let leaves = if left.young.is_some() { leaves.and(StateKinds::of(StateKind::Unknown)) } else { leaves };
@@ -367,8 +367,8 @@ fn note_executed(state: &State, left: &mut Left, later: StateKinds, text: &[u8])
     left.note(leaves, &[], text, &[]);
 }
 
-/// Looks at a session whose server connection has nothing to do: what it may have left is asked, and a server connection that nothing keeps goes to whoever
-/// needs it.
+/// Looks at a session whose server connection has nothing to do: asks for the state that it may have left. A server connection that nothing
+/// keeps goes to the session that needs it.
 #[inline]
 pub fn settle(s: &mut Session, w: &Context) {
     if !s.has_server() || !s.is_at_rest() || s.handle.cancels.get() > 0 {
@@ -586,7 +586,7 @@ fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>) 
         cut.push((name, own.to_owned()));
     }
     let settings = s.state.settings.clone();
-    // What it names may be gone when it would be made elsewhere, and then the client would lose it.
+    // The relations that it names may be gone when it would be made elsewhere, and then the client would lose it.
     let is_bound = s.has_found(StateKind::Temporary) || settings.has_role();
     let make = |name: String, text: String| {
         let later = statements.of_text(text.as_bytes()).later;
@@ -606,7 +606,7 @@ fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>) 
     true
 }
 
-/// A statement prepared by SQL is taken away, outside of a transaction: what is brought to the server connection next is without it.
+/// Takes away a statement prepared by SQL, outside of a transaction: the next state brought to the server connection is without it.
 pub fn deallocate(s: &mut Session, w: &Context, name: &str) {
     let now = s.state.by_sql.without(name.as_bytes());
     s.state.by_sql = if now.is_empty() { w.shared.no_statements.clone() } else { Arc::new(now) };
@@ -674,7 +674,7 @@ pub fn bring(s: &mut Session, w: &Context) {
 fn bring_settings(s: &mut Session, w: &Context) {
     let Some(Server { conn, .. }) = &mut s.server else { return };
     let sql = conn.settings.change_to(&s.state.settings);
-    // Nothing may run as somebody else, or under settings of others: what may be refused must be certain first.
+    // Nothing may run as somebody else, or under settings of others: settings that may be refused must be certain first.
     let needs_answer = conn.settings.may_be_refused(&s.state.settings);
     conn.settings = s.state.settings.clone();
     send_settings(s, w, &sql);
@@ -774,13 +774,13 @@ pub fn restored(s: &mut Session, w: &Context) -> bool {
     telling == Telling::OwesReady
 }
 
-/// A ReadyForQuery of the client's is about to be said: what a statement known from its text did to the settings is so now, and
+/// A ReadyForQuery of the client's is about to be said. The changes of settings by a statement known from its text hold now, and
 /// reports that were held back are made.
 #[inline]
 pub fn before_ready(s: &mut Session, w: &Context) {
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     if upstream.left.moves_ahead && upstream.replies.is_only_ours() {
-        // What was changed has been reported.
+        // The server has reported the changes.
         upstream.left.moves_ahead = false;
     }
     if let Some(plain) = upstream.resetting.plain.take() {
@@ -836,7 +836,7 @@ pub fn discarded(s: &mut Session, w: &Context) {
     s.deallocated(w);
     s.statements.portal = None;
     s.state.discarded(w.shared.no_statements.clone());
-    // What it made up is empty from now on, and not unknown; what an extension defines has its default.
+    // The settings that it made up are empty from now on, and not unknown; those of an extension have their defaults.
     set_settings(s, w, s.state.settings.after(&Reset::All, &s.state.startup).without_who());
     if let Some(Server { conn, upstream }) = &mut s.server {
         conn.settings = w.no_settings();

@@ -103,7 +103,7 @@ fn readers(session: &Session, w: &Context, statement: &Statement, of_text: Rule)
         (_, Some(favourite)) => (vec![favourite], of_text),
         (None, None) => (Vec::new(), of_text),
     };
-    // Who is wanted cannot answer now.
+    // The wanted nodes cannot answer now.
     if nodes.is_empty() { (takes_reads, of_text) } else { (nodes, rule) }
 }
 
@@ -116,7 +116,7 @@ fn wanted(view: &ClusterView, wish: ReadPreference, takes_reads: &[usize]) -> Ve
     }
 }
 
-/// A text's facts in words: its effect, and what it names.
+/// A text's facts in words: its effect, and the names in it.
 fn facts_of(text: &str) -> String {
     let facts = weir_sql::facts(text.as_bytes());
     let mut words = vec![format!("{:?}", facts.effect).to_ascii_lowercase()];

@@ -33,7 +33,7 @@ impl Hit {
     }
 }
 
-/// What a Query is for, and the text that is sent in its place.
+/// The session that a Query is to hit, and the text that is sent in its place.
 #[inline]
 pub fn of_query(s: &mut Session, w: &Context, statement: &Rc<Statement>, header: Header) -> Option<(Hit, String)> {
     if statement.has(Trait::Signals) { find_in_query(s, w, statement, header) } else { None }
@@ -47,7 +47,7 @@ fn find_in_query(s: &mut Session, w: &Context, statement: &Rc<Statement>, header
     Some((hit, call.stand_in()))
 }
 
-/// What a Bind is for, and the statement that is bound: the client's, or one in its place.
+/// The session that a Bind is to hit, and the statement that is bound: the client's, or one in its place.
 #[inline]
 pub fn of_bind(s: &Session, w: &Context, prepared: Rc<Prepared>, header: Header) -> (Option<Hit>, Rc<Prepared>) {
     if !prepared.statement.has(Trait::Signals) {

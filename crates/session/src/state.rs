@@ -1,6 +1,6 @@
-//! What a session has beyond its messages: settings, statements prepared by SQL, and what it listens to.
+//! The state of a session beyond its messages: settings, statements prepared by SQL, and the channels it listens to.
 //!
-//! The session owns what can move; a server connection is brought to it before use. What may be on the connection beyond that is
+//! The session owns the state that can move; a server connection is brought to it before use. Any other state on the connection is
 //! `upstream::left`'s.
 
 use crate::listen_hub::Subscription;
@@ -32,13 +32,13 @@ pub enum Claim {
 
 /// See the module.
 pub struct State {
-    /// What the session asked for in its startup packet.
+    /// The settings that the session asked for in its startup packet.
     pub startup: Arc<Settings>,
-    /// What it has now.
+    /// The settings it has now.
     pub settings: Arc<Settings>,
     /// How these have servers read its texts.
     pub reading: Reading,
-    /// What it makes without naming a schema is temporary: its `search_path` says so.
+    /// A relation that it makes without naming a schema is temporary: its `search_path` says so.
     pub makes_temporary: bool,
     /// As it begins, servers read its texts otherwise than Weir's parser.
     pub begins_otherwise: bool,
@@ -49,9 +49,9 @@ pub struct State {
     pub drawn: Option<Drawn>,
     /// `pool_mode = session`: the server connection stays anyway, and nothing is asked.
     pub by_mode: bool,
-    /// What this transaction changes for others.
+    /// The changes of this transaction that concern others.
     pub effects: Effects,
-    /// What it listens to without a server connection.
+    /// The channels it listens to without a server connection.
     pub listening: Option<Box<Subscription>>,
 }
 

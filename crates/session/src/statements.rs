@@ -34,15 +34,15 @@ pub struct Statement {
     pub traits: Traits,
     /// By the text alone.
     pub class: Class,
-    /// What the catalog is asked about, if the text alone does not say that it is for the primary.
+    /// The names to ask the catalog about, if the text alone does not say that it is for the primary.
     pub names: Option<Names>,
-    /// What it names, if its text says that it is for the primary.
+    /// The names in it, if its text says that it is for the primary.
     beside: Option<Names>,
     /// Relations whose rows it changes.
     pub written: Box<[Name]>,
     /// Ways of its own by which functions may run that its text does not show.
     pub touches: Hidden,
-    /// What catalogs have said.
+    /// The catalogs' judgements.
     pub judged: Judged,
     pub transaction: Transaction,
     /// Session state it may leave, as far as its text shows.
@@ -52,7 +52,7 @@ pub struct Statement {
     pub frees: StateKinds,
     /// Functions that are not PostgreSQL's own.
     pub functions: Box<[String]>,
-    /// What a statement leaves that it prepares by SQL, once that one is executed.
+    /// The state that a statement prepared by it in SQL leaves, once that one is executed.
     pub later: StateKinds,
     /// The name of the one that it runs and nothing else, with constants for its parameters.
     pub runs: Option<Box<str>>,
@@ -60,20 +60,20 @@ pub struct Statement {
     pub vacates: Box<[String]>,
     /// Roles that it renames or drops.
     pub unseats: Box<[String]>,
-    /// What it does to the settings, if that is known from the text.
+    /// Its effect on the settings, if that is known from the text.
     pub plain: Option<Plain>,
     /// Answered by Weir itself.
     pub local: Option<Local>,
     /// Parameters it takes back to what they were at the session's start.
     pub resets: Option<Reset>,
-    /// Whether it asks for what was drawn before: `currval`, `lastval`.
+    /// Its questions for values that were drawn before: `currval`, `lastval`.
     pub recalls: Recalls,
-    /// What kind of statement it is; of several, the first.
+    /// The kind of the statement; of several, the first.
     pub verb: Verb,
     /// Its hint, and where that wants it to go, if it only reads.
     pub hint: Hint,
     pub read_target: Option<ReadTarget>,
-    /// What the cache of answers is to know of it, if there is one. None although there is: it may do anything.
+    /// The facts of it for the cache of answers, if there is one. None although there is: it may do anything.
     pub caching: Option<Box<Caching>>,
 }
 
@@ -89,7 +89,7 @@ pub enum Trait {
     Defines,
     /// It may change what names stand for: the catalog is out of date once its transaction is over.
     Redefines,
-    /// What follows must wait until it is over: it may drop prepared statements or settings.
+    /// Later messages must wait until it is over: it may drop prepared statements or settings.
     Barrier,
     /// Takes a lock that only means something on the primary.
     Locks,
@@ -163,7 +163,7 @@ impl std::fmt::Debug for Traits {
     }
 }
 
-/// Whether a statement asks for what was drawn from sequences.
+/// The questions of a statement for values that were drawn from sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recalls {
     /// Functions that it calls may.
@@ -187,7 +187,7 @@ impl Recalls {
     }
 }
 
-/// What catalogs said of a text, by the number of the place (see `judging`). A few: most texts are used in one place.
+/// The catalogs' judgements on a text, by the number of the place (see `classify`). A few: most texts are used in one place.
 #[derive(Debug, Default)]
 pub struct Judged(RefCell<[Option<(u64, Class)>; JUDGED_MAX]>);
 
@@ -220,7 +220,7 @@ pub struct Prepared {
     pub user_types: Box<[u32]>,
     /// Number of the settings it is analysed under, on whatever server; none: one session's own.
     pub meaning: Option<u64>,
-    /// What a server said of its parameters last.
+    /// A server's last description of its parameters.
     pub parameters: LastTold,
 }
 
@@ -279,7 +279,7 @@ impl Statements {
         *self = Statements { parsed: self.parsed, ..Statements::new(config, next_id, self.view_of) };
     }
 
-    /// What is known of a query text; parsed when it is new.
+    /// The statement of a query text; parsed when it is new.
     pub fn of_text(&mut self, text: &[u8]) -> Rc<Statement> {
         self.scratch.clear();
         if !(self.by_skeleton && weir_sql::skeleton::skeleton(text, &mut self.scratch)) {
@@ -421,7 +421,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     let class = route::class_of(&facts, &readable, config);
     let functions: Box<[String]> = facts.functions.iter().filter(|f| !leaves_nothing(f)).map(|f| f.name.clone()).collect();
     let unknown = if functions.is_empty() { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) };
-    // What a PREPARE calls runs later only.
+    // The functions that a PREPARE calls run later only.
     let is_prepare = facts.statements == 1 && facts.keeps == StateKinds::of(StateKind::Prepare);
     let now = if is_prepare { StateKinds::NONE } else { unknown };
     let may_call = facts.prepared || facts.keeps.has(StateKind::Unknown) || !functions.is_empty();
@@ -486,7 +486,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     }
 }
 
-/// True if a text may say something else in another encoding. What strings hold is only looked at where it is the value of a `SET`.
+/// True if a text may say something else in another encoding. The content of strings is only looked at where it is the value of a `SET`.
 fn hangs_on_encoding(text: &[u8], facts: &Facts) -> bool {
     names_beyond_ascii(text) || (facts.sets.is_some() && !text.is_ascii())
 }
@@ -570,8 +570,8 @@ fn is_of_primary(facts: &Facts, text: &str) -> bool {
     facts.functions.iter().any(asks) || (facts.effect != Effect::Reads && has_word())
 }
 
-/// What is made behind a change of `search_path` may be temporary, also when the change is local to the transaction. What `set_config` sets
-/// does not show: texts that differ in literals are one statement, and it may be told by parameters.
+/// A relation made behind a change of `search_path` may be temporary, also when the change is local to the transaction. The value that
+/// `set_config` sets does not show: texts that differ in literals are one statement, and it may be told by parameters.
 fn left_by_path(facts: &Facts, text: &str) -> StateKinds {
     let names_it = || {
         let text = text.to_ascii_lowercase();
@@ -603,7 +603,7 @@ fn defines(facts: &Facts, text: &str) -> bool {
     }
 }
 
-/// What the only statement of a text does to the settings.
+/// The effect of a text's only statement on the settings.
 fn plain(facts: &Facts) -> Option<Plain> {
     if let Some((name, value)) = &facts.sets {
         return Some(Plain::Set { name: name.clone(), value: value.clone() });

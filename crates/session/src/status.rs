@@ -1,4 +1,4 @@
-//! What others may know of a session: read by SHOW commands, never by the session's own path.
+//! The facts that others may know of a session: read by SHOW commands, never by the session's own path.
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-/// What a session is doing. Names as in Pgpool's `SHOW pool_processes`.
+/// The present activity of a session. Names as in Pgpool's `SHOW pool_processes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Doing {
@@ -38,7 +38,7 @@ pub struct SessionStatus {
     pub user: Arc<str>,
     /// As the client called it: see `config::databases`.
     pub database: Arc<str>,
-    /// Whose server connections it uses.
+    /// The user whose server connections it uses.
     pub server_user: Arc<str>,
     pub application: Box<str>,
     ends: Ends,
@@ -66,7 +66,7 @@ pub struct Ends {
     pub local: Option<IpAddr>,
 }
 
-/// What a session is called by its client and where it is served.
+/// The process id that a session's client is told, and the worker that serves the session.
 #[derive(Clone, Copy, Debug)]
 pub struct Number {
     pub pid: u32,

@@ -33,10 +33,10 @@ pub trait Store {
     fn await_proof(&self, pending: Pending);
 }
 
-/// What came of a read so far.
+/// The progress of a read.
 pub enum State {
     Waits,
-    /// What lies under its key.
+    /// The content under its key.
     Answered(Option<Vec<u8>>),
     /// The host could not be asked.
     Failed,
@@ -44,7 +44,7 @@ pub enum State {
 
 /// A read of one answer.
 pub struct Fetch {
-    /// What is asked for. In the store it stands under its digest.
+    /// The key that is asked for. In the store it stands under its digest.
     pub key: Box<[u8]>,
     /// When it was wanted, in milliseconds.
     pub at_ms: u64,
@@ -58,7 +58,7 @@ impl Fetch {
         !matches!(*self.state.borrow(), State::Waits)
     }
 
-    /// What lies in the store; `None` if it could not be asked. To be called once.
+    /// The store's content under the key; `None` if it could not be asked. To be called once.
     pub fn found(&self) -> Option<Option<Vec<u8>>> {
         match &mut *self.state.borrow_mut() {
             State::Answered(answer) => Some(answer.take()),
@@ -90,7 +90,7 @@ pub struct Pending {
     pub round: u64,
     /// When it had, in milliseconds.
     pub at_ms: u64,
-    /// Who waits for it.
+    /// The sessions that wait for it.
     pub flight: Option<Fill>,
 }
 

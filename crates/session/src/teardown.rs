@@ -1,4 +1,4 @@
-//! The end of a session: what becomes of its server connection, and what its client is still told; and what becomes of a session whose server connection ends.
+//! The end of a session: the fate of its server connection, and the last words to its client. Also the fate of a session whose server connection ends.
 
 use crate::concern;
 use crate::conn::Address;
@@ -22,8 +22,9 @@ use weir_policy::replies::Owed;
 use weir_wire::frame::Header;
 use weir_wire::write;
 
-/// Time a server may say nothing when its client has left; then the server connection is closed. A client that only ended its sending hears an answer that begins by then.
-/// Of one that is gone a firewall may keep the word, and a statement may take hours: others wait for its server connection no longer than this.
+/// Time a server may say nothing when its client has left; then the server connection is closed. A client that only ended its sending
+/// hears an answer that begins by then. Of one that is gone a firewall may keep the word, and a statement may take hours.
+/// Others wait for its server connection no longer than this.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// True if a client that has left has waited long enough for a server that says nothing. The server carries out what it was sent.
@@ -37,11 +38,11 @@ pub fn is_in_vain(s: &mut Session, w: &Context, is_gone: impl FnOnce() -> bool) 
     };
     s.intake.presence = Presence::LeftUntil(deadline);
     s.host.wake_at(deadline);
-    // What we ask for ourselves is worth the wait: the server connection may be another's then.
+    // A question of ours is worth the wait: the server connection may be another's then.
     w.now() >= deadline || (!s.replies().is_only_ours() && is_gone())
 }
 
-/// What the session left on its server connection is cleaned, or the connection is closed.
+/// Cleans the state that the session left on its server connection, or closes the connection.
 pub fn let_go(s: &mut Session, w: &Context) {
     let leaves_something = session_state::leaves_something(s);
     let is_clean = s.is_at_rest() && s.handle.cancels.get() == 0;
@@ -65,8 +66,8 @@ pub fn end(s: &mut Session, w: &Context) {
     }
 }
 
-/// What must come before the client's statement cannot. If the server goes down, or is a standby, another one may do it; else the session
-/// ends, and says what the server said. False: the server connection is gone.
+/// A message that must come before the client's statement failed. If the server goes down, or is a standby, another one may do it. Else the
+/// session ends with the server's words. False: the server connection is gone.
 #[cold]
 pub fn refused_ahead(s: &mut Session, w: &Context, header: Header, looks: bool, what: &str) -> Result<bool, Fault> {
     let body = if looks { s.down.whole(header).unwrap_or_default() } else { &[] };
@@ -148,7 +149,7 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
     if w.program.stop_mode() == Stop::Fast { Err(fault.as_fatal()) } else { Ok(()) }
 }
 
-/// What became of the statements under way, as far as can be known.
+/// The outcome of the statements under way, as far as can be known.
 fn outcome(s: &Session) -> Outcome {
     let Some(Server { upstream, .. }) = &s.server else { return Outcome::Unharmed };
     let owed = upstream.replies.owed();

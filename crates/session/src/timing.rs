@@ -39,7 +39,7 @@ impl Concern for Timing {
             Ended::ForClient(_) => over(s, w, s.status()),
             Ended::BySync(_) if s.handle.clock.busy_since.get().is_some() => {
                 over(s, w, s.status());
-                // What it sent next still waits.
+                // Its next messages still wait.
                 asked(s, w);
             }
             Ended::BySync(_) => {}
@@ -145,7 +145,7 @@ fn landed(s: &Session, w: &Context) {
     }
 }
 
-/// What the client is told in place of an error that says its statement was cancelled, if that was because it took too long.
+/// The fault that the client hears in place of an error that says its statement was cancelled, if that was because it took too long.
 pub fn overdue(entry: &SessionHandle, sqlstate: &[u8]) -> Option<Fault> {
     if sqlstate != crate::fault::sqlstate::QUERY_CANCELED.as_bytes() {
         return None;

@@ -16,11 +16,11 @@ pub enum Unit<'a> {
     Query(&'a Statement),
     /// A Parse whose text was looked at.
     Parse(&'a Prepared),
-    /// A Bind of a statement prepared by the protocol. `statement`: what is known of it, which may be nothing.
+    /// A Bind of a statement prepared by the protocol. `statement`: the facts known of it, perhaps none.
     Bind { prepared: &'a Prepared, statement: &'a Statement },
     /// A Bind of a statement that only the server knows. `Statement`: the one of which nothing is known.
     BindUnknown(&'a Statement),
-    /// What was bound last runs.
+    /// The portal that was bound last runs.
     Execute,
     /// A function is called by its number. `Statement`: the one of which nothing is known.
     Call(&'a Statement),
@@ -52,6 +52,6 @@ pub trait Concern {
 
     fn ready(s: &mut Session, w: &Context, ended: Ended);
 
-    /// The server connection is gone, and the session goes on or ends. What was under way may have been carried out.
+    /// The server connection is gone, and the session goes on or ends. Statements under way may have been carried out.
     fn lost(s: &mut Session, w: &Context);
 }

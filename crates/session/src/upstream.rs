@@ -1,7 +1,7 @@
-//! One server connection's part of a session: what the server owes, what was sent over the connection, and what that may have left there.
+//! One server connection's part of a session: the replies that the server owes, the messages sent, and the state that these may have left there.
 //!
-//! It is plain data. A session has it as long as it has the connection (`session::Server`). Who loses the connection drops it, and all that
-//! hung on the connection is gone with it. One that was used comes to rest and is used again, so that nothing is allocated.
+//! It is plain data. A session has it as long as it has the connection (`session::Server`). A session that loses the connection drops
+//! it, and all that hung on the connection is gone with it. One that was used comes to rest and is used again, so that nothing is allocated.
 
 pub mod changes;
 pub mod left;
@@ -58,7 +58,7 @@ pub struct Upstream {
 pub struct ServerTxn {
     /// Status after the last ReadyForQuery.
     pub status: u8,
-    /// What was sent that begins or ends a transaction: if the connection is lost, only the server may know what became of it.
+    /// The commands under way that begin or end a transaction: if the connection is lost, only the server may know their outcome.
     pub control: Control,
     /// A portal may be left in the transaction that commits it when it is executed.
     pub portal: Commits,
@@ -74,7 +74,7 @@ impl Default for ServerTxn {
 }
 
 impl ServerTxn {
-    /// All that was sent is answered, and this is the status: what was sent that begins or ends a transaction has happened. A COMMIT that was
+    /// All that was sent is answered, and this is the status: the commands that begin or end a transaction have happened. A COMMIT that was
     /// bound in a transaction that is still open may be executed yet.
     #[cold]
     pub fn all_answered(&mut self) {
@@ -85,7 +85,7 @@ impl ServerTxn {
     }
 }
 
-/// What the client was told over the connection since the session took it.
+/// The client's news over the connection since the session took it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Heard {
     /// All that may have been left there is of statements without an answer.
@@ -112,7 +112,7 @@ pub enum Gate {
     Open,
     /// Too many replies were due, and half of them still are.
     Full,
-    /// A command on the whole session is on its way: what follows it waits until all is answered.
+    /// A command on the whole session is on its way: later messages wait until all is answered.
     Barrier,
 }
 
@@ -127,7 +127,7 @@ impl Gate {
         }
     }
 
-    /// True if messages wait. A server that reads a copy's data ends nothing before it has it all: what stands between must not wait.
+    /// True if messages wait. A server that reads a copy's data ends nothing before it has it all: the messages in between must not wait.
     pub fn is_shut(self, replies: &Replies) -> bool {
         match self {
             Gate::Open => false,
@@ -143,7 +143,7 @@ pub struct Writes {
     /// Slots of what the open transaction wrote; its commit was not sent yet.
     pub wrote: Vec<Slot>,
     pub raised: Option<Raised>,
-    /// An empty list that had slots before: what is raised next takes its room.
+    /// An empty list that had slots before: the slots raised next take its room.
     pub room: Vec<Slot>,
     /// The catalog's number when the first of `wrote` and `raised` was found.
     pub edition: u64,
@@ -157,7 +157,7 @@ impl Writes {
     }
 }
 
-/// What was sent that ends the transaction.
+/// The command under way that ends the transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
     #[default]

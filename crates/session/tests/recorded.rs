@@ -1,8 +1,9 @@
 //! Conversations with a real server, recorded once and replayed since: all bytes both ways, and all that is done with connections.
 //!
-//! They are the scripts of the differential suite, played by two clients in turn; one real server stands for the primary and the standby. A change that changes a byte must say why: then
-//! `WEIR_RECORD=/path/of/the/socket cargo test -p weir-session --test recorded -- --ignored` records them anew. The server needs a user
-//! `joe` who may log in without a password, and his database `db`.
+//! They are the scripts of the differential suite, played by two clients in turn; one real server stands for the primary and the standby.
+//! A change that changes a byte must say why. Then this command records them anew:
+//! `WEIR_RECORD=/path/of/the/socket cargo test -p weir-session --test recorded -- --ignored`.
+//! The server needs a user `joe` who may log in without a password, and his database `db`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "scripts can do more than is recorded")]
@@ -139,7 +140,7 @@ impl Recorder {
     }
 }
 
-/// What a server says before it is silent.
+/// The bytes that a server sends before it is silent.
 fn available(stream: &mut UnixStream) -> Vec<u8> {
     let (mut all, mut piece) = (Vec::new(), vec![0; 64 << 10]);
     stream.set_read_timeout(Some(SILENCE)).unwrap();

@@ -1,4 +1,4 @@
-//! Scripts of messages (`scripts/*.txt`): what a session makes of each kind of message, for each of its concerns.
+//! Scripts of messages (`scripts/*.txt`): the effect of each kind of message on a session, for each of its concerns.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -70,7 +70,7 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
         }
     }
     state.line.lost_at = None;
-    // Who asked a majority itself knows of no newer decision; who learned of this one must still hear.
+    // A Weir that asked a majority itself knows of no newer decision. A Weir that adopted this one must still hear from standbys.
     state.line.confirmed = found.as_ref().map(|facts| facts.started_at).filter(|_| why != Why::Adopted);
     (state.promised_since, state.stuck, state.named) = (None, None, None);
     if !stays {
@@ -100,7 +100,7 @@ pub(super) fn learn_votes(state: &mut State, rules: &Rules, extra: &[Vote], now:
         }
         let quorum = state.quorum(rules);
         if quorum == Quorum::One && vote.ballot.weir == state.durable.weir {
-            // What this Weir did not store was not decided.
+            // A vote of this Weir that it did not store decided nothing.
             continue;
         }
         let for_it = of_nodes.iter().filter(|(id, of)| of == vote && (voters.contains(id) || quorum == Quorum::One));
@@ -111,7 +111,7 @@ pub(super) fn learn_votes(state: &mut State, rules: &Rules, extra: &[Vote], now:
     }
 }
 
-/// Facts of the primary of `epoch` as such: what it was before it got the vote tells nothing of its log.
+/// Facts of the primary of `epoch` as such: its facts before it got the vote tell nothing of its log.
 pub(super) fn own_facts(state: &State, epoch: &Epoch) -> Option<Facts> {
     let has_vote = |facts: &&Facts| facts.is_primary() && facts.mark.vote.is_some_and(|vote| vote.epoch == *epoch);
     state.facts(epoch.node).filter(has_vote).cloned()

@@ -75,7 +75,7 @@ pub enum Held {
     Another,
 }
 
-/// What becomes of transactions that are open on the held primary.
+/// The fate of transactions that are open on the held primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transactions {
     /// They may go on.

@@ -91,7 +91,7 @@ pub enum Phase {
     },
 }
 
-/// Who was asked for a vote.
+/// The nodes that were asked for a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Asked {
     /// The new primary. No standby follows it, so nothing written to it past Weir is acknowledged, before it has its own vote.
@@ -346,7 +346,7 @@ fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: M
         return Next::End(Refusal::Outrun);
     }
     let is_sibling = |vote: &&Vote| vote.parent.ballot == attempt.parent.ballot && vote.epoch.ballot > attempt.parent.ballot;
-    // Alone, what this Weir did not store was not decided.
+    // Alone, a vote of this Weir that it did not store decided nothing.
     let is_void = |vote: &Vote| attempt.quorum == Quorum::One && vote.ballot.weir == attempt.ballot.weir;
     let siblings = votes.iter().filter(is_sibling).filter(|vote| !is_void(vote));
     let newest = siblings.max_by_key(|vote| vote.ballot).copied();

@@ -34,11 +34,11 @@ pub struct Vote {
     /// The attempt that asked for it. Only votes under one ballot are counted together.
     pub ballot: Ballot,
     pub epoch: Epoch,
-    /// What was decided before. A Weir that knows only older ones learns by it that it slept.
+    /// The decision before. A Weir that knows only older ones learns by it that it slept.
     pub parent: Epoch,
 }
 
-/// What a server keeps for the Weirs.
+/// The memory that a server keeps for the Weirs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mark {
     /// No attempt with a smaller number may change anything here.
@@ -52,7 +52,7 @@ impl Epoch {
         Epoch { ballot: Ballot::default(), node, replaced: None }
     }
 
-    /// Who votes for its successor.
+    /// The nodes that vote for its successor.
     pub fn voters(&self, nodes: impl IntoIterator<Item = NodeId>) -> BTreeSet<NodeId> {
         nodes.into_iter().filter(|id| *id != self.node && Some(*id) != self.replaced).collect()
     }

@@ -26,7 +26,7 @@ pub enum Bar {
     OutOfUse,
 }
 
-/// What is known of synchronous standbys of the lost primary.
+/// Knowledge of the synchronous standbys of the lost primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sync {
     /// Nothing: the setting was never seen, or cannot be read.

@@ -1,4 +1,4 @@
-//! What survives Weir: the file of its own, as text.
+//! The state that survives Weir: a file of its own, as text.
 //!
 //! | stored | before |
 //! |---|---|

@@ -51,7 +51,7 @@ pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
     readmit(state, rules, now);
 }
 
-/// A primary that was given up is made read only. What Weir fences is on disk before, so that it is undone.
+/// Makes a primary that was given up read only. The record of the fence is on disk before, so that Weir undoes it later.
 fn fence(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
     if !state.durable.given_up.contains(&id) || facts.is_read_only {
         return false;

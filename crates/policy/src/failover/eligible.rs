@@ -1,4 +1,4 @@
-//! If an attempt may begin, and which nodes may be promoted by it.
+//! The conditions for an attempt to begin, and the nodes that it may promote.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Facts that reach [`step`](super::step): what looks and actions found, what clients met, what operators want. Nothing in here is a judgement.
+//! Facts that reach [`step`](super::step): findings of looks and actions, experiences of clients, wishes of operators. Nothing in here is a judgement.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ pub enum Event {
     Used {
         node: NodeId,
     },
-    /// What was to be stored is on disk, or is not.
+    /// A version to be stored is on disk, or is not.
     Stored {
         number: u64,
         done: Done,
@@ -98,7 +98,7 @@ pub enum Done {
     No,
 }
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     Answered(Box<Facts>),
@@ -110,7 +110,7 @@ pub enum Found {
 pub struct Facts {
     pub history: History,
     pub recovery: Recovery,
-    /// Primary: where its log ends. Standby: what it received and flushed on its timeline, or replayed.
+    /// Primary: the end of its log. Standby: the end of the log that it received and flushed on its timeline, or replayed.
     pub position: Lsn,
     /// `pg_postmaster_start_time`: changes when the server was started anew.
     pub started_at: u64,
@@ -119,7 +119,7 @@ pub struct Facts {
     pub is_read_only: bool,
     /// Primary: `synchronous_standby_names`.
     pub sync_names: Option<String>,
-    /// Primary: who streams from it, by `pg_stat_replication`.
+    /// Primary: the clients that stream from it, by `pg_stat_replication`.
     pub followers: Vec<Follower>,
 }
 
@@ -212,7 +212,7 @@ pub enum Repointed {
     Failed(Failure),
 }
 
-/// What an operator may ask for.
+/// An operator's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
     Attach(NodeId),

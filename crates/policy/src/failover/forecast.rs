@@ -11,7 +11,7 @@ use super::record::Loss;
 use super::rules::{Flag, Mode, Rules};
 use super::state::State;
 
-/// What would happen.
+/// The effect of the death of the primary now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     pub primary: Option<NodeId>,

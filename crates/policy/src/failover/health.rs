@@ -21,7 +21,7 @@ pub struct Health {
     pub stats: Stats,
 }
 
-/// What a client's broken connection has said of it; one look begun later decides.
+/// Evidence against the node from a client's broken connection; one look begun later decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Suspicion {
     #[default]

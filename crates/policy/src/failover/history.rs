@@ -1,4 +1,4 @@
-//! Histories of servers: which timelines a server's log went through, and where one server's log left another's.
+//! Histories of servers: the timelines that a server's log went through, and the place where one server's log left another's.
 //!
 //! A timeline's number is not enough: two standbys that are promoted apart both begin timeline 2. So the switch points count, too.
 

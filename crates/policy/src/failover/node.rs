@@ -1,4 +1,4 @@
-//! One node as Weir knows it: if it is in use, and what the last looks found.
+//! One node as Weir knows it: if it is in use, and the findings of the last looks.
 
 use super::action::Lost;
 use super::event::{Facts, Failure, Ms};

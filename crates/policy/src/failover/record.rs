@@ -1,4 +1,4 @@
-//! The history of failovers: when, why, how long each part took, what was lost.
+//! The history of failovers: time, reason, length of each part, and loss.
 
 use super::ballot::{Ballot, NodeId};
 use super::event::{Failure, Ms};
@@ -49,7 +49,7 @@ pub struct Parts {
 pub enum Loss {
     /// None. Commits for which a client waived the acknowledgement of standbys do not count.
     Nothing,
-    /// Those acknowledged after this time. `bytes`: what it surely lacks of the log as last seen.
+    /// Those acknowledged after this time. `bytes`: its certain lack of the log as last seen.
     After { at: Ms, bytes: u64 },
     /// The old primary was never looked at.
     Unknown,

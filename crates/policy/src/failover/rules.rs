@@ -11,7 +11,7 @@ use super::event::Ms;
 pub struct Rules {
     pub mode: Mode,
     pub nodes: Vec<NodeRules>,
-    /// Who promotes beside this Weir.
+    /// The others that promote beside this Weir.
     pub company: Company,
     /// Largest known lack of an asynchronous standby that is promoted, in bytes; `None`: any.
     pub lag_bytes_max: Option<u64>,
@@ -66,7 +66,7 @@ pub enum Quorum {
     One,
 }
 
-/// What `backend_flag` says.
+/// The value of `backend_flag`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flag {
     None,
@@ -111,7 +111,7 @@ pub enum Rule {
     Evidence,
     /// A majority has the vote before writes go on.
     CarryFirst,
-    /// What is decided is on disk before writes go on.
+    /// A decision is on disk before writes go on.
     StoreFirst,
     /// Transactions on a primary that is given up end.
     EndTransactions,

@@ -43,7 +43,7 @@ pub struct State {
     pub(super) failback_at: Option<Ms>,
 }
 
-/// What is on disk, as numbers of versions of `durable`.
+/// The state on disk, as numbers of versions of `durable`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Store {
     pub version: u64,
@@ -93,7 +93,7 @@ pub(super) struct Queue {
 }
 
 impl State {
-    /// The begin. `stored`: what the file of this Weir says; `weir`: a random number, for its first start. `down`: nodes that
+    /// The begin. `stored`: the content of this Weir's file; `weir`: a random number, for its first start. `down`: nodes that
     /// `pgpool_status` keeps out of use.
     pub fn new(rules: &Rules, stored: Option<Durable>, weir: u32, down: &BTreeSet<NodeId>) -> State {
         let durable = stored.unwrap_or(Durable { weir, ..Durable::default() });
@@ -212,7 +212,7 @@ impl State {
         self.line.samples.last().map(|(_, position)| *position)
     }
 
-    /// What may be lost if a server with this much of the accepted log follows.
+    /// The possible loss if a server with this much of the accepted log succeeds.
     pub(super) fn loss_at(&self, position: Lsn) -> Loss {
         let contained = self.line.samples.iter().rev().find(|(_, end)| *end <= position);
         match (contained, self.last_position()) {
@@ -221,7 +221,7 @@ impl State {
         }
     }
 
-    /// What is known of synchronous standbys.
+    /// Knowledge of synchronous standbys.
     pub(super) fn sync(&self, rules: &Rules) -> Sync {
         let (Some(names), Some(primary)) = (&self.durable.sync_names, self.primary()) else { return Sync::Unknown };
         let mut all = Vec::new();

@@ -215,7 +215,7 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
             Standing::Down { .. } | Standing::Detached | Standing::Recovering => continue,
             _ if !is_primary || failure == Failure::Refused || !rules.keeps(Rule::Quarantine) => BTreeSet::new(),
             Standing::Waiting | Standing::Up => {
-                // What standbys heard is asked for after the verdict: before, a message may have been under way.
+                // Weir asks after the verdict if standbys have heard the primary: before, a message may have been under way.
                 let is_asked = |(other, node): (&NodeId, &Node)| *other == id || node.was_looked_at_since(since);
                 if !state.nodes.iter().all(is_asked) && now < since + HEARSAY_MS {
                     let silent = state.nodes.iter_mut().filter(|(other, node)| **other != id && !node.was_looked_at_since(since));
@@ -336,7 +336,7 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
         (true, Request::Recover(_, Recovering::Ends)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
     };
     if let (Err(_), Request::Attach(_) | Request::Recover(_, Recovering::Ends)) = (&answer, request) {
-        // What is known of it may be old, and whoever has just started its server asks again.
+        // Facts about the node may be old, and an operator who has just started its server asks again.
         state.nodes.entry(id).and_modify(|node| node.look_anew(now));
     }
     match answer {

@@ -1,4 +1,4 @@
-//! `synchronous_standby_names`, and which standbys must be asked to know of every acknowledged commit.
+//! `synchronous_standby_names`, and the standbys that must be asked to know of every acknowledged commit.
 //!
 //! Grammar as in PostgreSQL's syncrep_gram.y and syncrep_scanner.l. `FIRST k` counts like `ANY k`, since nobody knows which standbys were the
 //! first k when a commit was acknowledged.
@@ -129,7 +129,7 @@ fn quoted(text: &str) -> Result<(String, usize), &'static str> {
 }
 
 impl SyncRule {
-    /// Who may have acknowledged, when nodes have these names. A name is compared as PostgreSQL does, without regard to case.
+    /// The standbys that may have acknowledged, when nodes have these names. Names compare as in PostgreSQL, without regard to case.
     pub fn acknowledgers(&self, nodes: &[(NodeId, &str)], primary: NodeId) -> Acknowledgers {
         let mut found = Acknowledgers { acks: self.acks, nodes: BTreeSet::new(), strangers: 0 };
         let mut seen: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! `step` as tables: what happened, and the actions that matter. Stores are answered at once.
+//! `step` as tables: the events, and the actions that matter. Stores are answered at once.
 
 use std::collections::BTreeSet;
 

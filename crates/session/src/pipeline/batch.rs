@@ -14,9 +14,9 @@ const KEY_KIND: u8 = front::BIND;
 pub struct Batch<'a> {
     /// Name of the statement; empty: the unnamed one.
     pub name: &'a [u8],
-    /// What stands behind the name in its Parse.
+    /// The rest of its Parse, behind the name.
     pub parse: Option<&'a [u8]>,
-    /// What stands behind the names in its Bind: formats and values.
+    /// The rest of its Bind, behind the names: formats and values.
     pub values: &'a [u8],
     is_described: bool,
     /// Its Sync stands behind it; else another question does.
@@ -93,8 +93,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// What a key says of it; `tail` is the statement's text and the types of its parameters, `told` what the client was told of it: rows
-    /// that are no longer so are not its answer.
+    /// Writes its part of a key. `tail` is the statement's text and the types of its parameters. `told` is the description that the client has: rows
+    /// that no longer fit it are not its answer.
     pub fn write_key(&self, tail: &[u8], told: Shape, key: &mut Vec<u8>) {
         key.push(if self.is_described { KEY_KIND } else { KEY_KIND.to_ascii_lowercase() });
         key.extend_from_slice(tail);
@@ -115,7 +115,7 @@ mod tests {
         bytes
     }
 
-    /// Tags and bodies; what is read of them as name, whether it has a Parse, and the number of messages.
+    /// Tags and bodies; the name read from them, the mark of a Parse, and the number of messages.
     fn check(messages: &[(u8, &[u8])], expected: Option<(&[u8], bool, usize)>) {
         let bytes: Vec<u8> = messages.iter().flat_map(|(tag, body)| message(*tag, body)).collect();
         let read = Batch::read(&bytes).map(|batch| (batch.name, batch.parse.is_some(), batch.count));

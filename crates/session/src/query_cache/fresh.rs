@@ -1,6 +1,6 @@
-//! Whether an answer from memory shows what its asker must see of writes past us. With `memqcache_invalidation = proxy` nobody looks for those.
+//! Checks that an answer from memory shows the writes past us that its asker must see. With `memqcache_invalidation = proxy` nobody looks for those.
 //!
-//! To be asked before the answer itself is looked at: what counts as covered was raised before.
+//! To be asked before the answer itself is looked at: the covered position was raised before.
 
 use crate::cached_results::CachedResults;
 use crate::catalogs::Database;
@@ -42,7 +42,7 @@ fn is_covered(s: &Session, w: &Context, round: u64, lag_ms_max: u64) -> bool {
     covered.round != 0 && covered.round >= round && age_ms <= lag_ms_max
 }
 
-/// There is an answer, and it is not known to be fresh: whether the statement waits for that. It is woken when more is covered.
+/// True if a statement waits until its answer is fresh, which is there and not known to be so. It is woken when more is covered.
 pub fn must_wait(s: &mut Session, w: &Context) -> bool {
     let config = w.peek_config();
     let (wait_ms, is_exact) = (config.routing.causal_wait_ms, config.cache.is_exact);
@@ -52,7 +52,7 @@ pub fn must_wait(s: &mut Session, w: &Context) -> bool {
         w.count(Metric::CacheBehind);
         return false;
     }
-    // What it must see does not grow while it waits; nothing less than a round that is asked for from now on proves an age.
+    // The need of the statement does not grow while it waits. Only a round that is asked for from now on proves an age.
     let next = w.shared.positions.next_round();
     let wait = s.cache.wait.unwrap_or_else(|| {
         w.count(Metric::CacheFollowWaits);
@@ -62,7 +62,7 @@ pub fn must_wait(s: &mut Session, w: &Context) -> bool {
     s.cache.wait = Some(wait);
     let positions = &w.shared.positions;
     positions.enlist(s.waiter(w), 0);
-    // First the list, then the look: what becomes known in between is seen, and what comes later wakes.
+    // First the list, then the look: news in between is seen, and later news wakes.
     if is_covered(s, w, wait.round, config.cache.lag_ms_max) {
         s.wake();
     } else {
@@ -89,7 +89,7 @@ pub fn hurry(s: &Session, w: &Context) {
     }
 }
 
-/// A statement wants these databases for itself: whether it waits until nobody follows their logs any more. A server refuses at once to drop
+/// True if a statement that wants these databases for itself waits until nobody follows their logs any more. A server refuses at once to drop
 /// a database that has a slot.
 #[cold]
 pub fn must_let_go(s: &mut Session, w: &Context, databases: &[String]) -> bool {
@@ -101,7 +101,7 @@ pub fn must_let_go(s: &mut Session, w: &Context, databases: &[String]) -> bool {
             continue;
         }
         is_followed = true;
-        // Who left just now may not be noticed yet.
+        // The departure of a client just now may not be noticed yet.
         if !w.program.has_clients_of(&known.name) {
             known.follow.leave();
             w.program.look_at(&known);

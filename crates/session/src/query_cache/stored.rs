@@ -8,7 +8,7 @@ use crate::store::{Pending, Store, digest_of};
 use std::rc::Rc;
 use weir_cache::{Deps, Kept, Slot, Why};
 
-/// What came of asking the store.
+/// The result of asking the store.
 pub(super) enum Look {
     /// It is on its way: the message waits.
     Wait,
@@ -55,7 +55,7 @@ pub(super) fn look(
 }
 
 fn ask(s: &mut Session, w: &Context, answers: &CachedResults, stores: &Rc<dyn Store>, key: &[u8]) -> Look {
-    // Who has a server connection by now has asked before: others would have it meanwhile, and he would ask for ever.
+    // A session that has a server connection by now has asked before: others would have it meanwhile, and the session would ask for ever.
     if s.has_server() {
         return Look::Off;
     }
@@ -66,7 +66,7 @@ fn ask(s: &mut Session, w: &Context, answers: &CachedResults, stores: &Rc<dyn St
         return Look::Off;
     }
     fresh::follow(s, w, answers);
-    // In this order: what counts as taken in was raised before an answer is looked at.
+    // In this order: the covered position was raised before an answer is looked at.
     if !fresh::is_fresh(s, w) {
         if fresh::must_wait(s, w) {
             s.cache.is_let_in = true;
@@ -83,13 +83,13 @@ fn ask(s: &mut Session, w: &Context, answers: &CachedResults, stores: &Rc<dyn St
     Look::Wait
 }
 
-/// What an answer that is asked for now hangs on. In this order: who publishes another catalog changes the database's slot after it.
+/// The slots that an answer asked for now depends on. In this order: the publisher of another catalog changes the database's slot after it.
 fn miss(s: &Session, answers: &CachedResults, slots: &[Slot]) -> Look {
     let deps = answers.versions.begin(slots).filter(|_| s.account.known.edition() == s.reads.place.edition());
     deps.map_or(Look::Off, Look::Miss)
 }
 
-/// What the store gave, if it is the answer to this key and PostgreSQL would give the same now.
+/// The store's answer, if it belongs to this key and PostgreSQL would give the same now.
 fn proven(
     s: &Session,
     w: &Context,
@@ -119,11 +119,11 @@ pub(super) struct Result<'a> {
     /// It begins after the answer has come.
     pub round: u64,
     pub took_us: u64,
-    /// Who waits for it: taken where it is not stored yet.
+    /// The sessions that wait for it: taken where it is not stored yet.
     pub flight: &'a mut Option<Fill>,
 }
 
-/// Has it stored, where Weirs share the store as soon as the log proves it. Whether it is on its way.
+/// Has it stored, where Weirs share the store as soon as the log proves it. True: it is on its way.
 pub(super) fn keep(s: &Session, w: &Context, stores: &dyn Store, result: Result<'_>) -> bool {
     let Result { key, deps, bytes, round, took_us, flight } = result;
     stores.lookup_policy().server_took(took_us);

@@ -1,5 +1,5 @@
-//! What a session's statements may change, and what that makes untrue: noted when they are sent, raised before the commit leaves, settled when
-//! it is answered.
+//! The changes that a session's statements may make, and the answers that these make untrue. Changes are noted when statements are sent, raised
+//! before the commit leaves, and settled when it is answered.
 
 use super::{CachedResults, Context, Session};
 use crate::cached_results::Raised;
@@ -26,7 +26,7 @@ fn is_adrift(s: &Session, statement: &Statement) -> bool {
     s.cache.is_adrift
 }
 
-/// All is at rest: what names mean is known, or about to be asked (`is_unsure`).
+/// All is at rest: the meaning of names is known, or about to be asked (`is_unsure`).
 pub(super) fn note_rest(s: &mut Session, status: u8) {
     // With `pool_mode = session` nobody asks.
     if s.cache.is_adrift && status == IDLE && s.replies().is_only_ours() && !s.state.by_mode {
@@ -34,7 +34,7 @@ pub(super) fn note_rest(s: &mut Session, status: u8) {
     }
 }
 
-/// True if a statement may change what names without a schema mean. What functions may do is due to be asked, where anybody asks.
+/// True if a statement may change what names without a schema mean. The effects of functions are due to be asked, where anybody asks.
 #[inline]
 pub(super) fn moves(s: &Session, statement: &Statement) -> bool {
     const SETS: StateKinds =
@@ -43,8 +43,8 @@ pub(super) fn moves(s: &Session, statement: &Statement) -> bool {
         || ((statement.has(Trait::Many) || s.state.by_mode) && !statement.may_change.common(SETS).is_empty())
 }
 
-/// True if a name of a statement's may mean a temporary relation. What that one runs no catalog says, nor what several statements make of
-/// which one is temporary.
+/// True if a name of a statement's may mean a temporary relation. No catalog tells what that one runs, nor what several
+/// statements make if one of these relations is temporary.
 #[inline]
 fn is_hidden(s: &Session, statement: &Statement) -> bool {
     let makes_one =
@@ -63,7 +63,7 @@ fn place_to_write(s: &mut Session, w: &Context, is_adrift: bool) -> u64 {
     if is_adrift { classify::place_anywhere(s, w) } else { classify::place_of(s, w) }
 }
 
-/// What a statement may change; none: nothing.
+/// The slots that a statement may change; empty: it changes nothing.
 fn slots_touched(s: &mut Session, w: &Context, answers: &CachedResults, statement: &Statement) -> Rc<[Slot]> {
     let versions = &answers.versions;
     let all = [versions.of_all()];
@@ -101,14 +101,14 @@ fn slots_touched(s: &mut Session, w: &Context, answers: &CachedResults, statemen
     slots
 }
 
-/// What is to be done about what a statement may write, before it is sent.
+/// The plan for the possible writes of a statement, before it is sent.
 enum Plan {
     Nothing,
     /// It runs in a transaction: nobody but this session sees it before the commit.
     Note(Rc<[Slot]>),
     /// It ends a transaction, and nothing of that stays.
     RollBack,
-    /// It may commit: what was noted and this are raised.
+    /// It may commit: the noted slots and these are raised.
     Raise(Rc<[Slot]>),
 }
 
@@ -132,8 +132,8 @@ fn plan(s: &mut Session, w: &Context, answers: &CachedResults, statement: &State
     }
 }
 
-/// What is about to commit may have written more than was known, if something was defined since it was found: a trigger, say, for whose
-/// maker's lock the write waited. That must be known before the commit leaves, since who waits for its answer may be told late.
+/// A transaction about to commit may have written more than was known, if something was defined since the slots were found. An example is a trigger
+/// for whose maker's lock the write waited. That must be known before the commit leaves: a session that waits for its answer may be told late.
 fn with_what_changed(s: &Session, writes: &Writes, answers: &CachedResults, slots: Rc<[Slot]>) -> Rc<[Slot]> {
     let has_more = !writes.wrote.is_empty() || writes.raised.is_some();
     if !has_more || !is_redefined(s, writes) {
@@ -168,7 +168,7 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
         writes.edition = s.reads.place.edition();
     }
     if let (true, Plan::Note(slots) | Plan::Raise(slots)) = (s.state.by_mode, &plan) {
-        // What may do anything may have changed the path or made what is temporary, and nobody will ask.
+        // A statement that may do anything may have changed the path or made temporary relations, and nobody will ask.
         let wide = [answers.versions.of_all(), answers.versions.of_database(&s.account.database)];
         let is_wide = slots.iter().any(|slot| wide.contains(slot));
         s.cache.is_adrift |= is_wide;
@@ -204,7 +204,7 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
     }
 }
 
-/// No transaction is open on the server connection: what was written is so now, if nothing more is under way.
+/// No transaction is open on the server connection: the writes hold now, if nothing more is under way.
 pub(super) fn settle(s: &mut Session, w: &Context) {
     let round = w.shared.positions.next_round();
     let Some(answers) = &w.shared.cached_results else { return };
@@ -214,7 +214,7 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
         return;
     }
     let writes = &mut upstream.writes;
-    // What a transaction wrote that has ended without our knowing how.
+    // These are the writes of a transaction that has ended without our knowing how.
     if !writes.wrote.is_empty() {
         if writes.ending != Ending::RollsBack {
             answers.versions.change(&writes.wrote, round);

@@ -19,7 +19,7 @@ pub struct Causal {
     pub primary_since: u64,
     /// Positions that the answer to the statement under way must show.
     pub must_show: Seen,
-    /// The dice of the statement under way: who waits does not throw again.
+    /// The dice of the statement under way: a session that waits does not throw again.
     pub dice: u32,
     pub stint: Stint,
     /// It was told things while nobody looked.

@@ -13,14 +13,14 @@ use weir_policy::settings::Settings;
 pub struct Cached {
     /// User and settings, as a key begins with them, and the settings it was made for. None: the session goes without.
     pub who: Option<(Arc<Settings>, Option<[u8; WHO_BYTES]>)>,
-    /// What names without a schema mean may have changed since the session's settings were certain.
+    /// The meaning of names without a schema may have changed since the session's settings were certain.
     pub is_adrift: bool,
     pub capture: Option<Box<Capture>>,
     /// Its statement waits for another's answer, until then at most.
     pub waits_until: Option<Instant>,
     /// Its statement waits until an answer is known to be fresh.
     pub wait: Option<Wait>,
-    /// What the store is asked.
+    /// The question to the store.
     pub fetch: Option<Fetched>,
     /// The lookup_policy has let its statement in, which waits until an answer of the store's would be fresh.
     pub is_let_in: bool,

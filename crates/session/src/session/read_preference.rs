@@ -1,4 +1,4 @@
-//! Where a session's reads shall go, and what it has set for itself with `PGPOOL SET`. `traffic::read_preference` works with it.
+//! The targets of a session's reads, and the parameters that it has set for itself with `PGPOOL SET`. `traffic::read_preference` works with it.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub enum Item {
     IdleLimit,
 }
 
-/// What is logged of a session's statements.
+/// The part of a session's statements that is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Logged {
     pub statement: bool,
@@ -72,7 +72,7 @@ impl Own {
         own.map_or_else(|| (OWN[item as usize].1)(config), |set| set.value) != 0
     }
 
-    /// What is logged of statements.
+    /// The part of statements that is logged.
     #[inline]
     pub fn logged(&self, config: &Config) -> Logged {
         let log: &LogConfig = &config.log;

@@ -88,7 +88,7 @@ impl Net {
     }
 
     /// The standby's server connection shows the next statement something else than its client was told of. True: the statement goes to the primary, and
-    /// what was read before it has been said.
+    /// the client has heard all that was read before it.
     pub fn on_changed(&mut self, is_on_standby: bool, transaction: u8) -> bool {
         if !is_on_standby || transaction != IDLE || self.times >= AGAIN_MAX {
             return false;

@@ -17,7 +17,7 @@ use weir_wire::write::{self, Report};
 /// A NotificationResponse up to its process id.
 const HEAD_BYTES: usize = HEADER_BYTES + 4;
 
-/// What the server says the server connection listens to.
+/// Takes in the server's list of the channels that the server connection listens to.
 pub(super) fn on_answer(s: &mut Session, w: &Context, channels: Channels) {
     if s.state.listening.is_none() {
         if channels.is_empty() {
@@ -42,7 +42,7 @@ fn tell_hub(s: &mut Session, w: &Context) {
     }
 }
 
-/// What a client hears whose notifications came over a connection that was lost.
+/// The notice to a client whose notifications came over a connection that was lost.
 const MISSED: Report<'static> = Report {
     severity: "NOTICE",
     sqlstate: "00000",
@@ -107,7 +107,7 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
         || statement.has(Trait::ShowsChannels)
         || !statement.leaves.and(statement.frees).common(LOOKS).is_empty();
     if is_primary && is_before && looks && is_asking {
-        // What is brought now would be missed in the answer to what was asked before.
+        // The answer to the earlier question would miss the channels brought now.
         s.shut_gate();
         return;
     }
@@ -135,7 +135,7 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
 /// A transaction that may have notified the session itself is over. True: the client hears so when what it notified has come.
 #[cold]
 pub fn holds_ready(s: &mut Session, w: &Context) -> bool {
-    // What was sent behind it is answered before any mark of ours could come.
+    // Messages sent behind it are answered before any mark of ours could come.
     let may_mark = s.replies().is_settled() && !s.up.is_mid_message() && s.has_server();
     let Some(subscription) = &mut s.state.listening else { return false };
     let may_mark = if may_mark && subscription.hub.has(subscription.hub.marks.as_bytes()) { MayMark::Yes } else { MayMark::No };
@@ -182,7 +182,7 @@ pub fn is_holding(s: &Session) -> bool {
 /// something was said.
 #[cold]
 pub fn deliver(s: &mut Session, w: &Context) -> Result<bool, Fault> {
-    // What a statement did to the channels must be known before anything is told of them.
+    // The effect of a statement on the channels must be known before the client hears from them.
     let is_known = s.upstream().is_none_or(|upstream| upstream.left.due.is_empty());
     let is_quiet = s.transaction() == IDLE && s.replies().is_settled() && !s.down.is_mid_message() && !s.down.has_pending();
     let may_speak = is_known && is_quiet;

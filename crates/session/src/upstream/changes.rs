@@ -1,4 +1,4 @@
-//! Prepared statements of a client, and what messages under way change about them.
+//! Prepared statements of a client, and the changes to them by messages under way.
 
 use crate::fault::Fault;
 use crate::statements::Prepared;
@@ -13,7 +13,7 @@ use weir_policy::prepared::{Shape, StatementId};
 #[derive(Clone)]
 pub struct Own {
     pub prepared: Rc<Prepared>,
-    /// What a server said of it then; the client goes by that.
+    /// A server's description of it at that time; the client goes by that.
     pub told: Shape,
     /// Its parameters as the server described them, which a server says once more before it refuses to describe the rest.
     pub parameters: Option<Rc<[u8]>>,
@@ -24,21 +24,21 @@ impl Own {
         Own { prepared, told: Shape::UNKNOWN, parameters: None }
     }
 
-    /// What a message that uses the statement goes by.
+    /// The statement and the description that a message with it goes by.
     #[inline]
     pub fn used(&self) -> (Rc<Prepared>, Shape) {
         (self.prepared.clone(), self.told)
     }
 }
 
-/// What a client is told in place of a server's error.
+/// A fault that a client hears in place of a server's error.
 pub struct Refusal {
     /// The body of a ParameterDescription that comes before it.
     pub parameters: Option<Rc<[u8]>>,
     pub fault: Fault,
 }
 
-/// What a Parse or Close of the client's changed, to be taken back when an error before it made the server skip it.
+/// The change by a Parse or Close of the client's, to be taken back when an error before it made the server skip it.
 pub enum Change {
     /// `made`: the statement a Parse prepared.
     Named {
@@ -63,7 +63,7 @@ impl Change {
         }
     }
 
-    /// What the name was before, and is again if this is undone.
+    /// The statement that had the name before, and has it again if this is undone.
     pub fn before(&mut self) -> Option<&mut Own> {
         match self {
             Change::Named { before, .. } | Change::Unnamed { before } => before.as_mut(),
@@ -101,7 +101,7 @@ pub struct OwnStatements {
     pub is_unnamed_on_server: bool,
     /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
     pub segment: u32,
-    /// The statement bound last: what an Execute runs, for the log.
+    /// The statement bound last: an Execute runs it, for the log.
     pub bound: Option<Rc<Prepared>>,
     /// A statement of Weir's own that the unnamed portal stands for.
     pub portal: Option<Portal>,
@@ -186,7 +186,7 @@ pub enum Claim {
     Cleaning,
 }
 
-/// What Weir sends along with a client's messages, and what it is to say in place of the answers.
+/// The messages that Weir sends along with a client's, and Weir's words in place of the answers.
 #[derive(Default)]
 pub struct Brought {
     /// Statements whose ParseComplete is due, in order, each with its segment.
@@ -194,7 +194,7 @@ pub struct Brought {
     /// Descriptions that are looked at when they come, in order.
     pub described: VecDeque<Described>,
     pub asked: Option<Asked>,
-    /// What to say in place of the errors of Parses made to fail, in order.
+    /// The replacements for the errors of Parses made to fail, in order.
     pub refusals: VecDeque<Refusal>,
     /// Statements prepared by SQL, in order; without a name those that are taken away.
     pub by_sql: VecDeque<Option<Arc<Entry>>>,

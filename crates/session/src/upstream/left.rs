@@ -19,7 +19,7 @@ pub struct Asking {
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Left {
-    /// What may have been left since the server was last asked.
+    /// State that may have been left since the server was last asked.
     pub due: Ask,
     pub asking: Option<Box<Asking>>,
     /// State that cannot move and was there when the server was last asked.
@@ -33,7 +33,7 @@ pub struct Left {
     pub temporaries: Temporaries,
     /// Not all of the session's statements could be brought, or something was refused: the connection must be cleaned before another's use.
     pub must_clean: bool,
-    /// What was sent and not answered yet may change how the server reads texts.
+    /// A message that is not answered yet may change how the server reads texts.
     pub moves_ahead: bool,
 }
 
@@ -53,7 +53,7 @@ impl Left {
     /// State that is lost with the connection, and that nobody can make again.
     ///
     /// `heard`: the client was told something over the connection; until then all that is due is of statements without an answer, of which
-    /// nobody knows that they ran. What is open is rolled back, and with it what a transaction undoes.
+    /// nobody knows that they ran. An open transaction is rolled back, and with it the state that a rollback undoes.
     pub fn lost(&self, is_within: bool, heard: Heard) -> StateKinds {
         const UNDONE: StateKinds = StateKinds::of(StateKind::Setting)
             .with(StateKind::Listen)
@@ -108,7 +108,7 @@ impl Left {
             self.due.names.extend(names.known);
             self.due.any_setting |= names.others;
         }
-        // Which of its settings a session may not make itself is told with all of them.
+        // A question for all settings tells those that a session may not make itself.
         self.due.any_setting |= leaves.has(StateKind::Setting) && self.found.has(StateKind::ForeignSetting);
         if leaves.has(StateKind::Prepare) {
             self.young.get_or_insert_default().add_custom_names(text);
@@ -155,9 +155,9 @@ impl Left {
 pub struct Resetting {
     /// A statement whose effect on the settings is known from its text, if it succeeds: it is the only one under way.
     pub plain: Option<Plain>,
-    /// What a RESET takes back that was bound and not executed yet.
+    /// The settings that a RESET takes back once it is executed: it is only bound so far.
     pub bound: Option<Reset>,
-    /// What a RESET under way takes back to what the session asked for at its start.
+    /// The settings that a RESET under way takes back to their values at the session's start.
     pub under_way: Option<Reset>,
     /// DISCARD ALL has run, and the session's settings are not on the connection yet.
     pub was_discarded: bool,
@@ -182,7 +182,7 @@ impl Resetting {
         self.plain.is_some() || self.under_way.is_some() || self.was_discarded || self.telling != Telling::No
     }
 
-    /// An error: what a SET or RESET under way was to do does not happen.
+    /// Takes in an error: the changes of a SET or RESET under way do not happen.
     pub fn will_not_happen(&mut self) {
         (self.bound, self.plain) = (None, None);
         // DISCARD ALL commits at once, also in a pipeline.

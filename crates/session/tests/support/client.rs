@@ -35,12 +35,12 @@ pub struct Client {
     pub w: Rc<Context>,
     pub pool: Rc<Pool>,
     again: Rc<Cell<bool>>,
-    /// What the client has sent and nobody has read.
+    /// Bytes that the client has sent and nobody has read.
     pub from_client: Vec<u8>,
     pub client_closed: bool,
     /// Nobody is there any more to hear answers.
     pub client_gone: bool,
-    /// What the server has sent and nobody has read.
+    /// Bytes that the server has sent and nobody has read.
     pub from_server: Vec<u8>,
     pub server_closed: bool,
     /// The connection over which that came.
@@ -121,7 +121,7 @@ impl Client {
         self.from_server.extend_from_slice(bytes);
     }
 
-    /// What the server of another connection said is nobody's any more.
+    /// Drops the words of another connection's server, which are nobody's any more.
     fn forget_others(&mut self) {
         let now = self.conn_name();
         if now != self.heard_over {

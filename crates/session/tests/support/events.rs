@@ -1,4 +1,4 @@
-//! What happens in the world while sessions talk: lines of a script that begin with `!`.
+//! Events in the world while sessions talk: lines of a script that begin with `!`.
 
 use super::client::Client;
 use super::log::Log;
@@ -97,7 +97,7 @@ fn hub_listens(world: &World) {
     hub.tasks().into_iter().for_each(|task| world.pool.wake(task));
 }
 
-/// What operators see of the session.
+/// Prints the operators' view of the session.
 fn show(log: &Log, client: &Client) {
     let s = &client.s;
     let pin = s.pin().map_or("nothing", |kept| weir_session::flow::Kept::reason(kept.code()));

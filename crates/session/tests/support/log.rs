@@ -55,7 +55,7 @@ impl Log {
         self.act(client, Action::Other(what));
     }
 
-    /// What was done since the last time.
+    /// Takes the deeds since the last time.
     pub fn take(&self) -> Vec<Out> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -6,7 +6,7 @@
 use weir_wire::frame::{back, front};
 use weir_wire::write;
 
-/// Who says it.
+/// The speaker of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Client,

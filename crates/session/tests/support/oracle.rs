@@ -117,7 +117,7 @@ impl Oracle {
         }
     }
 
-    /// What was sent for a copy is used up.
+    /// Uses up the messages that were sent for a copy.
     fn end_copy(&mut self, at: usize) {
         if !std::mem::take(&mut self.copies) {
             return;

@@ -1,4 +1,4 @@
-//! Conversations as text: what came and what went, message by message, each different one written once.
+//! Conversations as text: input and output, message by message, each different one written once.
 //!
 //! ```text
 //! "a message"                 the table: messages that occur more than once, by number
@@ -37,7 +37,7 @@ pub enum Came {
     Closed(char),
 }
 
-/// What came, and what followed.
+/// One input of a session, and all that followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     pub came: Came,
@@ -255,7 +255,7 @@ impl Table {
     }
 }
 
-/// Messages, and what is none at the end.
+/// Messages, and the bytes at the end that are none.
 fn frames(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut all = Vec::new();
     while !bytes.is_empty() {

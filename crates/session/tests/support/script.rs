@@ -1,4 +1,4 @@
-//! Scripts of messages: what comes from clients and servers, and all that follows.
+//! Scripts of messages: the input from clients and servers, and all that follows.
 //!
 //! ```text
 //! == a read goes to a standby
@@ -9,8 +9,8 @@
 //!     ...
 //! ```
 //!
-//! `>` is from the client, `<` from the server of its connection, `!` happens in the world (`events`). Neighbours of a kind come at once. What is
-//! indented is expected. `WEIR_SCRIPTS=write` writes what happened in its place, to be read before it is believed.
+//! `>` is from the client, `<` from the server of its connection, `!` happens in the world (`events`). Neighbours of a kind come at once. Indented
+//! lines are expected. `WEIR_SCRIPTS=write` writes what happened in its place, to be read before it is believed.
 
 use super::client::Client;
 use super::events::happen;
@@ -31,7 +31,7 @@ struct Script {
     steps: Vec<Step>,
 }
 
-/// Input that comes at once, and what follows.
+/// Input that comes at once, and its consequences.
 struct Step {
     /// Comments before it.
     comments: Vec<String>,
@@ -204,7 +204,7 @@ impl Stage {
     }
 }
 
-/// Plays a script. Says how it differs; what happened is put in place of what was expected if `writes`.
+/// Plays a script. Says how it differs; if `writes`, the real events are put in place of the expected ones.
 fn play(script: &mut Script, writes: bool) -> String {
     let (world, startup) = begin(script);
     let mut stage = Stage { world, startup, clients: Vec::new(), current: 0, piece_bytes: usize::MAX };
@@ -221,7 +221,7 @@ fn play(script: &mut Script, writes: bool) -> String {
         } else if happened != step.expected {
             let _ = writeln!(difference, "== {}\n{} {}", script.name, step.kind, step.inputs.join(&format!("\n{} ", step.kind)));
             difference.push_str(&diff(&step.expected, &happened));
-            // What follows is of no use then.
+            // The rest is of no use then.
             break;
         }
     }

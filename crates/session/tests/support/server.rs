@@ -35,7 +35,7 @@ pub struct Server {
     portals: BTreeMap<Vec<u8>, (Vec<u8>, u32)>,
     /// Statements prepared by SQL.
     pub by_sql: BTreeMap<String, String>,
-    /// What keeps its connection with a session, by the letter of the question what it left.
+    /// State that keeps its connection with a session, by the letter in the question for leftovers.
     pub left: BTreeSet<u8>,
     pub channels: BTreeSet<String>,
     /// Notifications of the open transaction, and those that are sent.
@@ -580,7 +580,7 @@ fn is_ending(text: &str) -> bool {
     matches!(verb_of(text), "commit" | "rollback")
 }
 
-/// The number in a text: what stands behind the last `#`.
+/// The number in a text: the digits behind the last `#`.
 fn number_of(text: &str) -> u32 {
     let digits = text.rsplit_once('#').map_or("", |(_, rest)| rest);
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());

@@ -35,7 +35,7 @@ const CONFIG: &str = "
     log_min_messages = log
 ";
 
-/// What servers report when a connection begins.
+/// Parameters that servers report when a connection begins.
 const REPORTED: &[(&str, &str)] = &[
     ("application_name", ""),
     ("client_encoding", "UTF8"),
@@ -193,7 +193,7 @@ impl World {
         world
     }
 
-    /// What is known of the database is true again.
+    /// Makes the knowledge of the database true again.
     pub fn publish_catalog(&self) {
         let known = &self.account.known;
         let edition = self.w.shared.catalogs.next_edition();

@@ -1,7 +1,7 @@
 //! Reads the catalogs of the databases in use and looks whether they are still true. The only writer of `catalogs`.
 //!
 //! One task for each database that has sessions, with one connection to the primary (to a standby while there is none), logged in as a user
-//! of theirs: whoever may use the database may read its system catalogs. The task looks once a second, in large databases the less often the
+//! of theirs. Every user of a database may read its system catalogs. The task looks once a second, in large databases the less often the
 //! longer a look takes, and at once when a statement passed that defines something. Only when the look finds a change all is read. Rows are
 //! taken in a few at a time, and the rest of the work is another thread's, so that nodes are watched meanwhile.
 
@@ -42,8 +42,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Rows taken in before others get their turn.
 const ROWS_AT_ONCE: u32 = 256;
 
-/// Sent once per connection. A user's own limits are for his statements; who does not know all of them would refuse them all. Questions have
-/// backslashes in strings. Names are compared in UTF-8; of what is in no encoding none can be made. To compile the large ones (`jit`) takes a server twenty times as long as to answer them.
+/// Sent once per connection. A user's own limits are for his statements. A server that does not know all of them would refuse them all. Questions have
+/// backslashes in strings. Names are compared in UTF-8; text without an encoding cannot be converted to it.
+/// A server takes twenty times as long to compile the large questions (`jit`) as to answer them.
 const SETTINGS_QUERY: &str = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false), \
     pg_catalog.set_config('application_name', 'weir_catalog', false), pg_catalog.set_config('statement_timeout', '0', false), \
     pg_catalog.set_config('client_encoding', CASE pg_catalog.current_setting('server_encoding') WHEN 'SQL_ASCII' THEN 'SQL_ASCII' \
@@ -66,8 +67,8 @@ enum SurveyError {
     Fault,
 }
 
-/// What answers hang on beside what is in the catalog, as it was found the last time. To look at it takes longer, so it is done when something was
-/// defined through us, and else less often.
+/// Facts outside of the catalog that answers depend on, as they were found the last time. A look at them takes longer, so it is done when something
+/// was defined through us, and else less often.
 struct Beside {
     kinds: String,
     changes: u64,
@@ -75,7 +76,7 @@ struct Beside {
     took: Duration,
 }
 
-/// What was found the last time.
+/// The facts found the last time.
 struct Known {
     edition: Edition,
     fingerprint: String,
@@ -210,7 +211,7 @@ async fn look(
         }
         None => {
             renew(c, database, line).await?;
-            // What was relied upon until now is not true any more.
+            // The facts that sessions relied upon until now are not true any more.
             let catalog = read(line, config.clone()).await?;
             let edition = c.shared.catalogs.next_edition();
             let is_redefined = database.is_another(Mark::Definitions, &fingerprint);
@@ -222,7 +223,7 @@ async fn look(
             report(c, database, &catalog, started.elapsed());
             database.publish(edition, Some(Arc::new(catalog)), changes);
             if is_redefined {
-                // Who asked meanwhile took his tables from the catalog of before.
+                // A session that asked meanwhile took its tables from the catalog of before.
                 doubt(c, database);
             }
             *known = Some(Known { edition, fingerprint, config, read_at: Instant::now() });
@@ -255,7 +256,7 @@ async fn look_at_roles(c: &Control, line: &mut Conn) -> Result<(), SurveyError> 
     Ok(())
 }
 
-/// Takes in which role a user's name stands for. If that is another one than before, what was logged in as that is done with: connections, and
+/// Takes in the role that a user's name stands for. If it is another one than before, all logins under the old one end. These are connections, and
 /// sessions, whose next statement would run with the rights of somebody else.
 fn note_role(c: &Control, user: &Arc<str>, oid: &str) {
     let noted = c.shared.roles.lock().note(user, oid, c.millis(Instant::now()));
@@ -274,7 +275,7 @@ async fn renew(c: &Control, database: &Database, line: &mut Conn) -> Result<(), 
     let mark = rows.into_iter().flatten().flatten().next().unwrap_or_default();
     if database.is_another(Mark::Defaults, &mark) {
         c.renew(&c.shared.pools.of_database(Some(&database.name)));
-        // What clients are welcomed with is asked of a server anew.
+        // Weir asks a server anew for the values that welcome clients.
         c.shared.tell_all(|| Message::Refresh);
     }
     Ok(())
@@ -335,7 +336,7 @@ async fn dispel(c: &Control, database: &Database, answers: &CachedResults, line:
     let rows = line.query(&format!("SELECT pid FROM pg_stat_activity WHERE pid IN ({})", pids.join(", "))).await?;
     let running: Vec<String> = rows.into_iter().flatten().flatten().collect();
     let round = c.shared.positions.next_round();
-    // What another node than the primary still does is nobody's answer.
+    // The work of a node other than the primary shows in nobody's answer.
     let is_over = |doubt: &&Doubt| doubt.node != line.address.node || !running.contains(&doubt.pid.to_string());
     doubts.iter().filter(is_over).for_each(|doubt| answers.dispel(doubt, round));
     Ok(())

@@ -27,7 +27,7 @@ pub fn publish(c: &Control, changed: bool) {
         c.shared.positions.note_primary(node, view.primary_since);
     }
     c.shared.view.store(Arc::new(view));
-    // What the one before had told may be lost.
+    // Writes that the primary before had confirmed may be lost.
     if let (true, Some(answers)) = (is_another, &c.shared.cached_results) {
         answers.doubt_all(c.shared.positions.next_round());
     }

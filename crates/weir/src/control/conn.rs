@@ -300,7 +300,7 @@ async fn encrypt(
     write::ssl_request(&mut out);
     within(deadline, stream.write_all(&out)).await.map_err(broke)?;
     let mut answer = [0];
-    // No more than the answer is taken: what follows it in clear text can only be taken for TLS, and fail.
+    // No more than the answer is taken: bytes behind it in clear text can only be taken for TLS, and fail.
     within(deadline, stream.read_exact(&mut answer)).await.map_err(broke)?;
     match (answer[0], attempt) {
         (b'S', _) => {}

@@ -1,4 +1,4 @@
-//! The context of the control thread: what all threads share, and the bells by which its tasks wake each other.
+//! The context of the control thread: the state that all threads share, and the bells by which its tasks wake each other.
 
 use crate::control::mail::Nudge;
 use crate::process::shared::{Message, Shared, WorkerId};
@@ -55,7 +55,7 @@ pub struct Control {
     bells: Bells,
     /// The view as it will be published next; see `cluster_view`.
     pub view: RefCell<ClusterView>,
-    /// What `failover` is to be told, the oldest first.
+    /// The events for `failover`, the oldest first.
     pub facts: RefCell<VecDeque<Event>>,
     /// Why the roles of nodes are to be asked before the time, if they are.
     pub nudged: Cell<Option<Nudge>>,

@@ -1,7 +1,7 @@
 //! Obeys the decisions about failover: the only caller of `policy::failover::step`.
 //!
-//! One task feeds facts to `step` and obeys its actions in their order. What takes time is a task of its own, with a limit, whose outcome is the
-//! next fact, so that no node delays another. Demands on this: `docs/design/failover.md`.
+//! One task feeds facts to `step` and obeys its actions in their order. A deed that takes time is a task of its own, with a limit. Its outcome is
+//! the next fact, so that no node delays another. Demands on this: `docs/design/failover.md`.
 
 mod action;
 mod command;
@@ -40,7 +40,7 @@ struct Driver {
     reach: Rc<Reach>,
     door: Door,
     files: Rc<Files>,
-    /// What was ordered and is not done.
+    /// The deeds that were ordered and are not done.
     orders: JoinSet<()>,
     /// Operators who wait for an answer.
     tickets: HashMap<u64, oneshot::Sender<Result<(), String>>>,
@@ -171,7 +171,7 @@ impl Driver {
     }
 }
 
-/// The rules of a configuration. Who has handed its clients over promotes nothing any more: the process that took over does.
+/// The rules of a configuration. A process that has handed its clients over promotes nothing any more: the one that took over does.
 fn rules_of(c: &Control, config: &Config) -> Rules {
     let mut rules = Rules::of(config);
     if c.shared.is_handed_over() && rules.mode != Mode::Off {

@@ -56,7 +56,7 @@ pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<Tc
     acceptor::open_all(&admin.metrics_addresses, admin.metrics_port, BACKLOG, "metrics_listen_addresses", inherited)
 }
 
-/// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: who is being accepted would be lost.
+/// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: a client that is being accepted would be lost.
 pub async fn serve(c: Rc<Control>, listener: Rc<tokio::net::TcpListener>) {
     let (bell, open, pages) = (c.bell(Subject::Doors), Rc::new(()), pages(c.shared.clone()));
     // Also while the proxy stops: that is when somebody looks.

@@ -21,7 +21,7 @@ pub enum Order {
     Watch(Arc<Database>),
     /// Take in the log of a database.
     Follow(Arc<Database>),
-    /// Something of a database has changed, or it is to be left: who looks after it looks again.
+    /// Something of a database has changed, or it is to be left: its task looks again.
     Changed(Arc<Database>),
     /// Another process accepts those who come from now on.
     CloseDoors,
@@ -65,7 +65,7 @@ pub struct Wish {
 /// The way to the control thread from all others.
 #[derive(Default)]
 pub struct ControlMail {
-    /// What operators want of the nodes. Each is answered, so none is merged with another.
+    /// The operators' wishes for the nodes. Each is answered, so none is merged with another.
     wishes: Mutex<Vec<Wish>>,
     /// An order that one of these meets is not added, so that there are at most a few for each database.
     orders: Mutex<Vec<Order>>,
@@ -97,7 +97,7 @@ impl ControlMail {
         !self.wishes.lock().is_empty()
     }
 
-    /// What operators have asked for, the oldest first.
+    /// Takes the wishes of operators, the oldest first.
     pub fn take_wishes(&self) -> Vec<Wish> {
         std::mem::take(&mut *self.wishes.lock())
     }

@@ -27,7 +27,7 @@ use weir_config::{Config, PcpUsers, Problem};
 use weir_session::metrics::Metric;
 use weir_wire::pcp::{Fault, Reply, Request, Severity};
 
-/// Connections at once, for each listening socket: who fills those of a port does not shut out who comes over the unix socket.
+/// Connections at once, for each listening socket. A client that fills those of a port does not shut out one that comes over the unix socket.
 const CONNECTIONS_MAX: usize = 32;
 /// Time from the connection to a login.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
@@ -40,14 +40,14 @@ const BACKLOG: i32 = 128;
 /// Everybody may come to the unix sockets, as to Pgpool-II's: all must prove who they are.
 const SOCKET_MODE: u32 = 0o777;
 
-/// The listening sockets, none without `pcp.conf`, and what is needed to serve them.
+/// The listening sockets, none without `pcp.conf`, and the means to serve them.
 #[derive(Default)]
 pub struct Entrance {
     pub doors: Vec<Door>,
     book: Arc<Book>,
 }
 
-/// The file of users, and what the log was told of it last.
+/// The file of users, and the last words to the log about it.
 #[derive(Default)]
 pub struct Book {
     files: Files,
@@ -55,7 +55,7 @@ pub struct Book {
 }
 
 impl Book {
-    /// The users as the file has them now. What is wrong with it is told when it is another thing than before. Blocks.
+    /// The users as the file has them now. Its problems are logged when they are others than before. Blocks.
     fn read(&self, log: &Log) -> PcpUsers {
         let (users, problems) = self.files.read_pcp();
         let mut told = self.told.lock();
@@ -67,7 +67,7 @@ impl Book {
     }
 }
 
-/// Opens the listening sockets, if there is a `pcp.conf`. What is wrong with that file is a warning: it can be mended while we run.
+/// Opens the listening sockets, if there is a `pcp.conf`. A problem of that file is a warning: it can be mended while we run.
 pub fn open(
     files: &Files,
     config: &Config,
@@ -134,7 +134,7 @@ impl Listener {
     }
 }
 
-/// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: who is being accepted would be lost.
+/// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: a client that is being accepted would be lost.
 pub async fn serve(c: Rc<Control>, listener: Rc<Listener>, book: Arc<Book>) {
     let (bell, open) = (c.bell(Subject::Doors), Rc::new(()));
     // Also while the proxy stops: a slow stop can be made a fast one.
@@ -227,7 +227,7 @@ async fn part<S: line::Stream>(line: &mut Line<S>, cause: Break) {
     let _ = line.say(&[Reply::Error(fault)]).await;
 }
 
-/// What follows a request.
+/// The consequence of a request.
 enum Answer {
     Replies(Vec<Reply>),
     /// Behind it the connection is closed.
@@ -236,7 +236,7 @@ enum Answer {
     Stop(Vec<Reply>, Stop),
 }
 
-/// Does what somebody known asks for. Cancel safe, but what was begun goes on.
+/// Carries out the request of a known user. Cancel safe, but a change that was begun goes on.
 async fn perform(c: &Rc<Control>, visit: &Visit, request: &Request) -> Answer {
     c.count(Metric::PcpRequests);
     if let Some(looking) = answers::of(c, request).await {

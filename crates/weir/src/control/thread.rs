@@ -23,7 +23,7 @@ use weir_session::catalogs::Database;
 /// Name of the thread.
 const NAME: &str = "weir-control";
 
-/// Threads for what blocks: names of hosts, keys of passwords, pages. A name server that does not answer holds a few for each node.
+/// Threads for work that blocks: names of hosts, keys of passwords, pages. A name server that does not answer holds a few for each node.
 const BLOCKING_MAX: usize = 128;
 
 /// Time between two signs of life, and between two looks at whether a period of averages is over.

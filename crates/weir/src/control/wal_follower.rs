@@ -1,8 +1,8 @@
 //! Takes in the log of a database from the primary by logical replication, so that writes past us make answers untrue too.
 //!
 //! One task for each database whose answers somebody wants to keep, with one connection and one slot, which is
-//! temporary: it goes with the connection, and keeps nothing back on the primary after it. What arrives is taken in at once and kept
-//! nowhere, so that there is nothing that could fill up. Decisions are `weir_cache`'s (`Follower`), what is known lies in `follow`.
+//! temporary: it goes with the connection, and keeps nothing back on the primary after it. Data that arrive are taken in at once and
+//! kept nowhere, so that there is nothing that could fill up. Decisions are `weir_cache`'s (`Follower`), the knowledge lies in `follow`.
 
 use crate::control::conn::{Conn, read_row};
 use crate::control::context::{Bell, Control, Subject};
@@ -120,7 +120,7 @@ fn is_wanted(c: &Control, database: &Database, used_at: &mut Instant) -> bool {
     is_used && c.shared.stop_mode() < Stop::Fast
 }
 
-/// Notes why it is not followed; what is new is logged.
+/// Notes why it is not followed; a new reason is logged.
 fn tell(c: &Control, database: &Database, error: &FollowerError) {
     let text = error.to_string();
     let mut report = database.follow.report.lock();

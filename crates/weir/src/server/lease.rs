@@ -1,4 +1,4 @@
-//! A server connection of a pool for whoever asks: one at rest that can be used, one that is opened, or one that another gives back.
+//! A server connection of a pool for anybody who asks. It was at rest and can be used, is opened, or is given back by another.
 
 use crate::control::mail::Nudge;
 use crate::process::shared::Message;
@@ -46,7 +46,7 @@ pub async fn lease_conn(
                 }
             }
             Lease::Permit => {
-                // Boxed: who waits for a server connection that others have does not pay for the room of a login.
+                // Boxed: a session that waits for a server connection of others does not pay for the room of a login.
                 let mut opening = Box::pin(open(w, pool, node, parameters));
                 if let Some(opened) = unless(w, opening.as_mut(), &give_up).await {
                     return Ok(opened);
@@ -161,7 +161,7 @@ async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
     }
     conn.transport.socket.leave();
     conn.transport.home = w.id;
-    // What arrived there before it left was not asked for, or is the end.
+    // Bytes that arrived there before it left were not asked for, or are the end.
     if conn.transport.socket.is_readable() || conn.transport.socket.join(&w.reactor).is_err() {
         return false;
     }
@@ -218,7 +218,7 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
     }
 }
 
-/// A server that counts as the primary and says that it is in recovery was demoted a moment ago: what it would refuse waits for its successor.
+/// A server that counts as the primary and says that it is in recovery was demoted a moment ago. Statements that it would refuse wait for its successor.
 /// Up to version 13 servers do not say so. One that is the primary by configuration is whatever it is.
 fn refuse_standby(w: &Worker, opened: Result<ServerConn, OpenError>) -> Result<ServerConn, OpenError> {
     let conn = opened?;

@@ -38,7 +38,7 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
     let mut class = need.class;
     // A transaction that waits may begin with this statement.
     let begins = s.lazy_begin.is_open();
-    // Who had said all and gone before the wait began gets it done; who leaves during the wait does not want it any more.
+    // A client that had said all and gone before the wait began gets it done. One that leaves during the wait does not want it any more.
     let was_gone = client.is_hung_up();
     let mut replay = Replay::new(w);
     let mut waited = false;
@@ -89,7 +89,7 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
             Leased::Failed(error) => {
                 w.shared.nudge_prober(Nudge::LoginFailed);
                 if class.side != Side::Reader || w.view().primary == Some(at) {
-                    // Nothing was sent: who waits until the server lets somebody in, or another is the primary, loses nothing.
+                    // Nothing was sent: a client that waits until the server lets somebody in, or another is the primary, loses nothing.
                     if error.passes().is_some() {
                         continue;
                     }
@@ -161,7 +161,7 @@ fn show_waiting(s: &Session, w: &Worker) {
     s.handle.status.waiting_ms.store(w.now_ms(), Ordering::Relaxed);
 }
 
-/// What came of waiting for a server connection of a node.
+/// The result of waiting for a server connection of a node.
 enum Leased {
     ServerConn(ServerConn),
     Failed(OpenError),
@@ -241,7 +241,7 @@ impl Replay {
     /// Waits until more is known than when the session looked last, or there is no time left. Cancel safe.
     pub async fn wait(&mut self, w: &Worker) {
         let positions = &w.shared.positions;
-        // First the list, then the look: what becomes known in between is seen, and what comes later wakes.
+        // First the list, then the look: news in between is seen, and later news wakes.
         positions.enlist((w.id, w.reactor.current_task()), self.verify_us);
         if positions.published() == self.known {
             causal::wake_sampler(w);

@@ -1,9 +1,9 @@
 //! Makes room for statements that want a database nobody is connected to: `DROP DATABASE` and its kin.
 //!
-//! A server connection at rest counts as somebody for the server, where a client's own connection would have ended with the client. So server connections at rest
-//! go before such a statement is sent, unless clients of ours are connected to the database: then the server is to refuse, as it would
-//! without us. The server itself waits five seconds for others to leave (`CountOtherDBBackends` in procarray.c), and so do we: a client
-//! that left just now may not be noticed yet.
+//! A server connection at rest counts as somebody for the server, where a client's own connection would have ended with the client.
+//! So server connections at rest go before such a statement is sent. If clients of ours are connected to the database, these stay at rest: the server is
+//! to refuse, as it would without us. The server itself waits five seconds for others to leave (`CountOtherDBBackends` in procarray.c), and so
+//! do we: a client that left just now may not be noticed yet.
 
 use crate::process::shared::Message;
 use crate::process::worker::Worker;

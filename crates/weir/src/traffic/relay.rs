@@ -75,7 +75,7 @@ enum Step {
     End(End),
 }
 
-/// What became of the client's bytes.
+/// The result of moving the client's bytes.
 enum Pumped {
     Moved,
     Nothing,
@@ -171,7 +171,7 @@ impl Served {
                 Flow::More => break,
                 Flow::Hold => {
                     if self.s.is_gate_shut() {
-                        // What it waits for is ours, but it is the client that waits.
+                        // The session waits for an exchange of ours, but the client waits, too.
                         timing::asked(&self.s, &self.w);
                     }
                     held = true;

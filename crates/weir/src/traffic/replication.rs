@@ -1,7 +1,7 @@
 //! Replication clients: `pg_basebackup`, `pg_receivewal`, standbys, subscriptions.
 //!
-//! What they say is no SQL, and what they leave belongs to a connection for its life, so each has a server connection of its own, to the
-//! primary, opened with the client's own startup packet. From then on bytes go through in both directions, each for itself: in a
+//! They speak no SQL, and their state belongs to a connection for its life. So each has a server connection of its own, to the primary,
+//! opened with the client's own startup packet. From then on bytes go through in both directions, each for itself: in a
 //! CopyBoth either side speaks when it likes. Limits on the time of statements and of idle clients do not hold here.
 
 use crate::control::mail::Nudge;
@@ -106,7 +106,7 @@ impl Drop for Listed<'_> {
     }
 }
 
-/// Serves a client that has been welcomed until one side ends. `before`: what it sent already. Not cancel safe: it owns the server connection.
+/// Serves a client that has been welcomed until one side ends. `before`: the bytes it sent already. Not cancel safe: it owns the server connection.
 pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: ServerConn, entry: &Entry, pools: &PoolSet) {
     w.count(Metric::Replications);
     let listed = Listed::new(w, entry, &conn);
@@ -199,7 +199,7 @@ impl Stream<'_> {
             Ok(Some((Got::Nothing, _)) | None) => Ok(false),
             Ok(Some((Got::End, _))) | Err(Broken::Reading(_)) => Err(End::Client),
             Err(Broken::Writing) => {
-                // What the server said before it went is read first; its end follows.
+                // The words of the server before it went are read first; its end follows.
                 self.up.forget_pending(&self.w.buffers);
                 Ok(true)
             }
@@ -245,7 +245,7 @@ impl Stream<'_> {
     }
 }
 
-/// Which end of a direction failed.
+/// The end of a direction that failed.
 enum Broken {
     Reading(String),
     Writing,

@@ -56,7 +56,7 @@ impl Served {
         };
         match sent {
             Ok(all) => Ok(all),
-            // What the server said before it went is read first; the end of file follows.
+            // The words of the server before it went are read first; the end of file follows.
             Err(_) => {
                 self.s.up.forget_pending(&self.w.buffers);
                 self.pump_server()?;

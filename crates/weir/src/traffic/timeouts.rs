@@ -114,7 +114,7 @@ fn ask_first(w: &Rc<Worker>, entry: &Rc<Entry>) -> bool {
     true
 }
 
-/// True if a server process is known to wait for a synchronous standby. Who may not be told so counts as one that does not wait.
+/// True if a server process is known to wait for a synchronous standby. A process that Weir may not look at counts as one that does not wait.
 async fn waits_for_standby(w: &Worker, conn: &ConnStatus) -> bool {
     let deadline = Instant::now() + ASK_LIMIT;
     let Ok(mut talk) = inquiry::talk_to(w, &conn.address, deadline).await else { return false };
@@ -142,7 +142,7 @@ fn cancel(w: &Rc<Worker>, entry: &Rc<Entry>, limit_ms: u64, spent_ms: u64) {
     w.forward_cancel(&entry.handle);
 }
 
-/// Ends a session. What runs for it is cancelled: the server would not notice the end of the connection before it is done.
+/// Ends a session. Cancels the statement that runs for it: the server would not notice the end of the connection before that is done.
 fn dismiss(w: &Rc<Worker>, entry: &Rc<Entry>, fault: Fault) {
     if entry.final_error.borrow().is_some() {
         return;

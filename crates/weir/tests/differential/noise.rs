@@ -80,7 +80,7 @@ fn be_a_client(port: u16, number: u64, dice: &mut Dice, stop: &AtomicBool) -> Re
             14 if dice.once_in(2) => client.check_settings()?,
             14 => client.forget_all()?,
             _ if dice.once_in(4) => {
-                // StateKinds in a transaction; its server connection must not go to anybody.
+                // Leaves in a transaction; its server connection must not go to anybody.
                 client.check("begin", &[query("begin"), query("select 1")][..1], &[])?;
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! Obeys one action. What asks a server is a task of its own, whose outcome is the next fact.
+//! Obeys one action. A question to a server is a task of its own, whose outcome is the next fact.
 
 use super::command;
 use super::hands::{self, Cuts, DeedError};
@@ -42,7 +42,7 @@ impl Driver {
             }
             Action::Reply { ticket, answer } => {
                 if let Some(operator) = self.tickets.remove(&ticket) {
-                    // Who does not wait any more needs no answer.
+                    // An operator who does not wait any more needs no answer.
                     let _ = operator.send(answer);
                 }
             }
@@ -167,7 +167,7 @@ fn target(action: &Action) -> Option<(NodeId, Ms)> {
     }
 }
 
-/// What is told of an order that was not done, as far as anybody knows.
+/// The event for an order that was not done, as far as anybody knows.
 fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> {
     Some(match *action {
         Action::Probe { node, .. } => Event::Probed { node, begun_at, found: Found::Failed(failure) },

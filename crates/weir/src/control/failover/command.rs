@@ -13,12 +13,12 @@ use tokio::io::{AsyncBufReadExt, BufReader, Interest};
 use tokio::net::unix::pipe;
 use weir_policy::failover::{Command, Done};
 
-/// Time in which the rest of a command's words must come once it has ended: what it left running may keep its output open for ever.
+/// Time in which the rest of a command's words must come once it has ended. A process it left running may keep its output open for ever.
 const WORDS_LIMIT: Duration = Duration::from_millis(200);
 /// Longest line that is logged in one piece.
 const LINE_BYTES_MAX: usize = 8 << 10;
 
-/// Runs it to its end, or kills it and what it began when the limit is over. Cancel safe: the command runs on.
+/// Runs it to its end, or kills it and the processes it began when the limit is over. Cancel safe: the command runs on.
 pub async fn run(c: &Control, kind: Command, line: &str, limit: Duration) -> Done {
     // Pgpool's words, which scripts look for.
     c.shared.log.say(Level::Log, format_args!("execute command: {line}"));
@@ -47,7 +47,7 @@ fn name(kind: Command) -> &'static str {
     }
 }
 
-/// Kills a command and what it began, if it was not waited for.
+/// Kills a command and the processes it began, if it was not waited for.
 struct Group(Option<Child>);
 
 impl Drop for Group {

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use weir_policy::failover::conninfo::Conninfo;
 use weir_policy::failover::{Facts, Follower, History, Lsn, NodeId, Recovery, Stream, parse_lsn};
 
-/// What everybody may see, and what members of `pg_monitor` see; the others get NULL. A receiver of which nothing is shown is `-`.
+/// The facts that every role may see, and those that only members of `pg_monitor` see; others get NULL for the latter. A hidden receiver is `-`.
 ///
 /// Where a standby does not stream, its timeline is asked for over a connection for replication: no function tells it.
 const FACTS: &str = "SELECT r, pg_catalog.pg_last_wal_receive_lsn(), \
@@ -78,7 +78,7 @@ impl Said {
             timeline: timeline.as_deref().and_then(|text| u32::from_str_radix(text, 16).ok()),
             stream: match silent.as_deref() {
                 None => Stream::Off,
-                // What is hidden is not heard.
+                // A receiver that is hidden (`-`) counts as one that hears nothing.
                 Some(text) => Stream::On { silent_ms: text.parse::<i64>().map_or(u64::MAX, |ms| ms.max(0).unsigned_abs()) },
             },
             system: system.as_deref().and_then(|text| text.parse().ok()),
@@ -161,6 +161,6 @@ async fn ask_history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant
         }
     };
     reach.keep_history(node, key, &history);
-    // Of a primary, what is written may not be flushed yet.
+    // Of a primary, the written log may not be flushed yet.
     Ok((history, end.filter(|_| said.in_recovery).unwrap_or(0)))
 }

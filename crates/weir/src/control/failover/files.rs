@@ -1,4 +1,4 @@
-//! The files of failover in `work_dir`: what must survive this process, and Pgpool's `pgpool_status`.
+//! The files of failover in `work_dir`: the state that must survive this process, and Pgpool's `pgpool_status`.
 
 use crate::control::context::Control;
 use crate::monitor::log::Level;
@@ -40,7 +40,7 @@ impl Files {
         matches!(rules.mode, Mode::Builtin | Mode::Command)
     }
 
-    /// What was stored, and the nodes that `pgpool_status` keeps out of use. Blocks for the time of a small file.
+    /// The stored state, and the nodes that `pgpool_status` keeps out of use. Blocks for the time of a small file.
     pub fn read(&self, c: &Control, rules: &Rules) -> (Option<Durable>, BTreeSet<NodeId>) {
         let stored = self.keeps_state(rules).then(|| self.read_state(c)).flatten();
         let path = self.folder.join(STATUS);

@@ -1,4 +1,4 @@
-//! Which node workers send writes to, and the end of connections to one that was given up.
+//! The node that workers send writes to, and the end of connections to one that was given up.
 
 use crate::control::cluster_view;
 use crate::control::context::Control;

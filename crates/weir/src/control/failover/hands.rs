@@ -1,6 +1,6 @@
-//! What is done to servers, over SQL. Each deed may be repeated, and may be cut short anywhere.
+//! The deeds done to servers, over SQL. Each deed may be repeated, and may be cut short anywhere.
 //!
-//! What changes a server's memory for the Weirs happens under an advisory lock of that server, which goes with the connection. The memory is read
+//! A change of a server's memory for the Weirs happens under an advisory lock of that server, which goes with the connection. The memory is read
 //! from the file and not from the setting in force, which another session's change may not have reached yet.
 //!
 //! Rights beside those of `pg_monitor`: `docs/failover.md`.
@@ -49,7 +49,7 @@ struct Locked {
     in_recovery: bool,
 }
 
-/// What came of asking for the lock.
+/// The result of asking for the lock.
 enum Lock {
     Held(Locked),
     /// Another Weir has it.
@@ -178,7 +178,7 @@ pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Inst
         return Ok(Done::No);
     }
     if locked.in_recovery {
-        // Whoever is not a superuser may have the right to one form of it only: the call has both values.
+        // A role that is not a superuser may have the right to one form of it only: the call has both values.
         locked.conn.query("SELECT pg_catalog.pg_promote(false, 60)").await?;
     }
     Ok(Done::Yes)

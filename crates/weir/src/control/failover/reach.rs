@@ -1,4 +1,4 @@
-//! The way to nodes: who logs in where, and what is remembered of a node between two looks.
+//! The way to nodes: the logins, and the memory of a node between two looks.
 
 use crate::control::conn::Conn;
 use crate::control::context::Control;
@@ -16,7 +16,7 @@ use weir_policy::failover::{Failure, History, Lsn, Mode, NodeId, Rules, State};
 /// As servers show it.
 const NAME: &str = "weir_failover";
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
     Statements,
@@ -24,7 +24,7 @@ pub enum Line {
     Replication,
 }
 
-/// What a history is known by.
+/// The facts that identify a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     pub system: u64,
@@ -153,7 +153,7 @@ impl Reach {
     }
 }
 
-/// What an error of a connection stands for.
+/// The failure that an error of a connection stands for.
 pub fn failure(error: &OpenError) -> Failure {
     match error {
         OpenError::Connect { cause, address } => match cause.kind() {

@@ -1,4 +1,4 @@
-//! What the tasks of all nodes know together: the view, who is to be asked, and WAL positions by round.
+//! The common knowledge of the tasks of all nodes: the view, the nodes to ask, and WAL positions by round.
 
 use super::question::{Position, Timeline};
 use crate::control::context::{Control, Subject};
@@ -38,7 +38,7 @@ pub struct Desk {
     waiting: RefCell<(u16, Waiting)>,
 }
 
-/// What came of an answer for the node's next question.
+/// The effect of an answer on the node's next question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     Nothing,
@@ -118,7 +118,7 @@ impl Desk {
         asking::role(&self.c.view.borrow(), at)
     }
 
-    /// Who contradicted the view as it is.
+    /// The nodes that contradicted the view as it is.
     fn doubted(&self) -> RefMut<'_, (u64, Doubts)> {
         let mut doubts = self.doubts.borrow_mut();
         let generation = self.c.view.borrow().generation;

@@ -111,7 +111,7 @@ impl Node {
         Node { desk, at, address, born, line: None, followed: None, asking, was_up: false, has_complained: false }
     }
 
-    /// What is due first.
+    /// The step that is due first.
     fn next(&mut self) -> Next {
         if let Some(since) = self.desk.asked_at(self.at) {
             // A task that was begun again has not had the time of the one before.
@@ -132,7 +132,7 @@ impl Node {
         let period_us = self.period_us();
         let (known, is_of_use) = (self.desk.round(), self.desk.is_of_use());
         let want = match role {
-            // Who waits for the primary to show what a standby showed wants no later round, and only such a round tells.
+            // A session that waits for the primary to show what a standby showed wants no later round, and only such a round tells.
             Role::Primary => {
                 let is_awaited = positions.is_primary_behind() && positions.has_waiters();
                 Want::Primary { is_needed: is_of_use && (is_awaited || positions.wanted() > known) }

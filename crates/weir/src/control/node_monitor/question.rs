@@ -18,7 +18,7 @@ const ROLE_QUERY: &str = "SELECT r, \
 const REPLICATION_QUERY: &str = "SELECT application_name, state, sync_state, \
     (EXTRACT(epoch FROM replay_lag) * 1000000)::pg_catalog.int8 FROM pg_catalog.pg_stat_replication";
 
-/// Who one is. Asked once per connection.
+/// The identity of a server. Asked once per connection.
 const WHO_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifier, \
     pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_segment_size'))";
 
@@ -99,7 +99,7 @@ pub struct Followed {
     waiting: Option<Vec<Option<u32>>>,
 }
 
-/// What a node said.
+/// The answer of a node.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Position<'a> {
     pub life: Life,

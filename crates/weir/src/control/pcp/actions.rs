@@ -10,7 +10,7 @@ use weir_config::failover::Mode;
 use weir_policy::failover;
 use weir_wire::pcp::{self, Aim, Fault, Reply, Request, Severity, When};
 
-/// Longest time for a change of nodes. What was begun goes on.
+/// Longest time for a change of nodes. A change that was begun goes on.
 const OPERATION_LIMIT: Duration = Duration::from_secs(300);
 /// Time that transactions get to end before a graceful change.
 const DRAIN_LIMIT: Duration = Duration::from_secs(90);
@@ -23,13 +23,13 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 /// Time between two looks at what is waited for.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
-/// What was done.
+/// The result of an action.
 pub enum Done {
     Replies(Vec<Reply>),
     Stop(Vec<Reply>, shared::Stop),
 }
 
-/// Does what a request says. Cancel safe, but what was begun goes on.
+/// Carries out a request. Cancel safe, but a change that was begun goes on.
 pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> {
     let done = vec![Reply::done(request.reply_tag())];
     match *request {
@@ -116,7 +116,7 @@ pub(super) async fn attach(c: &Control, failed: &str, request: failover::Request
         }
         tokio::time::sleep(ASK_PERIOD).await;
     }
-    // Whoever hears of the success is to find it in use, which needs one more question for its role.
+    // A client that hears of the success is to find the node in use, which needs one more question for its role.
     let is_up = || {
         let view = c.shared.view.load();
         view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at))

@@ -63,7 +63,7 @@ fn error(text: &str) -> Fault {
     Fault::new(Severity::Error, text)
 }
 
-/// What is looked at.
+/// The thing to look at.
 #[derive(Clone, Copy)]
 enum Look {
     NodeCount,

@@ -16,7 +16,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
 /// See the module.
 pub struct Line<S> {
     stream: S,
-    /// What has come and was not read: less than a packet and a piece.
+    /// Bytes that have come and were not read: less than a packet and a piece.
     inbox: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Who speaks PCP on a connection, and the proof of that.
+//! The user who speaks PCP on a connection, and the proof of that.
 
 use super::Book;
 use crate::control::context::Control;
@@ -11,7 +11,7 @@ use weir_policy::throttle::Pass;
 use weir_session::metrics::Metric;
 use weir_wire::pcp::{Code, Fault, Reply, Request, SALT_BYTES, Severity};
 
-/// What one user's failed logins of PCP are counted under, apart from the database users of the same name.
+/// The prefix of the name under which a user's failed PCP logins are counted, apart from the database user of the same name.
 const COUNTED_AS: &str = "pcp/";
 
 /// One connection's visitor.
@@ -28,7 +28,7 @@ enum Standing {
     Known(String),
 }
 
-/// What follows a request by who asks.
+/// The consequence of a request, by the login of its sender.
 pub enum Admission {
     /// It is to be done.
     Known,
@@ -61,7 +61,7 @@ impl Visit {
         match (request, &self.standing) {
             (Request::Salt, _) => {
                 let salt = crate::random();
-                // Who was known must prove it again.
+                // A user who was known must prove it again.
                 self.standing = Standing::Salted(salt);
                 Admission::Said(Reply::Salt(salt))
             }
@@ -87,7 +87,7 @@ impl Visit {
         }
     }
 
-    /// Who does not exist and who has another password are told the same. Cancel safe: the place in the queue is paid for.
+    /// A user who does not exist and one who has another password are told the same. Cancel safe: the place in the queue is paid for.
     async fn prove(&self, c: &Rc<Control>, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> Result<(), Fault> {
         let name = String::from_utf8_lossy(user).into_owned();
         let access = &c.shared.access;

@@ -73,7 +73,7 @@ pub async fn recover(c: &Control, node: u16) -> Result<(), Fault> {
     operate(c, FAILED, Request::Recover(node, Recovering::Begins)).await?;
     let outcome = copy(c, rules, &primary, &address).await;
     if outcome.is_err() {
-        // It is no longer being recovered. Whoever mends it attaches it.
+        // It is no longer being recovered. The operator who mends it attaches it.
         if let Err(cause) = operate(c, FAILED, Request::Detach(node)).await {
             c.shared.log.say(Level::Warning, format_args!("PCP: node {node} stays out of use: {}", cause.detail));
         }

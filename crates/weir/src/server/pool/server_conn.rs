@@ -253,7 +253,7 @@ pub async fn open(
     let serial = w.next_serial();
     let status = Arc::new(status_of(serial, address, generation, &mut greeting, &talk.socket));
     pool.add_status(status.clone(), renewals);
-    // Behind the list of cards: who gives a node up changes the view first and looks at the list then.
+    // Behind the list of statuses: a task that gives a node up changes the view first and looks at the list then.
     if !w.shared.view.load().is_valid(address.node, generation) {
         pool.remove_status(serial);
         talk.socket.close(&w.reactor);
@@ -271,7 +271,7 @@ pub async fn open(
     Ok(ServerConn { conn, transport })
 }
 
-/// The card of a connection that was just opened.
+/// The status of a connection that was just opened.
 fn status_of(serial: u64, address: &Address, generation: u64, greeting: &mut Greeting, socket: &Socket) -> ConnStatus {
     let version = greeting.reported.iter().find(|(name, _)| name == "server_version");
     ConnStatus {
