@@ -117,6 +117,7 @@ fn reduce(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
 }
 
 /// True if a byte continues an identifier or a number: `ident_cont` in PostgreSQL's scan.l.
+#[inline]
 fn is_word(byte: u8) -> bool {
     WORD[byte as usize]
 }
@@ -136,18 +137,26 @@ fn next_is_digit(text: &[u8], at: usize) -> bool {
     text.get(at + 1).is_some_and(u8::is_ascii_digit)
 }
 
-/// Bytes of a word at the beginning. Four are looked at before the next jump: words are most of a text.
+/// Bytes of a word at the beginning. Four are looked at between two checks of the length: words are most of a text.
 #[inline]
 fn word_bytes(text: &[u8]) -> usize {
     let mut at = 0;
-    while let Some(four) = text[at..].first_chunk::<4>() {
-        let is_word = four.map(|byte| WORD[byte as usize]);
-        if is_word != [true; 4] {
-            return at + is_word.iter().position(|is_word| !is_word).unwrap_or(4);
+    while let [one, two, three, four, ..] = text[at..] {
+        if !is_word(one) {
+            return at;
+        }
+        if !is_word(two) {
+            return at + 1;
+        }
+        if !is_word(three) {
+            return at + 2;
+        }
+        if !is_word(four) {
+            return at + 3;
         }
         at += 4;
     }
-    at + text[at..].iter().position(|byte| !WORD[usize::from(*byte)]).unwrap_or(text.len() - at)
+    at + text[at..].iter().take_while(|byte| is_word(**byte)).count()
 }
 
 /// Steps over a word and a number that is glued to it (`t.5`), which stays as it is.
