@@ -10,7 +10,8 @@ use crate::cargo::{build_proxy, cargo, run_to_end};
 use crate::{layers, tidy};
 
 /// The crates whose tests need nothing but themselves.
-const PURE: &[&str] = &["weir-wire", "weir-sql", "weir-config", "weir-catalog", "weir-policy", "weir-cache", "weir-sim", "xtask"];
+const PURE: &[&str] =
+    &["weir-wire", "weir-sql", "weir-config", "weir-catalog", "weir-policy", "weir-cache", "weir-session", "weir-sim", "xtask"];
 /// Where the generated documents are.
 const DOCS_FOLDER: &str = "docs";
 

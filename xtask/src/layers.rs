@@ -269,23 +269,23 @@ mod tests {
 
     #[test]
     fn a_module_may_only_look_down() {
-        let state = "crates/weir/src/state.rs";
-        check_lines(state, "use crate::listen_hub::Hub;\nuse crate::state::Other;\n", &[]);
-        check_lines(state, "use crate::worker::Worker;\n", &[1]);
-        check_lines(state, "// crate::worker\nfn f() { crate::relay::serve() }\n", &[2]);
-        check_lines(state, "use crate::{\n    log::Log,\n    pool::{self, worker},\n    relay,\n};\n", &[3, 4]);
-        check_lines(state, "use super::relay;\n", &[1]);
-        check_lines(state, "#[cfg(test)]\nmod tests {\n    use crate::worker::Worker;\n}\n", &[]);
-        check_lines("crates/weir/src/state/part.rs", "use super::relay;\nuse crate::pool::Pool;\n", &[2]);
+        let access = "crates/weir/src/access.rs";
+        check_lines(access, "use crate::pam::Pam;\nuse crate::access::Other;\n", &[]);
+        check_lines(access, "use crate::worker::Worker;\n", &[1]);
+        check_lines(access, "// crate::worker\nfn f() { crate::relay::serve() }\n", &[2]);
+        check_lines(access, "use crate::{\n    log::Log,\n    pool::{self, worker},\n    relay,\n};\n", &[3, 4]);
+        check_lines(access, "use super::relay;\n", &[1]);
+        check_lines(access, "#[cfg(test)]\nmod tests {\n    use crate::worker::Worker;\n}\n", &[]);
+        check_lines("crates/weir/src/access/part.rs", "use super::relay;\nuse crate::pool::Pool;\n", &[2]);
     }
 
     #[test]
     fn groups_are_looked_through() {
-        let state = "crates/weir/src/client/state.rs";
-        check_lines(state, "use crate::client::listen_hub::Hub;\nuse crate::process::worker::Worker;\n", &[2]);
-        check_lines(state, "use crate::{\n    monitor::log,\n    server::{pool::Pool, listen_task},\n};\n", &[3, 3]);
+        let access = "crates/weir/src/client/access.rs";
+        check_lines(access, "use crate::client::pam::Pam;\nuse crate::process::worker::Worker;\n", &[2]);
+        check_lines(access, "use crate::{\n    monitor::log,\n    server::{pool::Pool, listen_task},\n};\n", &[3, 3]);
         check_lines("crates/weir/src/client/surprise.rs", "", &[1]);
-        check_lines("crates/weir/src/client.rs", "pub mod state;\n", &[]);
+        check_lines("crates/weir/src/client.rs", "pub mod access;\n", &[]);
     }
 
     #[test]
@@ -318,16 +318,16 @@ mod tests {
     #[test]
     fn uses_are_those_of_modules_whatever_their_folder() {
         let files = [
-            Source::new("crates/weir/src/client/state.rs", "use crate::client::listen_hub::Hub;\nuse super::flow::Flow;\n"),
+            Source::new("crates/weir/src/client/access.rs", "use crate::client::pam::Pam;\nuse super::directory::Directory;\n"),
             Source::new(
-                "crates/weir/src/client/flow/kept.rs",
-                "use super::listen_hub;\nuse crate::log::Log;\nuse crate::flow::Flow;\n",
+                "crates/weir/src/client/directory/kept.rs",
+                "use super::pam;\nuse crate::log::Log;\nuse crate::directory::Directory;\n",
             ),
             Source::new("crates/weir/src/lib.rs", "pub mod relay;\n"),
         ];
         let uses = uses(&files);
         let of = |name: &str| uses[name].iter().map(String::as_str).collect::<Vec<_>>();
-        assert_eq!((of("state"), of("flow"), uses.len()), (vec!["flow", "listen_hub"], vec!["log"], 2));
+        assert_eq!((of("access"), of("directory"), uses.len()), (vec!["directory", "pam"], vec!["log"], 2));
     }
 
     #[test]

@@ -88,6 +88,7 @@ const TESTS: &[&str] = &[
     "crates/sql/tests",
     "crates/config/tests",
     "crates/cache/tests",
+    "crates/session/tests",
     "crates/sim/tests",
     "crates/ring/tests",
     "crates/demo/tests",
@@ -100,6 +101,7 @@ const MAY_WAIT: &[(&str, &str)] = &[
     ("crates/weir/tests/support/time.rs", "the one place"),
     ("crates/weir/tests/support/faults.rs", "a network that is slow"),
     ("crates/weir/tests/hostile_client/deliver.rs", "bytes that arrive in pieces"),
+    ("crates/session/tests/mutations.rs", "random inputs for as long as the caller says"),
     ("crates/weir/tests/differential/play.rs", "another thread's turn, to find other orders"),
 ];
 
