@@ -13,11 +13,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_demo::{Cluster, Options, Sql, wait_until};
 
 /// Longest time until reads are spread, on a machine that is busy otherwise.
 const SPREAD_LIMIT: Duration = Duration::from_secs(60);
+
+/// Longest time until another server takes writes.
+const FAILOVER_LIMIT: Duration = Duration::from_secs(60);
+
+/// A write that tells its server.
+const WRITE: &str = "INSERT INTO visits (server) VALUES (inet_server_port()) RETURNING server";
 
 /// Reads that are shown, if one standby answers nothing for so long.
 const READS_MAX: usize = 40;
@@ -34,6 +40,9 @@ pub struct Demo {
     /// Standbys.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=16))]
     standbys: u16,
+    /// Kill the primary under a client that writes, after the tour.
+    #[arg(long)]
+    kill_primary: bool,
     /// Leave the folder behind at the end.
     #[arg(long)]
     keep: bool,
@@ -79,6 +88,10 @@ pub fn run(demo: &Demo) -> anyhow::Result<ExitCode> {
         bail!("the demo's own configuration is wrong: {}", problems.join("; "));
     };
     let (port, standbys) = (demo.port, demo.standbys);
+    let victim = cluster.primary().pid().filter(|_| demo.kill_primary);
+    if demo.kill_primary && standbys == 0 {
+        bail!("--kill-primary needs a standby that takes over");
+    }
     supervisor::run(&files, config, Start::Demo, move |shared| {
         if stop.load(Ordering::Acquire) {
             // Before the proxy heard signals itself.
@@ -87,7 +100,12 @@ pub fn run(demo: &Demo) -> anyhow::Result<ExitCode> {
         // The tour needs the proxy, which runs on this thread's behalf meanwhile.
         let tour = std::thread::Builder::new().name("tour".into());
         let started = tour.spawn(move || match tour_of(port, standbys) {
-            Ok(text) => say(&text),
+            Ok(text) => {
+                say(&text);
+                if let Some(pid) = victim {
+                    say(&failover_of(port, pid).unwrap_or_else(|error| format!("The failover failed: {error:#}\n")));
+                }
+            }
             Err(error) => say(&format!("The tour failed: {error:#}\n")),
         });
         if let Err(error) = started {
@@ -110,7 +128,8 @@ fn configuration(demo: &Demo, cluster: &Cluster) -> String {
         text,
         "# Written by `weir demo`.\nlisten_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{folder}'\n\
          pid_file_name = '{folder}/weir.pid'\nwork_dir = '{folder}'\nsr_check_user = 'postgres'\nsr_check_period = 2\nlog_min_messages = warning\n\
-         statement_level_load_balance = on\n",
+         statement_level_load_balance = on\nfailover_mode = builtin\nfailover_alone = on\nhealth_check_period = 1\n\
+         health_check_timeout = 1\nhealth_check_max_retries = 1\nhealth_check_user = 'postgres'\n",
         demo.port
     );
     for (at, server) in cluster.servers().iter().enumerate() {
@@ -136,7 +155,7 @@ fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
         Ok(server)
     };
     sql.query("CREATE TABLE IF NOT EXISTS visits (at timestamptz DEFAULT now(), server int)")?;
-    show("write", "INSERT INTO visits (server) VALUES (inet_server_port()) RETURNING server", &mut sql)?;
+    show("write", WRITE, &mut sql)?;
     let read = "SELECT inet_server_port()";
     // A moment after its start the proxy has neither the catalog nor the standbys' positions: the primary would answer.
     let standbys = usize::from(standbys);
@@ -160,6 +179,29 @@ fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
         nodes(&mut sql)?
     );
     Ok(text)
+}
+
+/// Kills the primary under a client that writes. Tells what the client noticed.
+fn failover_of(port: u16, pid: u32) -> anyhow::Result<String> {
+    let mut sql = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
+    let before = cell(&mut sql, WRITE, 0)?;
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).context("the primary has no process id")?;
+    say(&format!("\nKilling the primary (kill -9, port {before}) under a client that writes ...\n"));
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).context("cannot kill the primary")?;
+    let (killed_at, mut failed, mut after) = (Instant::now(), 0, String::new());
+    wait_until("another server to take writes", FAILOVER_LIMIT, || {
+        // The first one may have been under way: nobody knows whether it took effect.
+        match cell(&mut sql, WRITE, 0) {
+            Ok(server) => after = server,
+            Err(_) => failed += 1,
+        }
+        Ok(!after.is_empty() && after != before)
+    })?;
+    Ok(format!(
+        "  The same client writes to port {after}, {} ms later. Statements that failed: {failed}.\n\n{}",
+        killed_at.elapsed().as_millis(),
+        nodes(&mut sql)?
+    ))
 }
 
 /// A column of the first row that a statement returns.

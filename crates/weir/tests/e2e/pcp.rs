@@ -371,6 +371,8 @@ fn nodes_are_detached_and_attached_and_reads_keep_away_meanwhile() {
 #[test]
 fn what_cannot_be_done_is_an_error_and_never_a_success() {
     let stage = Stage::new("backend_flag1 = 'DISALLOW_TO_FAILOVER'");
+    // Until then the operator may name the primary.
+    wait_until("the primary to be known", || stage.own("pcp_promote_node", &["0"]).err.contains("node 0 is the primary already"));
     for (name, arguments, why) in [
         ("pcp_attach_node", vec!["77"], "node id 77 is not valid"),
         ("pcp_detach_node", vec!["3"], "node id 3 is not valid"),
