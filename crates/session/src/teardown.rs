@@ -173,11 +173,12 @@ fn take_outcome(s: &mut Session, w: &Context, outcome: Outcome) {
     }
 }
 
-/// True if a server ends a session on purpose: for its idleness, for the length of its transaction, or with its database.
+/// True if a server ends a session on purpose: for a message that it does not understand, for its idleness, for the length of its transaction, or with its database.
 fn ends_a_session(code: &str) -> bool {
     matches!(
         code,
-        sqlstate::IDLE_IN_TRANSACTION_TIMEOUT
+        sqlstate::PROTOCOL_VIOLATION
+            | sqlstate::IDLE_IN_TRANSACTION_TIMEOUT
             | sqlstate::TRANSACTION_TIMEOUT
             | sqlstate::IDLE_TIMEOUT
             | sqlstate::DATABASE_DROPPED
