@@ -17,7 +17,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// What is read is what would be written, or a shorter form of it.
+/// A packet that is read is as it would be written, or a shorter form of it.
 fn check_request(tag: u8, body: &[u8]) {
     let Ok(request) = Request::read(tag, body) else { return };
     let mut out = Vec::new();

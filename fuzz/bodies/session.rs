@@ -113,7 +113,7 @@ struct Play {
     world: World,
     actors: Vec<Actor>,
     servers: BTreeMap<String, Server>,
-    /// Who has a connection; not there: it is at rest.
+    /// The client that has a connection; not there: it is at rest.
     owners: BTreeMap<String, char>,
     numbers: u32,
     /// All is printed: to see what came before a failure.
@@ -182,7 +182,7 @@ impl Play {
             };
         }
         match choices.below(16) {
-            // What Weir answers itself bears no number.
+            // Weir's own answers bear no number.
             0..=3 if text.contains("pool_") => actor.say(&format!("Query \"{text}\""), Sent::Query(0)),
             0..=3 => actor.say(&format!("Query \"{marked}\""), Sent::Query(number)),
             4 => actor.say(&format!("Query \"{text}\""), Sent::Query(0)),
@@ -331,7 +331,7 @@ impl Play {
             let held = s.up.held_bytes() + s.down.held_bytes();
             assert!(held <= HELD_BYTES_MAX, "a session holds {held} bytes");
         }
-        // Who waits says so each time that he looks.
+        // A client that waits says so each time that it looks.
         !outs.iter().all(|out| matches!(out, Out::Action { what: Action::Other(_), .. }))
     }
 

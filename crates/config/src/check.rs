@@ -244,7 +244,7 @@ fn check_ranges(findings: &mut Findings<'_>) {
     }
 }
 
-/// What a failover needs is there, and what is said about failovers that nobody makes is named.
+/// A failover has what it needs, and parameters of failovers that nobody makes are named.
 fn check_failover(findings: &mut Findings<'_>) {
     let config = findings.config;
     let failover = &config.failover;

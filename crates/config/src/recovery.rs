@@ -5,7 +5,7 @@ use std::fmt;
 /// How a node is made anew. The password is masked in `Debug`.
 #[derive(Clone, Default)]
 pub struct RecoveryConfig {
-    /// Who calls the functions of `pgpool_recovery`; empty: there is no recovery.
+    /// The user that calls the functions of `pgpool_recovery`; empty: there is no recovery.
     pub user: String,
     /// Empty: that of the password file.
     pub password: String,

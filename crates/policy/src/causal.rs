@@ -79,11 +79,11 @@ pub struct Switch {
     pub since: u64,
     /// The standby that it was, by number and life.
     pub standby: (u16, Life),
-    /// What it is known to have covered.
+    /// Rounds that it is known to have covered.
     pub covers: Covers,
 }
 
-/// Whether the new primary shows what a session was shown before it.
+/// The new primary shows all that a session was shown before it, or perhaps not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     All,

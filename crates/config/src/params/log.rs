@@ -83,7 +83,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Log the protocol messages of servers: none, each kind once in a row, or all.", ..ROW },
     Param { name: "log_pcp_processes", kind: Kind::Bool, default: "off", applies: Applies::OnReload, since: "4.5",
         set: |c, _, v| c.pcp.logs_connections = v.bool(),
-        help: "Log every administration (PCP) connection and what it asks for. What changes something is logged in any case.", ..BUILT },
+        help: "Log every administration (PCP) connection and what it asks for. Commands that change something are logged in any case.", ..BUILT },
     Param { name: "pid_file_name", kind: Kind::Text, default: "/var/run/pgpool/pgpool.pid", applies: Applies::AtStart,
         set: |c, _, v| c.pid_file = PathBuf::from(v.text()),
         help: "File with our process number.", ..BUILT },

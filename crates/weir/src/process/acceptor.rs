@@ -133,7 +133,7 @@ fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListen
     Ok(socket.into())
 }
 
-/// Who may connect to a unix socket.
+/// Owner, group and permissions of a unix socket.
 #[derive(Clone, Copy)]
 pub struct SocketRights<'a> {
     pub mode: u32,

@@ -1,6 +1,6 @@
 //! The clients of PCP: `weir pcp node_info`, and Pgpool-II's own names when the program is called by one of them.
 //!
-//! Options and output are Pgpool-II's (4.7); they read the answers of all releases since 4.3. What fails ends with exit code 1.
+//! Options and output are Pgpool-II's (4.7); they read the answers of all releases since 4.3. A failure ends with exit code 1.
 
 mod connection;
 mod output;
@@ -192,7 +192,7 @@ pub struct OfWatchdog {
 
 #[derive(Args)]
 pub struct Scoped {
-    /// Who is to obey.
+    /// The processes that are to obey.
     #[arg(short = 's', long = "scope", value_enum, default_value = "local")]
     scope: ScopeWord,
     #[command(flatten)]
@@ -204,7 +204,7 @@ pub struct Stopping {
     /// If clients may finish.
     #[arg(short = 'm', long = "mode", value_enum, default_value = "smart")]
     mode: ModeWord,
-    /// Who is to obey.
+    /// The processes that are to obey.
     #[arg(short = 's', long = "scope", value_enum, default_value = "local")]
     scope: ScopeWord,
     #[command(flatten)]

@@ -366,7 +366,7 @@ impl Pool {
                 Given::Permit => return Ok(Lease::Permit),
                 Given::Nothing | Given::Left => {}
             }
-            // Who waits for a server that is down waits for its successor.
+            // A wait for a server that is down is one for its successor.
             let deadline = if self.is_down() { primary_by } else { conn_by };
             let timed_out = deadline.is_some_and(|at| w.now() >= at);
             if timed_out || give_up() {
@@ -658,7 +658,7 @@ impl Pool {
         self.inner.lock().statuses.remove(&serial);
     }
 
-    /// Closes the pool: server connections at rest go now, the others when they come back. Who asks for one waits.
+    /// Closes the pool: server connections at rest go now, the others when they come back. Sessions that ask for one wait.
     pub fn pause(self: &Arc<Pool>, w: &Worker) {
         self.inner.lock().paused = true;
         self.retire(|_, _| true).into_iter().for_each(|conn| w.close_conn(conn));

@@ -49,7 +49,7 @@ fn primaries(cluster: &Owned) -> Vec<&Server> {
     cluster.servers().iter().filter(is_primary).collect()
 }
 
-/// What must be true after each failover: one primary, and nothing acknowledged is missing but what the log told of. Gives the primary.
+/// The promises of each failover: one primary, and no acknowledged write is missing but those that the log told of. Gives the primary.
 fn check<'c>(name: &str, cluster: &'c Owned, proxy: &Proxy, outcome: &Outcome) -> &'c Server {
     let (gap, acknowledged) = (outcome.gap(), outcome.acknowledged.len());
     eprintln!("{name}: {} ms without writes, {acknowledged} acknowledged, {} sessions lost", gap.as_millis(), outcome.lost);

@@ -314,7 +314,7 @@ fn a_read_under_way_on_the_primary_runs_again_on_the_next_one() {
     }
 }
 
-/// What a client sends of a copy after it has failed means nothing, be it the rest of a message.
+/// Data of a copy that come after it has failed mean nothing, also the rest of a message.
 #[test]
 fn a_copy_that_is_lost_fails_and_its_client_goes_on() {
     let stage = Stage::new("");
@@ -496,7 +496,7 @@ fn no_limit_on_time_cancels_what_waits_for_a_synchronous_standby() {
     });
     clients[0].send(&wire::query("commit"));
     clients[1].send(&wire::query("insert into t values (2)"));
-    // What only runs is cancelled as ever.
+    // A statement that only runs is cancelled as ever.
     assert_eq!(clients[2].error("insert into t select 3 from pg_sleep(100)").sqlstate, "57014");
     let waiting = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'";
     check_never("a commit is given up", Duration::from_secs(4), || cluster.primary().value(waiting).unwrap() != "2");
@@ -506,7 +506,7 @@ fn no_limit_on_time_cancels_what_waits_for_a_synchronous_standby() {
     assert_eq!(clients[1].tags(), "CZ");
 }
 
-/// What was read of a commit that is lost is not told again.
+/// A row of a lost commit is not told again.
 #[test]
 fn the_query_cache_forgets_what_the_next_primary_may_lack() {
     let stage = Stage::with_weights([1, 1], "memory_cache_enabled = on\nfailover_lost = warning");
@@ -548,7 +548,7 @@ fn a_commit_that_was_bound_before_its_loss_is_one() {
     client.run("rollback");
 }
 
-/// What became of the writes of a client, by what it was told.
+/// The writes of a client, by the answers that it got.
 #[derive(Default)]
 struct Ledger {
     done: Vec<u32>,

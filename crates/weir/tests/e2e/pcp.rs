@@ -613,7 +613,7 @@ fn the_console_does_the_same() {
     assert!(console.error("ATTACH").message.contains("needs the number of a node"));
 }
 
-/// What Pgpool-II's extension does, in SQL: the operator's scripts run on the primary.
+/// The functions of Pgpool-II's extension, in SQL: the operator's scripts run on the primary.
 const EXTENSION: &str = "create function pgpool_recovery(script text, host text, directory text, port text, node int, node_port text, \
      primary_host text) returns boolean language plpgsql as $$ begin execute format('copy (select 1) to program %L', \
      format('sh %s/%s %s %s %s %s %s %s', current_setting('data_directory'), script, host, directory, port, node, node_port, \

@@ -53,7 +53,7 @@ pub struct NodeInfo {
     pub hostname: String,
     pub port: u16,
     pub status: NodeStatus,
-    /// What the server itself is found to be: `up`, `down` or `unknown`.
+    /// State of the server itself: `up`, `down` or `unknown`.
     pub pg_status: String,
     /// Its share of reads, from 0 to 1.
     pub weight: f64,
@@ -77,7 +77,7 @@ pub enum NodeStatus {
     Quarantined,
 }
 
-/// What a node counts as.
+/// The role that a node counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeRole {
     Main,

@@ -1,6 +1,6 @@
 //! Proof of a password: its md5 digest is stored, and the answer to a salt shows that it is known.
 //!
-//! What is stored is as good as the password for logging in, so it is wiped and never printed.
+//! The stored digest is as good as the password for logging in, so it is wiped and never printed.
 
 use crate::md5::{MD5_SALT_BYTES, hex};
 use std::fmt;
@@ -12,7 +12,7 @@ pub const SALT_BYTES: usize = MD5_SALT_BYTES;
 /// Hex digits of a digest.
 pub const DIGEST_BYTES: usize = 32;
 
-/// What `pcp.conf` has of a user's password: its digest in lower case hex, as `pg_md5` prints it.
+/// A user's password as `pcp.conf` has it: its digest in lower case hex, as `pg_md5` prints it.
 #[derive(Clone)]
 pub struct Stored(Zeroizing<[u8; DIGEST_BYTES]>);
 

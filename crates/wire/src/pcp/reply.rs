@@ -1,4 +1,4 @@
-//! What a server answers.
+//! Replies of a server.
 
 use super::{PcpError, SALT_BYTES, packet, push, take};
 

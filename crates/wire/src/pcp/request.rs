@@ -1,4 +1,4 @@
-//! What a client asks for.
+//! Requests of a client.
 
 use super::{DIGEST_BYTES, PcpError, packet, push, take};
 
@@ -47,7 +47,7 @@ pub enum When {
     Gracefully,
 }
 
-/// What a promotion is to do.
+/// Kinds of promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
     /// The proxy takes the node for the primary.
@@ -64,7 +64,7 @@ pub enum Stop {
     Immediate,
 }
 
-/// Who is to obey.
+/// The processes that are to obey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     Local,

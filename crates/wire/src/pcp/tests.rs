@@ -5,7 +5,7 @@ fn shown(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-/// What Pgpool-II 4.3.5's own clients send, and 4.7's for what they add.
+/// Packets of Pgpool-II 4.3.5's own clients, and of 4.7's for what they add.
 const REQUESTS: [(&[u8], Request); 29] = [
     (b"M\0\0\0\x04", Request::Salt),
     (b"L\0\0\0\x04", Request::NodeCount),

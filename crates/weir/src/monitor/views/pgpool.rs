@@ -170,7 +170,7 @@ pub fn backend_rows(shared: &Shared) -> Rows {
     nodes(shared).into_iter().map(row).collect()
 }
 
-/// `SHOW pool_pools`: server connections. What Pgpool-II calls a process is here the session that uses one, or the proxy itself.
+/// `SHOW pool_pools`: server connections. The process of Pgpool-II's columns is here the session that uses one, or the proxy itself.
 pub fn pool_rows(shared: &Shared) -> Rows {
     let mut rows = Vec::new();
     for pool in shared.pools.all() {

@@ -146,7 +146,7 @@ impl Connection {
 }
 
 fn debug(way: &str, tag: u8, length: usize) {
-    // Who reads no more misses nothing that counts.
+    // A server that reads no more misses nothing that counts.
     let _ = writeln!(std::io::stdout(), "DEBUG: {way}: tos=\"{}\", len={length}", tag.escape_ascii());
 }
 

@@ -46,7 +46,7 @@ struct Field {
     is_any: bool,
 }
 
-/// What lies between colons.
+/// A field between colons.
 struct Fields<'a>(&'a str);
 
 impl Iterator for Fields<'_> {

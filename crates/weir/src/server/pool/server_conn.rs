@@ -327,8 +327,8 @@ fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Vec<(String, String)>) -
 /// Rows of text.
 pub type Rows = Vec<Vec<Option<String>>>;
 
-/// Runs a query of ours over a server connection that no session has. What its server reports of parameters meanwhile is noted with the server connection. Not cancel
-/// safe: the answer would be left for the next session.
+/// Runs a query of ours over a server connection that no session has. Parameters that its server reports meanwhile are noted with the
+/// connection. Not cancel safe: the answer would be left for the next session.
 pub async fn ask(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
     let ServerConn { mut conn, transport } = conn;
     let Transport { socket, home, pool, notices, jitter, passwords_generation } = *transport;

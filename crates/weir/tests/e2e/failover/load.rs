@@ -27,7 +27,7 @@ pub struct Load {
     writers: Vec<JoinHandle<()>>,
 }
 
-/// What they did.
+/// Their deeds.
 #[derive(Debug)]
 pub struct Outcome {
     pub acknowledged: Vec<Acknowledged>,
@@ -120,7 +120,7 @@ impl Outcome {
         times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
     }
 
-    /// What was acknowledged and is not on this server.
+    /// Acknowledged writes that are not on this server.
     pub fn missing_on(&self, server: &Server) -> Vec<Acknowledged> {
         let rows = server.query("select number from written").unwrap();
         let there: HashSet<i64> = rows.into_iter().flatten().flatten().map(|text| text.parse().unwrap()).collect();
