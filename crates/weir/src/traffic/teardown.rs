@@ -18,11 +18,11 @@ pub async fn tell_all(served: &mut Served) {
     }
 }
 
-/// Ends a session that has no server connection any more.
+/// Ends a session that has no server connection any more. The socket is closed last: a client that sees the end finds its place free
+/// and its process id unknown.
 pub fn dismiss(served: Served) {
     let Served { mut s, client, w, .. } = served;
     teardown::end(&mut s, &w);
-    client.close(&w.reactor);
     let status = s.handle.status.clone();
     w.leave(&s.handle);
     w.shared.session_statuses.remove(status.pid);
@@ -30,4 +30,5 @@ pub fn dismiss(served: Served) {
         w.log_client(&status, "disconnection");
     }
     w.client_gone();
+    client.close(&w.reactor);
 }

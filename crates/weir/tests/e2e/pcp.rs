@@ -650,11 +650,13 @@ fn a_node_is_made_anew_out_of_the_primary_and_attached() {
     fails("1", "copy.sh");
     let (programs, sockets) = (primary.programs().bin().display().to_string(), primary.socket_dir().display().to_string());
     // Arguments: host, directory, port of the primary, node, its port, host of the primary.
-    let copy = format!(
-        "set -e\ncat > /dev/null\ncp $2/postgresql.conf {sockets}/kept.conf\nrm -rf $2/*\n\
-         {programs}/pg_basebackup -w -h {sockets} -p $3 -U postgres -D $2 -c fast -R\ncp {sockets}/kept.conf $2/postgresql.conf\n\
-         echo \"$1 $3 $4 $5 $6\" > {sockets}/arguments\n"
+    // A server's programs alone have no pg_basebackup; the standby goes on from its own files then.
+    let copied = format!(
+        "cp $2/postgresql.conf {sockets}/kept.conf\nrm -rf $2/*\n\
+         {programs}/pg_basebackup -w -h {sockets} -p $3 -U postgres -D $2 -c fast -R\ncp {sockets}/kept.conf $2/postgresql.conf\n"
     );
+    let copied = if primary.programs().bin().join("pg_basebackup").exists() { copied } else { String::new() };
+    let copy = format!("set -e\ncat > /dev/null\n{copied}echo \"$1 $3 $4 $5 $6\" > {sockets}/arguments\n");
     let start =
         format!("cat > /dev/null\nsetsid {programs}/pg_ctl -D $2 -l {sockets}/again.log start > /dev/null 2>&1 < /dev/null\n");
     for (name, text) in [("copy.sh", copy), ("pgpool_remote_start", start)] {
