@@ -66,8 +66,13 @@ impl Sql {
 
     /// Connects to a port of `host`. Only trust authentication is understood.
     pub fn connect_tcp(host: &str, port: u16, user: &str, database: &str) -> Result<Sql> {
+        Sql::connect_tcp_within(host, port, user, database, READ_LIMIT)
+    }
+
+    /// The same with another limit of each wait for the server.
+    pub fn connect_tcp_within(host: &str, port: u16, user: &str, database: &str, limit: Duration) -> Result<Sql> {
         let stream = TcpStream::connect((host, port)).with_context(|| format!("cannot connect to {host}:{port}"))?;
-        stream.set_read_timeout(Some(READ_LIMIT))?;
+        stream.set_read_timeout(Some(limit))?;
         stream.set_nodelay(true)?;
         Sql::login(Box::new(stream), user, database)
     }
@@ -148,9 +153,8 @@ impl Drop for Sql {
 }
 
 fn explain_read(error: io::Error) -> anyhow::Error {
-    let limit = READ_LIMIT.as_millis();
     match error.kind() {
-        io::ErrorKind::WouldBlock => anyhow::anyhow!("waited {limit} ms for an answer of the server, limit is {limit} ms"),
+        io::ErrorKind::WouldBlock => anyhow::anyhow!("the server said nothing within the limit of a wait"),
         _ => anyhow::Error::new(error).context("the server closed the connection"),
     }
 }

@@ -19,13 +19,13 @@ mod file;
 mod goals;
 mod kept;
 mod metric;
-mod pages;
+pub mod pages;
 mod pgbench;
 mod plan;
-mod proc;
-mod programs;
+pub mod proc;
+pub mod programs;
 mod redis;
-mod report;
+pub mod report;
 mod results;
 mod run;
 mod rush;
@@ -217,8 +217,6 @@ fn raise_open_files(workloads: &[&Workload]) -> Result<Option<String>> {
 }
 
 fn describe(arguments: &Arguments, launcher: &Launcher, cluster: &Cluster, instructions: Instructions, part: &Part) -> About {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let of = |program: &system::Program| match program {
         Ok(path) => version(path),
         Err(reason) => format!("could not measure: {reason}"),
@@ -226,7 +224,7 @@ fn describe(arguments: &Arguments, launcher: &Launcher, cluster: &Cluster, instr
     let server = cluster.primary().value("SHOW server_version").unwrap_or_else(|error| error.to_string());
     let facts = vec![
         ("date", crate::date::today()),
-        ("machine", format!("{cores} cores, {}, Linux {}", processor(), kernel.trim())),
+        ("machine", machine()),
         ("load at the start", proc::load_average()),
         (
             "PostgreSQL",
@@ -262,6 +260,13 @@ fn describe(arguments: &Arguments, launcher: &Launcher, cluster: &Cluster, instr
         );
     }
     About { facts, notes }
+}
+
+/// Cores, processor, kernel.
+pub fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{cores} cores, {}, Linux {}", processor(), kernel.trim())
 }
 
 fn processor() -> String {

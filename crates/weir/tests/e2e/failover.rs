@@ -27,7 +27,7 @@ const WHERE: &str = "select inet_server_port()";
 fn servers(standbys: usize, conf: &[(&str, &str)]) -> Owned {
     let extra_conf = conf.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let cluster = cluster_with(Options { standbys, extra_conf, ..Options::default() });
-    cluster.primary().query("create table written (number int8)").unwrap();
+    cluster.primary().query(weir_demo::SCHEMA).unwrap();
     cluster.wait_caught_up().unwrap();
     cluster
 }
