@@ -111,6 +111,9 @@ pub fn play(row: &Row, cluster: &Cluster, proxy: &mut Running, rounds: &mut Vec<
         eprintln!("  {line}");
     }
     rounds.push(Round { gap, missing: lacked.len(), unreported, goes_on: new.is_some(), noted }.json());
+    if new.is_none() {
+        eprintln!("  writes did not go on within {} s:\n{}", OVER_LIMIT.as_secs(), proxy.last_words());
+    }
     mend(row, cluster, victim, new)?;
     proxy.use_all_again()
 }
@@ -142,7 +145,6 @@ fn wait_over<'c>(cluster: &'c Cluster, victim: &Server, load: &Load) -> Option<&
         }
         thread::sleep(LOOK_PAUSE);
     }
-    eprintln!("  writes did not go on within {} s", OVER_LIMIT.as_secs());
     None
 }
 

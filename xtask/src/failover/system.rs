@@ -14,6 +14,8 @@ use weir_demo::{Cluster, ReservedPort, Sql, wait_until};
 use crate::process::{self, Account};
 
 const READY_LIMIT: Duration = Duration::from_secs(60);
+/// Lines of the log that are shown when something is wrong.
+const LINES_SHOWN: usize = 40;
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Pgpool-II has a process for each client: those of the load, and some that log in again.
 const CHILDREN: usize = super::CLIENTS + super::READERS + 40;
@@ -113,10 +115,11 @@ impl Running {
         .with_context(|| self.last_words())
     }
 
-    fn last_words(&self) -> String {
+    /// The end of its log.
+    pub fn last_words(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(20)..].join("\n")
+        lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
     }
 
     fn stop(&mut self) -> Result<()> {
@@ -160,7 +163,7 @@ impl Running {
                     "backend_clustering_mode = 'streaming_replication'\nfailover_command = 'sh {} %d %P %R %r'\n\
                      pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\nsocket_dir = '{shown}'\npcp_socket_dir = '{shown}'\n\
                      num_init_children = {CHILDREN}\nmax_pool = 1\nload_balance_mode = on\nenable_pool_hba = off\npool_passwd = ''\n\
-                     sr_check_database = 'postgres'\nsr_check_period = 1\nlogging_collector = off\nlogdir = '{shown}'\n",
+                     sr_check_database = 'postgres'\nhealth_check_password = 'none'\nsr_check_password = 'none'\nlogging_collector = off\nlogdir = '{shown}'\n",
                     script.display(),
                     self.pcp.number()
                 )?;
