@@ -75,7 +75,10 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
         let path = root.join(page.path);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let part = (page.write)(&archive, &Shown { figures: &figures, folder: page.figures });
-        files.push((path, replaced(&text, (BEGIN, END), &part).with_context(|| format!("{} has no place for results", page.path))?));
+        files.push((
+            path,
+            replaced(&text, (BEGIN, END), &part).with_context(|| format!("{} has no place for results", page.path))?,
+        ));
     }
     Ok(files)
 }

@@ -27,9 +27,8 @@ pub fn keep(root: &Path, about: &Value, entries: &[Value]) -> Result<()> {
     let path = root.join(FILE);
     let before: Value = fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     let all = ROWS.iter().flat_map(|row| [System::Weir, System::Pgpool].map(|system| (row.name, system.name())));
-    let kept: Vec<Value> = all
-        .filter_map(|place| find(entries, place).or_else(|| find(results(&before), place)).cloned())
-        .collect();
+    let kept: Vec<Value> =
+        all.filter_map(|place| find(entries, place).or_else(|| find(results(&before), place)).cloned()).collect();
     fs::write(&path, report::lines_of(&json!({ "about": about, "results": kept })))?;
     draw(root)
 }

@@ -160,7 +160,10 @@ fn mend(row: &Row, cluster: &Cluster, victim: &Server, new: Option<&Server>) -> 
         }
     }
     let streaming = |server: &Server| {
-        let text = format!("select count(*) from pg_stat_replication where state = 'streaming' and application_name = '{}'", server.name());
+        let text = format!(
+            "select count(*) from pg_stat_replication where state = 'streaming' and application_name = '{}'",
+            server.name()
+        );
         Ok(new.value(&text)? == "1")
     };
     for standby in cluster.servers().iter().filter(|server| server.port() != new.port()) {

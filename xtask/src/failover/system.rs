@@ -90,7 +90,9 @@ impl Running {
         match self.system {
             System::Weir => command.arg("-f").arg(file("pgpool.conf")),
             // `-D` forgets which nodes were lost.
-            System::Pgpool => command.args(["-n", "-D", "-f"]).arg(file("pgpool.conf")).arg("-a").arg(file("hba")).arg("-F").arg(file("pcp")),
+            System::Pgpool => {
+                command.args(["-n", "-D", "-f"]).arg(file("pgpool.conf")).arg("-a").arg(file("hba")).arg("-F").arg(file("pcp"))
+            }
         };
         // The times in the log are compared with ours.
         command.env("TZ", "UTC").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -108,7 +110,8 @@ impl Running {
                 return Ok(false);
             };
             let Ok(rows) = sql.query("show pool_nodes") else { return Ok(false) };
-            let is_used = |row: &weir_demo::Row| row.get(3).is_some_and(|status| matches!(status.as_deref(), Some("up" | "waiting")));
+            let is_used =
+                |row: &weir_demo::Row| row.get(3).is_some_and(|status| matches!(status.as_deref(), Some("up" | "waiting")));
             let takes_writes = sql.query("create table if not exists probe (); insert into probe default values").is_ok();
             Ok(takes_writes && rows.iter().filter(|row| is_used(row)).count() == super::SERVERS)
         })
