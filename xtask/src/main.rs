@@ -6,7 +6,6 @@ mod cargo;
 mod check;
 mod date;
 mod driver_suites;
-mod failover;
 mod finding;
 mod layers;
 mod memory;
@@ -39,7 +38,7 @@ enum Task {
     /// Measure Weir beside PgBouncer, Pgpool-II, a bare relay and no proxy
     Bench(bench::Arguments),
     /// Measure failovers under load, with Weir and with Pgpool-II
-    Failover(failover::Arguments),
+    Failover(bench::failover::Arguments),
     /// Format, layers, habits, clippy, tests without servers, generated documents
     Check,
     /// The checks, all tests, the fuzz targets for some seconds
@@ -71,7 +70,7 @@ fn main() -> ExitCode {
 fn run(task: Task) -> Result<()> {
     match task {
         Task::Bench(arguments) => bench::run(&arguments),
-        Task::Failover(arguments) => failover::run(&arguments),
+        Task::Failover(arguments) => bench::failover::run(&arguments, root()),
         Task::Check => check::run(root()),
         Task::Test(arguments) => memory::move_into().and_then(|()| test::run(&arguments, root())),
         Task::Pg(arguments) => pg_task::run(&arguments),

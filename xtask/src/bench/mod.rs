@@ -6,7 +6,7 @@
 //! Map: `workload`, `system`, `metric`, `goals`, `file` are tables · `plan` chooses · `server` PostgreSQL · `programs` finds and builds ·
 //! `conf` their files · `schedule` the order, `run` one run · `pgbench`, `client`, `rush`, `catalog`, `kept`, `redis` make the load · `proc`,
 //! `counters` measure the proxy · `stats`, `results`, `report` do the sums · `archive` reads the kept files, `figure` says what is drawn of
-//! them, `draw` draws, `pages` writes the tables of the documents.
+//! them, `draw` draws, `pages` writes the tables of the documents · `failover` is a measurement of its own.
 
 mod archive;
 mod catalog;
@@ -14,18 +14,19 @@ mod client;
 mod conf;
 mod counters;
 mod draw;
+pub mod failover;
 mod figure;
 mod file;
 mod goals;
 mod kept;
 mod metric;
-pub mod pages;
+mod pages;
 mod pgbench;
 mod plan;
-pub mod proc;
-pub mod programs;
+mod proc;
+mod programs;
 mod redis;
-pub mod report;
+mod report;
 mod results;
 mod run;
 mod rush;
@@ -263,7 +264,7 @@ fn describe(arguments: &Arguments, launcher: &Launcher, cluster: &Cluster, instr
 }
 
 /// Cores, processor, kernel.
-pub fn machine() -> String {
+fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("{cores} cores, {}, Linux {}", processor(), kernel.trim())

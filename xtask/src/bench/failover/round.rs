@@ -31,6 +31,8 @@ const CALM: Duration = Duration::from_secs(1);
 const STANDBY_TIME: Duration = Duration::from_secs(6);
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 const FOLLOW_LIMIT: Duration = Duration::from_secs(15);
+/// Failed reads of a round that are told.
+const FAILED_SHOWN: usize = 3;
 const DAY_MS: u64 = 86_400_000;
 
 /// The numbers of a round.
@@ -107,6 +109,9 @@ pub fn play(row: &Row, cluster: &Cluster, proxy: &mut Running, rounds: &mut Vec<
     let reported = reported_since(log.get(said_before..).unwrap_or_default());
     let unreported = lacked.iter().filter(|(_, at)| reported.is_none_or(|since| *at < since)).count();
     let gap = gap(&noted, begun, ended);
+    for (sqlstate, message) in noted.failed_reads.iter().take(FAILED_SHOWN) {
+        eprintln!("  a read failed: {sqlstate} {message}");
+    }
     for line in log.get(said_before..).unwrap_or_default().lines().filter(|line| line.contains("is the primary after")) {
         eprintln!("  {line}");
     }

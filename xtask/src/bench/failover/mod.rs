@@ -15,7 +15,7 @@ use weir_demo::{Cluster, Options, Programs};
 
 use self::row::{Commit, ROWS, Row};
 use self::system::{Running, System};
-use crate::bench::programs;
+use super::programs;
 use crate::process::Account;
 
 /// A primary and two standbys.
@@ -58,9 +58,9 @@ pub struct Arguments {
 }
 
 /// Measures and prints the table.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     if arguments.draw {
-        return page::draw(crate::root());
+        return page::draw(root);
     }
     for name in &arguments.rows {
         ensure!(ROWS.iter().any(|row| row.name == name), "there is no fault {name}");
@@ -78,7 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             entries.push(page::entry(row, *system, &measure(row, *system, program, rounds)?));
             // A long run that is cut off has kept what it measured.
             if arguments.keep {
-                page::keep(crate::root(), &about, &entries)?;
+                page::keep(root, &about, &entries)?;
             }
         }
     }
@@ -101,7 +101,7 @@ fn about(found: &[(System, PathBuf)]) -> Value {
     };
     json!({
         "date": crate::date::today(),
-        "machine": crate::bench::machine(),
+        "machine": super::machine(),
         "weir": version(System::Weir),
         "pgpool": version(System::Pgpool),
     })
