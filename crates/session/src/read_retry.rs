@@ -134,11 +134,16 @@ fn group_done(s: &mut Session) {
     }
 }
 
+/// True if `holds_back` may hold back the next message of the server.
+#[inline]
+pub fn may_hold_back(s: &Session) -> bool {
+    s.retry.is_unseen() && s.only_reads()
+}
+
 /// True if the next message of the server must not go its way: more must arrive first, or it is gone.
 #[inline]
 pub fn holds_back(s: &mut Session, w: &Context) -> bool {
-    s.retry.is_unseen()
-        && s.only_reads()
+    may_hold_back(s)
         && !s.replies().is_our_turn()
         && (s.is_on_standby() || !is_all_here(s))
         && look(s, w) != Look::Go
