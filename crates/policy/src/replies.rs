@@ -392,8 +392,7 @@ impl Replies {
             match (tag, front) {
                 (back::DATA_ROW, Some(Expect::Query | Expect::Execute)) | (back::ROW_DESCRIPTION, Some(Expect::Query)) => {}
                 (back::COMMAND_COMPLETE, Some(Expect::Query)) if passes(length - 4) => {}
-                (back::BIND_COMPLETE, Some(Expect::Bind))
-                | (back::ROW_DESCRIPTION | back::NO_DATA, Some(Expect::Describe)) => {
+                (back::BIND_COMPLETE, Some(Expect::Bind)) | (back::ROW_DESCRIPTION | back::NO_DATA, Some(Expect::Describe)) => {
                     front = self.next();
                 }
                 (back::COMMAND_COMPLETE, Some(Expect::Execute)) if passes(length - 4) => {

@@ -143,10 +143,7 @@ pub fn may_hold_back(s: &Session) -> bool {
 /// True if the next message of the server must not go its way: more must arrive first, or it is gone.
 #[inline]
 pub fn holds_back(s: &mut Session, w: &Context) -> bool {
-    may_hold_back(s)
-        && !s.replies().is_our_turn()
-        && (s.is_on_standby() || !is_all_here(s))
-        && look(s, w) != Look::Go
+    may_hold_back(s) && !s.replies().is_our_turn() && (s.is_on_standby() || !is_all_here(s)) && look(s, w) != Look::Go
 }
 
 /// The answer of the primary seems to be here to its end: its words stand, so that nothing is looked for. Its client sees it now.

@@ -97,7 +97,7 @@ fn program_of(system: System, arguments: &Arguments) -> Result<PathBuf> {
 fn about(found: &[(System, PathBuf)]) -> Value {
     let version = |system: System| {
         let program = found.iter().find(|(of, _)| *of == system);
-        program.map_or_else(|| "not measured".to_owned(), |(_, path)| programs::version(path))
+        program.map_or_else(|| page::UNMEASURED.to_owned(), |(_, path)| programs::version(path))
     };
     json!({
         "date": crate::date::today(),

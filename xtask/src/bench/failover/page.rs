@@ -13,6 +13,8 @@ use crate::bench::{pages, report};
 
 const FILE: &str = "bench/results/failover.json";
 const PAGE: &str = "docs/failover.md";
+/// In the place of a version.
+pub const UNMEASURED: &str = "not measured";
 const MARKS: (&str, &str) =
     ("<!-- failover: written by `cargo xtask failover --keep`, do not edit -->\n", "<!-- failover: end -->\n");
 const HEAD: &str = "| event | proxy | rounds | longest time without an acknowledged write: median, maximum | most clients disconnected, of 250 | failed statements a round, by SQLSTATE | acknowledged writes missing, of all | of them not reported | failed reads, of all | slowest read |\n|---|---|---|---|---|---|---|---|---|---|\n";
@@ -29,7 +31,7 @@ pub fn keep(root: &Path, about: &Value, entries: &[Value]) -> Result<()> {
     let all = ROWS.iter().flat_map(|row| [System::Weir, System::Pgpool].map(|system| (row.name, system.name())));
     let kept: Vec<Value> =
         all.filter_map(|place| find(entries, place).or_else(|| find(results(&before), place)).cloned()).collect();
-    fs::write(&path, report::lines_of(&json!({ "about": about, "results": kept })))?;
+    fs::write(&path, report::lines_of(&json!({ "about": merged(about, &before["about"]), "results": kept })))?;
     draw(root)
 }
 
@@ -37,6 +39,16 @@ pub fn keep(root: &Path, about: &Value, entries: &[Value]) -> Result<()> {
 pub fn draw(root: &Path) -> Result<()> {
     let (path, text) = page(root)?;
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Facts, those about programs that were not measured as they were before.
+fn merged(about: &Value, before: &Value) -> Value {
+    let facts = about.as_object().into_iter().flatten();
+    let fact = |(name, value): (&String, &Value)| {
+        let old = before.get(name).filter(|_| value == UNMEASURED);
+        (name.clone(), old.unwrap_or(value).clone())
+    };
+    facts.map(fact).collect::<serde_json::Map<_, _>>().into()
 }
 
 fn results(document: &Value) -> &[Value] {
