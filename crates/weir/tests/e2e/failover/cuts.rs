@@ -64,6 +64,24 @@ fn rows_on(server: &Server) -> String {
     server.value("select count(*) from written where number > 0").unwrap()
 }
 
+/// Writes go on, and not there.
+fn check_unwritten(old: &Server, load: &Load) {
+    let before = rows_on(old);
+    load.wait_acknowledged(100);
+    assert_eq!(rows_on(old), before, "the old primary gets no write");
+}
+
+/// One of the standbys is the primary, it lacks nothing, and no client had to log in again.
+fn check_replaced(web: &Web, load: Load) {
+    let outcome = load.end();
+    let old = web.cluster.primary().port();
+    let news: Vec<&Server> = primaries(&web.cluster).into_iter().filter(|server| server.port() != old).collect();
+    let [new] = news[..] else { panic!("one new primary") };
+    assert!(outcome.missing_on(new).is_empty());
+    assert_eq!(outcome.lost, 0, "{:?}", outcome.errors);
+    assert_eq!(web.proxy.console().value(&format!("begin; {WHERE}")), new.port().to_string());
+}
+
 #[test]
 fn a_primary_that_only_its_standbys_lost_keeps_the_writes() {
     let web = Web::new(&[], "");
@@ -123,21 +141,28 @@ fn a_primary_that_is_alone_acknowledges_nothing_and_a_standby_takes_over() {
     direct.send(&wire::query("insert into written values (-1)"));
     wait_until("a standby to take over", || failovers(&web.proxy) == 1);
     load.wait_acknowledged(100);
-    let before = rows_on(old);
-    load.wait_acknowledged(100);
-    assert_eq!(rows_on(old), before, "the old primary gets no write");
+    check_unwritten(old, &load);
     assert!(direct.is_silent_for(Duration::from_secs(1)), "the old primary acknowledges nothing");
     web.mend();
     wait_fenced(old);
-    let before = rows_on(old);
-    load.wait_acknowledged(100);
-    assert_eq!(rows_on(old), before, "the old primary gets no write");
-    let outcome = load.end();
-    let news: Vec<&Server> = primaries(&web.cluster).into_iter().filter(|server| server.port() != old.port()).collect();
-    let [new] = news[..] else { panic!("one new primary") };
-    assert!(outcome.missing_on(new).is_empty());
-    assert_eq!(outcome.lost, 0, "{:?}", outcome.errors);
-    assert_eq!(web.proxy.console().value(&format!("begin; {WHERE}")), new.port().to_string());
+    check_unwritten(old, &load);
+    check_replaced(&web, load);
     // The fence ended its session, and what it wrote was never acknowledged.
     assert!(direct.until_end().iter().all(|message| message.tag != b'C'), "the old primary acknowledges nothing");
+}
+
+/// A port that refuses is taken for a server that ended, whatever its standbys hear.
+#[test]
+fn a_primary_behind_a_firewall_that_refuses_is_replaced_and_gets_no_write() {
+    let web = Web::new(&[ANY], "");
+    let old = web.cluster.primary();
+    let load = Load::with(&web.proxy, WRITERS);
+    web.toward[0].refuse();
+    wait_until("a standby to take over", || failovers(&web.proxy) == 1);
+    load.wait_acknowledged(100);
+    check_unwritten(old, &load);
+    web.toward[0].accept_again();
+    wait_fenced(old);
+    check_unwritten(old, &load);
+    check_replaced(&web, load);
 }
