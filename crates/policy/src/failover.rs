@@ -48,4 +48,4 @@ pub use rules::{
 pub use state::{Gate, State};
 pub use step::step;
 pub use sync::{Acknowledgers, SyncRule, parse as parse_sync_names};
-pub use view::{FailoverView, NodeFailover};
+pub use view::{FailoverView, Freshness, NodeFailover};

@@ -190,7 +190,7 @@ fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(Node
         return primaries.iter().filter(is_higher).find(descends).map(|id| (*id, Why::Named));
     }
     let by_others = matches!(rules.mode, Mode::Follow | Mode::Command);
-    let why = gone(state)?;
+    let why = gone(state).or_else(|| ceded(state))?;
     let is_false = |id: &&NodeId| state.durable.false_primaries.contains(id);
     let next = primaries.iter().filter(descends).find(|id| !is_false(id))?;
     by_others.then_some((*next, why))
@@ -213,6 +213,12 @@ pub(super) fn gone(state: &State) -> Option<Why> {
         }
         _ => None,
     }
+}
+
+/// An operator has taken the accepted primary out of use, so that another may become the primary while it still runs: `failover_command` runs then.
+fn ceded(state: &State) -> Option<Why> {
+    let node = state.nodes.get(&state.primary()?)?;
+    (node.standing == Standing::Detached).then_some(Why::Named)
 }
 
 /// Notes primaries beside the accepted one while that one answers.
