@@ -50,4 +50,4 @@ pub use rules::{
 pub use state::{Decider, Gate, State};
 pub use step::step;
 pub use sync::{Acknowledgers, SyncRule, parse as parse_sync_names};
-pub use view::{FailoverView, NodeFailover};
+pub use view::{FailoverView, Freshness, NodeFailover};

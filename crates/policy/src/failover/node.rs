@@ -7,7 +7,7 @@ use super::health::Health;
 /// If a node is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// In use; no client has used it since it was attached.
+    /// In use; no client has come since it was attached.
     Waiting,
     Up,
     Down {
