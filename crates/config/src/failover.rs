@@ -21,6 +21,8 @@ pub struct FailoverConfig {
     /// Longest time that statements wait for a primary; 0 for ever.
     pub wait_ms: u64,
     pub lost: OnLost,
+    /// `commit_outcome`.
+    pub commit_outcome: bool,
     /// If other proxies promote the same servers.
     pub company: Company,
     /// A file names nodes whose checks fail.
@@ -71,6 +73,7 @@ impl FailoverConfig {
             lag_bytes_max: 0,
             wait_ms: 0,
             lost: OnLost::Warning,
+            commit_outcome: false,
             company: Company::Possible,
             test_file: false,
         }

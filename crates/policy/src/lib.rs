@@ -9,6 +9,7 @@ pub mod listening;
 pub mod looks;
 pub mod loss;
 pub mod notices;
+pub mod outcome;
 pub mod pick;
 pub mod pool;
 pub mod prepared;

@@ -159,7 +159,7 @@ fn check_small(header: Header) -> Result<(), Fault> {
 /// server sends the signal for it more than once, so that the next statement could be hit. A client that asks a server itself waits as well
 /// (`PQcancel` returns when the server has closed the connection).
 fn must_hold(s: &mut Session) -> bool {
-    let Some(Server { upstream, .. }) = &mut s.server else { return session_state::is_holding(s) };
+    let Some(Server { upstream, .. }) = &mut s.server else { return session_state::is_holding(s) || s.intake.doubt.is_some() };
     let before = upstream.gate;
     upstream.gate = before.after(&upstream.replies);
     if before == Gate::Barrier && upstream.gate == Gate::Open {

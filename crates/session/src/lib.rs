@@ -32,6 +32,7 @@ pub mod loads;
 pub mod local;
 pub mod metrics;
 pub mod name_scopes;
+pub mod outcome;
 pub mod owed;
 pub mod pipeline;
 pub mod plan;

@@ -28,6 +28,8 @@ pub enum Metric {
     ReadsRepeated,
     TransactionsLost,
     OutcomesUnknown,
+    OutcomesCommitted,
+    OutcomesRolledBack,
     SessionsToldOfLoss,
     ReadsNotReplayed,
     ReplayWaits,
@@ -93,6 +95,14 @@ pub const METRICS: &[Row] = &[
     Row {
         name: "outcomes_unknown_total",
         help: "Losses of a server after which nobody knows what a session's statements did (08007).",
+    },
+    Row {
+        name: "outcomes_committed_total",
+        help: "COMMITs whose answer was lost and whose transaction was proved to be committed (commit_outcome).",
+    },
+    Row {
+        name: "outcomes_rolled_back_total",
+        help: "COMMITs whose answer was lost and whose transaction was proved to be rolled back (commit_outcome).",
     },
     Row {
         name: "sessions_told_of_loss_total",

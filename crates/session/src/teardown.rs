@@ -9,6 +9,7 @@ use crate::host::Nudge;
 use crate::host::Stop;
 use crate::lazy_begin;
 use crate::metrics::Metric;
+use crate::outcome;
 use crate::query_cache;
 use crate::read_retry;
 use crate::session::{Fate, IDLE, LazyBegin, Presence, Server, Session};
@@ -116,17 +117,19 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
         return Ok(());
     }
     let said = s.upstream_mut().and_then(|upstream| upstream.final_error.take());
-    let outcome = outcome(s);
-    match outcome {
-        Outcome::Unharmed | Outcome::Ended => {}
-        Outcome::RolledBack(_) => w.count(Metric::TransactionsLost),
-        Outcome::Unknown(_) => w.count(Metric::OutcomesUnknown),
-    }
+    let outcome = outcome_of(s);
     let left = lost_for_good(s);
     let fault = match &said {
         Some(said) if ends_a_session(&said.sqlstate) => said.clone(),
         _ => fault_of(outcome, &address, said.as_ref().map_or(cause, |said| &said.message)),
     };
+    let may_wait = left.is_none() && w.program.stop_mode() < Stop::Fast;
+    let doubt = if may_wait { outcome::doubt(s, outcome, &fault) } else { None };
+    match outcome {
+        Outcome::Unharmed | Outcome::Ended => {}
+        Outcome::RolledBack(_) => w.count(Metric::TransactionsLost),
+        Outcome::Unknown(_) => w.count_if(doubt.is_none(), Metric::OutcomesUnknown),
+    }
     // A reset or a commit was carried out, and only its ReadyForQuery waits for something of ours.
     let owes_ready =
         session_state::is_holding(s) || s.upstream().is_some_and(|upstream| upstream.resetting.telling == Telling::OwesReady);
@@ -135,6 +138,10 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
     s.up.drop_rest();
     take_outcome(s, w, outcome);
     concern::lost(s, w);
+    if let Some(doubt) = doubt {
+        outcome::wait(s, doubt);
+        return Ok(());
+    }
     let is_dismissed = said.is_some_and(|said| ends_a_session(&said.sqlstate)) && (s.status() != IDLE || left.is_some());
     if s.down.is_mid_message() || is_dismissed {
         return Err(fault.as_fatal());
@@ -150,7 +157,7 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
 }
 
 /// The outcome of the statements under way, as far as can be known.
-fn outcome(s: &Session) -> Outcome {
+fn outcome_of(s: &Session) -> Outcome {
     let Some(Server { upstream, .. }) = &s.server else { return Outcome::Unharmed };
     let owed = upstream.replies.owed();
     let is_asked = owed.readies > 0 || owed.unsynced || owed.skipping;

@@ -216,6 +216,10 @@ impl Client {
 
     fn step_on(&mut self) -> Step {
         for _ in 0..ROUNDS_MAX {
+            if self.s.intake.doubt.is_some() {
+                // Until an event says the outcome.
+                return Step::Park;
+            }
             if let Err(fault) = from_client::notify(&mut self.s, &self.w) {
                 return Step::End(End::Fault(fault));
             }

@@ -8,6 +8,7 @@
 use super::facts;
 use super::reach::{Line, Reach, failure};
 use crate::control::conn::Conn;
+use crate::control::context::Promoted;
 use crate::server::pool::server_conn::OpenError;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -177,11 +178,24 @@ pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Inst
     if locked.conninfo.mark().promised != ballot {
         return Ok(Done::No);
     }
+    // Where it is a primary already nobody knows the numbers that reached it.
+    reach.c.promoted.set(None);
     if locked.in_recovery {
+        reach.c.promoted.set(before_promotion(node, &mut locked.conn).await);
         // A role that is not a superuser may have the right to one form of it only: the call has both values.
         locked.conn.query("SELECT pg_catalog.pg_promote(false, 60)").await?;
     }
     Ok(Done::Yes)
+}
+
+/// The numbers of transactions that have reached a standby, which it gives out no more when it is promoted. Not cancel safe.
+async fn before_promotion(node: NodeId, conn: &mut Conn) -> Option<Promoted> {
+    let text = "SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()), \
+        pg_catalog.round(1000000 OPERATOR(pg_catalog.*) EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
+    // Only `commit_outcome` needs it: a promotion does not fail for that.
+    let rows = conn.query(text).await.ok()?;
+    let [Some(xid), Some(started)] = rows.first()?.as_slice() else { return None };
+    Some(Promoted { node, xid: xid.parse().ok()?, started_at: started.parse().ok()? })
 }
 
 /// Waits until a server is out of recovery. Not cancel safe.
