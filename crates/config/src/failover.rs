@@ -23,6 +23,10 @@ pub struct FailoverConfig {
     pub lost: OnLost,
     /// `commit_outcome`.
     pub commit_outcome: bool,
+    /// `transaction_replay`.
+    pub replay: bool,
+    /// Most bytes of messages of a transaction that is replayed.
+    pub replay_bytes_max: u64,
     /// If other proxies promote the same servers.
     pub company: Company,
     /// A file names nodes whose checks fail.
@@ -74,6 +78,8 @@ impl FailoverConfig {
             wait_ms: 0,
             lost: OnLost::Warning,
             commit_outcome: false,
+            replay: false,
+            replay_bytes_max: 0,
             company: Company::Possible,
             test_file: false,
         }

@@ -22,8 +22,16 @@ pub struct Limits {
     pub clients: ClientsMax,
     pub conns_per_user: u32,
     pub conns_per_database: u32,
+    pub on_loss: OnLoss,
+}
+
+/// The treatment of transactions whose server is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnLoss {
     /// `commit_outcome`.
-    pub commit_outcome: bool,
+    pub outcome: bool,
+    /// `transaction_replay`.
+    pub replay: bool,
 }
 
 /// Most clients.
@@ -55,7 +63,8 @@ const OVERRIDABLE: &[(&str, Setter)] = &[
     ("reserve_pool_timeout", |l, v| l.reserve_after_ms = v.millis()),
     ("pool_wait_timeout", |l, v| l.waits.conn_ms = v.millis()),
     ("failover_wait", |l, v| l.waits.primary_ms = v.millis()),
-    ("commit_outcome", |l, v| l.commit_outcome = v.bool()),
+    ("commit_outcome", |l, v| l.on_loss.outcome = v.bool()),
+    ("transaction_replay", |l, v| l.on_loss.replay = v.bool()),
     ("query_timeout", |l, v| l.query_ms = v.millis()),
     ("transaction_timeout", |l, v| l.transaction_ms = v.millis()),
     ("idle_transaction_timeout", |l, v| l.idle_transaction_ms = v.millis()),
@@ -165,7 +174,7 @@ pub fn of(config: &Config, user: &str, database: &str) -> Limits {
         clients: ClientsMax { per_user: base.clients_per_user, per_database: base.clients_per_database },
         conns_per_user: base.conns_per_user,
         conns_per_database: base.conns_per_database,
-        commit_outcome: config.failover.commit_outcome,
+        on_loss: OnLoss { outcome: config.failover.commit_outcome, replay: config.failover.replay },
     };
     if let Some(entry) = config.databases.get(database) {
         limits.mode = entry.mode.unwrap_or(limits.mode);

@@ -26,11 +26,14 @@ pub struct Number {
     pub said_s: u64,
 }
 
-/// Numbers below this one were given out before a standby became the primary, and reached it: they are not given out again.
+/// The numbers that a standby gives out, and those that it does not, from when it became the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Horizon {
     pub node: u16,
-    pub xid: u64,
+    /// Those below this one had reached it before: they are not given out again.
+    pub reached: u64,
+    /// Of those from this one on nothing had ended when it took writes: what ends later is another's.
+    pub fresh: u64,
     /// The line that began then.
     pub line: Line,
     /// The timeline before.
@@ -90,8 +93,9 @@ pub fn judge(number: &Number, answer: &Answer, horizon: Option<&Horizon>) -> Ver
     });
     match (horizon, answer.status) {
         (None, _) | (Some(_), Status::Forgotten) => Verdict::Unknown,
-        (Some(horizon), Status::Committed) if number.xid.get() < horizon.xid => Verdict::Committed,
-        // Somebody else's, it may be.
+        (Some(horizon), Status::Committed) if number.xid.get() < horizon.reached => Verdict::Committed,
+        // Somebody else's.
+        (Some(horizon), Status::Committed) if number.xid.get() >= horizon.fresh => Verdict::RolledBack,
         (Some(_), Status::Committed) => Verdict::Unknown,
         // What was open on the old primary is aborted here, so that one in progress is another.
         (Some(_), Status::Aborted | Status::InProgress | Status::Future) => Verdict::RolledBack,
@@ -115,7 +119,7 @@ mod tests {
 
     const LINE: Line = Line { system: 7, timeline: 3 };
     const NEXT: Line = Line { system: 7, timeline: 4 };
-    const HORIZON: Horizon = Horizon { node: 1, xid: 100, line: NEXT, before: 3 };
+    const HORIZON: Horizon = Horizon { node: 1, reached: 100, fresh: 103, line: NEXT, before: 3 };
 
     fn number(xid: u64) -> Number {
         Number { xid: NonZeroU64::new(xid).unwrap(), line: LINE, said_s: 1000 }
@@ -158,7 +162,8 @@ mod tests {
     fn a_new_primary_tells_of_numbers_that_reached_it() {
         for (what, xid, status, expected) in [
             ("below", 99, Status::Committed, Verdict::Committed),
-            ("given out again", 100, Status::Committed, Verdict::Unknown),
+            ("replayed last, or given out again", 100, Status::Committed, Verdict::Unknown),
+            ("given out again", 103, Status::Committed, Verdict::RolledBack),
             ("aborted below", 99, Status::Aborted, Verdict::RolledBack),
             ("aborted beyond", 100, Status::Aborted, Verdict::RolledBack),
             ("another one's", 100, Status::InProgress, Verdict::RolledBack),

@@ -40,6 +40,7 @@ pub mod positions;
 pub mod query_cache;
 pub mod read_preference;
 pub mod read_retry;
+pub mod replay;
 pub mod result_shape;
 pub mod sequences;
 pub mod session;

@@ -11,6 +11,7 @@ use crate::conn::ServerLine;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::metrics::Metric;
+use crate::replay::{self, Told};
 use crate::session::{Entered, FAILED, IDLE, Server, Session, Skip};
 use crate::statements::{Statement, Trait};
 use crate::status::Doing;
@@ -31,6 +32,7 @@ use weir_wire::write;
 
 /// The parameters by which a session chooses for itself.
 pub const OUTCOME: &str = "weir.commit_outcome";
+pub const REPLAY: &str = "weir.transaction_replay";
 
 /// Questions, under numbers that no client's statement has.
 const LINE: Question = Question {
@@ -57,17 +59,18 @@ struct Question {
     text: &'static str,
 }
 
-/// The choice of a session.
+/// The choices of a session for itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choice {
-    /// The session's own one.
-    pub own: Option<bool>,
+    pub outcome: Option<bool>,
+    pub replay: Option<bool>,
 }
 
 impl Choice {
     /// Takes what the settings say. A value that means nothing counts as none.
     pub fn of(settings: &Settings) -> Choice {
-        Choice { own: settings.get(OUTCOME).and_then(of_word) }
+        let own = |name: &str| settings.get(name).and_then(of_word);
+        Choice { outcome: own(OUTCOME), replay: own(REPLAY) }
     }
 }
 
@@ -119,7 +122,7 @@ pub struct Doubt {
 
 #[inline]
 fn is_on(s: &Session) -> bool {
-    s.state.choice.own.unwrap_or(s.account.limits.get().commit_outcome)
+    s.state.choice.outcome.unwrap_or(s.account.limits.get().on_loss.outcome)
 }
 
 /// A transaction that has waited is about to begin: asks for the server's line in front of it, where a refusal harms nobody.
@@ -334,6 +337,9 @@ pub fn wait(s: &mut Session, doubt: Box<Doubt>) {
 /// The outcome is proved, or nothing is. Says the client's answer.
 pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
     let Some(doubt) = s.intake.doubt.take() else { return };
+    if verdict != Verdict::RolledBack {
+        replay::forget(s);
+    }
     let Doubt { answer, owed, unknown, mut journal, .. } = *doubt;
     match (verdict, answer) {
         (Verdict::Committed, Some(answer)) => {
@@ -354,11 +360,13 @@ pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
         }
         (Verdict::RolledBack, _) => {
             w.count(Metric::OutcomesRolledBack);
-            w.count(Metric::TransactionsLost);
             undo(s, &mut journal);
             let text = "the connection to the server was lost, and with it the transaction: nothing of it was committed";
             let fault = Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail(unknown.detail).hint("Run the transaction again.");
-            tell(s, w, owed, &fault);
+            let Err(told) = replay::begin(s, w, Told { then: Then::Outside, owed, fault }) else { return };
+            replay::forget(s);
+            w.count(Metric::TransactionsLost);
+            tell(s, w, owed, &told.fault);
         }
         (Verdict::Unknown | Verdict::NotYet, _) => {
             w.count(Metric::OutcomesUnknown);

@@ -29,7 +29,7 @@ pub struct Setting {
 }
 
 /// All of them.
-pub const SETTINGS: [Setting; 3] = [
+pub const SETTINGS: [Setting; 4] = [
     Setting {
         name: SETTING,
         allowed: "primary, standby, node=number, or nothing",
@@ -37,6 +37,7 @@ pub const SETTINGS: [Setting; 3] = [
     },
     Setting { name: causal::SETTING, allowed: "off, session, global", takes: |value| CausalReads::of_word(value).is_some() },
     Setting { name: outcome::OUTCOME, allowed: "on, off", takes: |value| outcome::of_word(value).is_some() },
+    Setting { name: outcome::REPLAY, allowed: "on, off", takes: |value| outcome::of_word(value).is_some() },
 ];
 
 /// The target of a read; `hinted`: the target in its hint, or in that of its transaction.

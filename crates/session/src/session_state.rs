@@ -185,7 +185,7 @@ fn knows(s: &Session) -> bool {
 }
 
 /// The state that a statement may leave by triggers, rules and views, which its text does not show.
-fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
+pub(crate) fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
     let hidden = hidden(s);
     if !statement.touches.meets(hidden) {
         return StateKinds::NONE;

@@ -12,6 +12,7 @@ use crate::metrics::Metric;
 use crate::outcome;
 use crate::query_cache;
 use crate::read_retry;
+use crate::replay::{self, Told};
 use crate::session::{Fate, IDLE, LazyBegin, Presence, Server, Session};
 use crate::session_state;
 use crate::upstream::left::Telling;
@@ -125,9 +126,14 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
     };
     let may_wait = left.is_none() && w.program.stop_mode() < Stop::Fast;
     let doubt = if may_wait { outcome::doubt(s, outcome, &fault) } else { None };
+    let is_dismissed = said.is_some_and(|said| ends_a_session(&said.sqlstate)) && (s.status() != IDLE || left.is_some());
+    let runs_again = match outcome {
+        Outcome::RolledBack(then) if may_wait && !is_dismissed && replay::may_begin(s, w) => Some(then),
+        Outcome::RolledBack(_) | Outcome::Unknown(_) | Outcome::Unharmed | Outcome::Ended => None,
+    };
     match outcome {
         Outcome::Unharmed | Outcome::Ended => {}
-        Outcome::RolledBack(_) => w.count(Metric::TransactionsLost),
+        Outcome::RolledBack(_) => w.count_if(runs_again.is_none(), Metric::TransactionsLost),
         Outcome::Unknown(_) => w.count_if(doubt.is_none(), Metric::OutcomesUnknown),
     }
     // A reset or a commit was carried out, and only its ReadyForQuery waits for something of ours.
@@ -136,13 +142,22 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
     let Some((conn, owed)) = s.lose(w, Fate::Unknown) else { return Ok(()) };
     s.host.close(conn);
     s.up.drop_rest();
+    if let Some(then) = runs_again {
+        concern::lost(s, w);
+        if let Err(told) = replay::begin(s, w, Told { then, owed, fault }) {
+            tell_lost(s, w, told);
+        }
+        return Ok(());
+    }
+    if doubt.is_none() {
+        replay::forget(s);
+    }
     take_outcome(s, w, outcome);
     concern::lost(s, w);
     if let Some(doubt) = doubt {
         outcome::wait(s, doubt);
         return Ok(());
     }
-    let is_dismissed = said.is_some_and(|said| ends_a_session(&said.sqlstate)) && (s.status() != IDLE || left.is_some());
     if s.down.is_mid_message() || is_dismissed {
         return Err(fault.as_fatal());
     }
@@ -154,6 +169,14 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
     }
     tell(s, w, outcome, owed, &fault);
     if w.program.stop_mode() == Stop::Fast { Err(fault.as_fatal()) } else { Ok(()) }
+}
+
+/// A transaction was lost some time ago, and its client hears so now.
+pub(crate) fn tell_lost(s: &mut Session, w: &Context, told: Told) {
+    let Told { then, owed, fault } = told;
+    take_outcome(s, w, Outcome::RolledBack(then));
+    concern::lost(s, w);
+    tell(s, w, Outcome::RolledBack(then), owed, &fault);
 }
 
 /// The outcome of the statements under way, as far as can be known.

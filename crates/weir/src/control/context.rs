@@ -69,8 +69,10 @@ pub struct Control {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promoted {
     pub node: u16,
-    /// The number above all transactions whose end it had heard of.
-    pub xid: u64,
+    /// The number above all transactions whose end it had heard of before.
+    pub reached: u64,
+    /// The same when it was out of recovery; `None`: that was not seen.
+    pub fresh: Option<u64>,
     /// As in `failover::Facts`.
     pub started_at: u64,
 }

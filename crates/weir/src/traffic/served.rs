@@ -6,6 +6,7 @@ use std::rc::Rc;
 use weir_io::socket::{Got, Socket};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::from_server;
+use weir_session::replay;
 use weir_session::session::{Presence, Session};
 use weir_session::session_state;
 use weir_session::stats::Stat;
@@ -69,7 +70,9 @@ impl Served {
     }
 
     pub fn drain_down(&mut self) -> Result<bool, Fault> {
+        replay::tap(&mut self.s, &self.w);
         let sent = self.s.down.drain(&self.client, &self.w.reactor);
+        replay::drained(&mut self.s);
         sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
     }
 

@@ -93,7 +93,7 @@ fn horizon(promoted: Option<Promoted>, known: Option<Horizon>, node: NodeId, fac
     }
     let promoted = promoted.filter(|promoted| promoted.node == node && promoted.started_at == facts.started_at)?;
     let (before, _) = facts.history.switches.last()?;
-    Some(Horizon { node, xid: promoted.xid, line, before: *before })
+    Some(Horizon { node, reached: promoted.reached, fresh: promoted.fresh.unwrap_or(u64::MAX), line, before: *before })
 }
 
 /// Waits until sessions have let go of these connections.
@@ -123,8 +123,8 @@ mod tests {
     fn a_horizon_is_that_of_the_promotion_that_made_the_primary() {
         let history = |timeline, switches: &[(u32, u64)]| History { system: 7, timeline, switches: switches.to_vec() };
         let facts = |history, started_at| Facts { history, started_at, ..Facts::default() };
-        let promoted = Promoted { node: 1, xid: 50, started_at: 9 };
-        let made = Horizon { node: 1, xid: 50, line: Line { system: 7, timeline: 2 }, before: 1 };
+        let promoted = Promoted { node: 1, reached: 50, fresh: Some(51), started_at: 9 };
+        let made = Horizon { node: 1, reached: 50, fresh: 51, line: Line { system: 7, timeline: 2 }, before: 1 };
         let second = || facts(history(2, &[(1, 100)]), 9);
         assert_eq!(horizon(Some(promoted), None, 1, &second()), Some(made));
         assert_eq!(horizon(Some(promoted), None, 2, &second()), None, "another node was promoted");

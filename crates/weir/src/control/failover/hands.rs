@@ -190,12 +190,18 @@ pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Inst
 
 /// The numbers of transactions that have reached a standby, which it gives out no more when it is promoted. Not cancel safe.
 async fn before_promotion(node: NodeId, conn: &mut Conn) -> Option<Promoted> {
+    // Only `commit_outcome` needs it: a promotion does not fail for that.
+    let (reached, started_at) = numbers(conn).await.ok()??;
+    Some(Promoted { node, reached, fresh: None, started_at })
+}
+
+/// The number above all transactions that have ended, and the server's start. Not cancel safe.
+async fn numbers(conn: &mut Conn) -> Result<Option<(u64, u64)>, OpenError> {
     let text = "SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()), \
         pg_catalog.round(1000000 OPERATOR(pg_catalog.*) EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
-    // Only `commit_outcome` needs it: a promotion does not fail for that.
-    let rows = conn.query(text).await.ok()?;
-    let [Some(xid), Some(started)] = rows.first()?.as_slice() else { return None };
-    Some(Promoted { node, xid: xid.parse().ok()?, started_at: started.parse().ok()? })
+    let rows = conn.query(text).await?;
+    let cell = |at: usize| rows.first()?.get(at)?.as_deref()?.parse().ok();
+    Ok(cell(0).zip(cell(1)))
 }
 
 /// Waits until a server is out of recovery. Not cancel safe.
@@ -203,6 +209,12 @@ pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Re
     let mut conn = reach.open(node, Line::Statements, deadline).await?;
     while one(&mut conn, "SELECT pg_catalog.pg_is_in_recovery()").await?.as_deref() != Some("f") {
         tokio::time::sleep(PERIOD).await;
+    }
+    let promoted = reach.c.promoted.get().filter(|promoted| promoted.node == node && promoted.fresh.is_none());
+    if let (Some(promoted), Some((fresh, started_at))) = (promoted, numbers(&mut conn).await?)
+        && promoted.started_at == started_at
+    {
+        reach.c.promoted.set(Some(Promoted { fresh: Some(fresh), ..promoted }));
     }
     Ok(facts::over(reach, node, &mut conn, deadline).await?)
 }
