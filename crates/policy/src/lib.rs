@@ -14,6 +14,7 @@ pub mod pick;
 pub mod pool;
 pub mod prepared;
 pub mod read_retry;
+pub mod readiness;
 pub mod replay;
 pub mod replies;
 pub mod roles;
