@@ -57,4 +57,13 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "failover_lost", kind: Kind::Enum { values: &["warning", "error"], also: &[] }, default: "warning", applies: Applies::OnReload, since: "Weir 0.1",
         effect: Effect::Built, set: |c, _, v| c.failover.lost = OnLost::from_word(v.word()),
         help: "How a session hears that another server is the primary now and is not known to have all that the session was shown: by a warning before its next answer, or its next statement fails with SQLSTATE 40001.", ..ROW },
+    Param { name: "commit_outcome", kind: Kind::Bool, default: "off", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.failover.commit_outcome = v.bool(),
+        help: "Ask the primary for the outcome of a transaction whose COMMIT was sent and not answered. Its client hears the answer to its COMMIT if the transaction was committed, SQLSTATE 40001 if it was not, and 08007 only if neither is proved. A client may SET weir.commit_outcome for itself, limit_override_list does it for some users or databases.", ..BUILT },
+    Param { name: "transaction_replay", kind: Kind::Bool, default: "off", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.failover.replay = v.bool(),
+        help: "Run a transaction again on the new primary if its server is lost before its COMMIT was sent, or if commit_outcome proves that it was rolled back. Its client notices nothing if all that it was shown comes out the same, byte for byte; else it hears SQLSTATE 40001. A client may SET weir.transaction_replay for itself, limit_override_list does it for some users or databases.", ..BUILT },
+    Param { name: "transaction_replay_max_size", kind: Kind::Bytes { min: 1024, max: 64 << 20 }, default: "1MB", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.failover.replay_bytes_max = v.int().unsigned_abs(),
+        help: "Most bytes of messages that a session keeps of a transaction in order to run it again. Longer transactions are not.", ..BUILT },
 ];
