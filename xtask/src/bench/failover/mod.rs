@@ -28,7 +28,7 @@ const READERS: usize = 10;
 /// The version of the servers, if it is installed.
 const MAJOR: u32 = 15;
 /// Rounds that may fail by something else than the proxy before a row is given up.
-const BROKEN_MAX: usize = 3;
+const BROKEN_MAX: usize = 10;
 const ANY: &str = "ANY 1 (primary, standby1, standby2)";
 
 /// Choice of faults and rounds.
@@ -124,7 +124,10 @@ fn measure(row: &Row, system: System, program: &Path, rounds: u32) -> Result<Vec
         if let Err(error) = outcome {
             broken += 1;
             eprintln!("  the servers are made anew: {error:#}");
-            ensure!(broken < BROKEN_MAX + rounds as usize, "{} with {}: {error:#}", row.name, system.name());
+            if broken > BROKEN_MAX {
+                eprintln!("{} with {}: given up after {} rounds", row.name, system.name(), done.len());
+                break;
+            }
         }
     }
     Ok(done)
