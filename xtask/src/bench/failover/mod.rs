@@ -67,7 +67,7 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     }
     let systems = if arguments.systems.is_empty() { &[System::Weir, System::Pgpool] } else { arguments.systems.as_slice() };
     let programs = systems.iter().map(|system| Ok((*system, program_of(*system, arguments)?))).collect::<Result<Vec<_>>>()?;
-    let about = about(&programs);
+    let about = about();
     let mut entries = Vec::new();
     for row in ROWS.iter().filter(|row| arguments.rows.is_empty() || arguments.rows.iter().any(|name| name == row.name)) {
         for (system, program) in &programs {
@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
                 System::Weir => arguments.kills,
                 System::Pgpool => arguments.peer_kills.unwrap_or(arguments.kills.min(5)),
             };
-            entries.push(page::entry(row, *system, &measure(row, *system, program, rounds)?));
+            entries.push(page::entry(row, *system, &programs::version(program), &measure(row, *system, program, rounds)?));
             // A long run that is cut off has kept what it measured.
             if arguments.keep {
                 page::keep(root, &about, &entries)?;
@@ -94,17 +94,8 @@ fn program_of(system: System, arguments: &Arguments) -> Result<PathBuf> {
     }
 }
 
-fn about(found: &[(System, PathBuf)]) -> Value {
-    let version = |system: System| {
-        let program = found.iter().find(|(of, _)| *of == system);
-        program.map_or_else(|| page::UNMEASURED.to_owned(), |(_, path)| programs::version(path))
-    };
-    json!({
-        "date": crate::date::today(),
-        "machine": super::machine(),
-        "weir": version(System::Weir),
-        "pgpool": version(System::Pgpool),
-    })
+fn about() -> Value {
+    json!({ "date": crate::date::today(), "machine": super::machine() })
 }
 
 /// All rounds of a fault with a proxy: the servers are mended after each, and made anew where that is not possible.
