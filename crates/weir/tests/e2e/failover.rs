@@ -120,6 +120,21 @@ fn a_primary_that_is_stopped_is_replaced_within_moments() {
     }
 }
 
+/// No client says anything, and the next look is a minute away: the connection that asks for roles tells.
+#[test]
+fn a_primary_that_is_stopped_without_traffic_is_replaced_at_once() {
+    let slow = "health_check_period = 60\nsr_check_period = 60\n";
+    for mode in [Mode::Fast, Mode::Immediate] {
+        let cluster = servers(2, &[]);
+        let proxy = builtin(&cluster, slow);
+        let begun = std::time::Instant::now();
+        cluster.primary().stop(mode).unwrap();
+        wait_until("a standby to be the primary", || proxy.log().contains("is the primary after node 0"));
+        eprintln!("stop {mode:?} without traffic: {} ms, the stop included", begun.elapsed().as_millis());
+        assert!(begun.elapsed() < Duration::from_secs(20), "{mode:?}: it was the next look");
+    }
+}
+
 #[test]
 fn a_primary_that_hangs_is_replaced_and_gets_no_write_when_it_goes_on() {
     let cluster = servers(2, &[ANY]);
