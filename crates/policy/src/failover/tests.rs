@@ -197,6 +197,24 @@ fn a_primary_that_its_standbys_hear_is_quarantined() {
     play.check("it answers", &["release 0"]);
 }
 
+/// It stops within a look at it: its last words are no sign of life.
+#[test]
+fn a_primary_that_was_heard_as_a_look_at_it_began_is_dead() {
+    for (heard_at, expected) in [
+        (1_400, &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"][..]),
+        (1_600, &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]),
+    ] {
+        let mut play = Play::new(|_| ());
+        for begun_at in [1_000, 2_500] {
+            play.now = begun_at + 1_000;
+            play.tell(Event::Probed { node: 0, begun_at, found: gone(Failure::TimedOut) });
+            play.probed(1, seen(standby(101, play.now - heard_at)));
+            play.probed(2, seen(standby(101, play.now - heard_at)));
+        }
+        play.check(&format!("heard at {heard_at}"), expected);
+    }
+}
+
 #[test]
 fn a_second_primary_is_false_while_the_first_answers() {
     let mut play = Play::new(|_| ());
