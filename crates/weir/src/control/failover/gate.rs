@@ -1,7 +1,7 @@
 //! The node that workers send writes to, and the end of connections to one that was given up.
 
 use crate::control::cluster_view;
-use crate::control::context::Control;
+use crate::control::context::{Control, Subject};
 use crate::control::mail::Nudge;
 use crate::monitor::log::Level;
 use crate::server::pool::server_conn::ConnStatus;
@@ -15,7 +15,6 @@ use weir_policy::failover::{Decider, Held, Mode, NodeId, Rules, State, Transacti
 
 /// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
 const PART_LIMIT: Duration = Duration::from_secs(1);
-const PART_PERIOD: Duration = Duration::from_millis(1);
 
 /// See the module.
 pub struct Door {
@@ -113,6 +112,8 @@ impl Door {
 async fn wait_parted(c: &Control, node: NodeId, conns: &[Arc<ConnStatus>]) {
     let serials: HashSet<u64> = conns.iter().map(|conn| conn.serial).collect();
     let until = Instant::now() + PART_LIMIT;
+    // First the bell: one that is closed between the look and the wait rings it.
+    let bell = c.bell(Subject::Parted);
     loop {
         let pools = c.shared.pools.all();
         let mut statuses = pools.iter().filter(|pool| pool.key.node == node).flat_map(|pool| pool.statuses());
@@ -123,6 +124,7 @@ async fn wait_parted(c: &Control, node: NodeId, conns: &[Arc<ConnStatus>]) {
             let text = format_args!("node {node}: sessions have not let go of all connections in {} ms", PART_LIMIT.as_millis());
             return c.shared.log.say(Level::Warning, text);
         }
-        tokio::time::sleep(PART_PERIOD).await;
+        // Either way it is looked again.
+        let _ = tokio::time::timeout_at(until, bell.rung()).await;
     }
 }
