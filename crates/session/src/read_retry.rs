@@ -161,6 +161,12 @@ fn group_done(s: &mut Session) {
     (net.unsent_from, net.statements) = (None, Statements::None);
 }
 
+/// True if `holds_back` may hold back the next message of the server.
+#[inline]
+pub fn may_hold_back(s: &Session) -> bool {
+    s.retry.is_unseen()
+}
+
 /// True if the next message of the server must not go its way: more must arrive first, or it is gone.
 #[inline]
 pub fn holds_back(s: &mut Session, w: &Context) -> bool {
