@@ -490,7 +490,7 @@ fn many_statements_that_take_too_long_at_once_cost_a_few_logins() {
     cluster.primary().query("create table t (a int)").unwrap();
     cluster.primary().query("create database asked").unwrap();
     cluster.wait_caught_up().unwrap();
-    let proxy = Proxy::start(&cluster, "query_timeout = 3s\nsr_check_period = 60\nsr_check_database = 'asked'\n");
+    let proxy = Proxy::start(&cluster, "query_timeout = 3s\nsr_check_period = 60\nauth_dbname = 'asked'\n");
     let mut clients: Vec<Raw> = (0..CLIENTS).map(|_| proxy.console()).collect();
     clients.iter_mut().for_each(|client| client.send(&wire::query("insert into t select 1 from pg_sleep(1000)")));
     for client in &mut clients {
