@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Detach a node when it says that it shuts down.", ..BUILT },
     Param { name: "search_primary_node_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "300", applies: Applies::OnReload,
         set: |c, _, v| c.search_primary_timeout_ms = v.millis(),
-        help: "Time to look for a primary at the start and after a failover. 0: for ever.", ..ROW },
+        help: "Time in which somebody must have made a primary, at the start and after one was lost, except with failover_mode = builtin. At its end the log says so; one that appears later is taken all the same. 0: no end.", ..BUILT },
     Param { name: "detach_false_primary", kind: Kind::Bool, default: "off", applies: Applies::OnReload,
         set: |c, _, v| c.failover.false_primary = if v.bool() { FalsePrimary::Detached } else { FalsePrimary::Ignored },
         help: "Detach a primary that the standbys do not follow.", ..BUILT },

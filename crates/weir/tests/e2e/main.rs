@@ -62,6 +62,7 @@ mod pooling;
 mod prepared;
 mod protocol;
 mod read_only;
+mod readiness;
 mod refused;
 mod renamed;
 mod replay;
