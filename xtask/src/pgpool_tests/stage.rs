@@ -37,6 +37,8 @@ const COMMANDS: [&str; 18] = [
     "pcp_stop_pgpool",
     "pcp_watchdog_info",
 ];
+/// As Debian's package `pgpool2` has it.
+const PGPROTO: &str = "/usr/sbin/pgproto";
 const SAMPLES: [&str; 3] = ["pgpool.conf.sample", "pool_hba.conf.sample", "pcp.conf.sample"];
 /// Runs a command on this machine, as `ssh -T localhost` would: scripts of `pgpool_setup` start servers by it.
 const SSH: &str = "#!/bin/sh\nwhile [ $# -gt 0 ]; do case $1 in -*) shift ;; *) break ;; esac; done\nshift\nexec sh -c \"$*\"\n";
@@ -100,6 +102,8 @@ impl Stage {
             symlink(&program, installed.join("bin").join(name))?;
         }
         symlink("bin", installed.join("sbin"))?;
+        // A client of Pgpool-II's that plays messages from a file; some tests beside the expected ones want it.
+        symlink(PGPROTO, installed.join("bin/pgproto"))?;
         for name in SAMPLES {
             fs::copy(source.folder.join("src/sample").join(name), installed.join("etc").join(name)).context(name)?;
         }
@@ -110,7 +114,12 @@ impl Stage {
         let harmless: Vec<&str> =
             library.lines().filter(|line| !["kill", "ipcrm", "rm -f"].iter().any(|word| line.contains(word))).collect();
         fs::write(self.work.join("libs.sh"), harmless.join("\n") + "\n")?;
-        for part in ["", "tests", "home", "scratch", "output"] {
+        // pgpool_setup writes this user into pool_passwd with its name as password, and Weir asks such a user for it. A file: tests have files of
+        // their own for other users, which a variable would go before.
+        let passwords = self.work.join("home/.pgpass");
+        fs::write(&passwords, format!("*:*:*:{0}:{0}\n", self.user()))?;
+        fs::set_permissions(&passwords, Permissions::from_mode(0o600))?;
+        for part in ["", "tests", "home", "home/.pgpass", "scratch", "output"] {
             self.account.own(&self.work.join(part))?;
         }
         Ok(())
@@ -165,17 +174,11 @@ impl Stage {
 
     fn environment(&self) -> Vec<(&'static str, String)> {
         let (work, bin) = (self.work.display(), self.programs.bin().display());
-        let user = match self.account {
-            Account::Ourselves => std::env::var("USER").unwrap_or_default(),
-            Account::Other { .. } => "postgres".to_owned(),
-        };
         vec![
             ("PATH", format!("{work}/stand-in:{work}/installed/bin:{bin}:/usr/bin:/bin")),
             ("LANG", "C".to_owned()),
             ("HOME", format!("{work}/home")),
-            // pgpool_setup writes this user into pool_passwd with its name as password. Weir asks such a user for it.
-            ("PGPASSWORD", user.clone()),
-            ("USER", user),
+            ("USER", self.user()),
             ("PGHOST", SOCKETS.to_owned()),
             ("PGSOCKET_DIR", SOCKETS.to_owned()),
             ("BASEPORT", self.first_port.to_string()),
@@ -189,6 +192,14 @@ impl Stage {
             ("TESTLIBS", format!("{work}/libs.sh")),
             ("ENABLE_TEST", "true".to_owned()),
         ]
+    }
+
+    /// The user who runs the tests, by name.
+    fn user(&self) -> String {
+        match self.account {
+            Account::Ourselves => std::env::var("USER").unwrap_or_default(),
+            Account::Other { .. } => "postgres".to_owned(),
+        }
     }
 
     /// All that a test has printed.
