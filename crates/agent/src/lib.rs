@@ -1,0 +1,17 @@
+//! The protocol between Weir and `weir agent`, which runs beside a PostgreSQL server and does what SQL cannot: stop, start, rewind, copy.
+//!
+//! No IO, no clock, no randomness. `request` and `answer` are the messages, `codec` their bytes, `seal` makes them authentic, `frame` cuts them
+//! apart. `settings`, `service`, `control_file` and `postmaster` read and write what the agent finds beside its server.
+
+mod answer;
+mod codec;
+mod request;
+mod text;
+
+pub use answer::{
+    Answer, ClusterState, ControlFile, Data, Failure, FailureKind, Finished, JobView, Kind, Outcome, Postmaster, Progress,
+    ServerStatus, Status, Step,
+};
+pub use codec::{Malformed, read_answer, read_request, write_answer, write_request};
+pub use request::{BaseBackup, Checkpoint, Deed, Follow, Order, OrderId, Request, Rewind, Source, StopMode, WORDS_MAX};
+pub use text::{DatabaseName, Host, SlotName, TextError, UserName, Word, WordValue};
