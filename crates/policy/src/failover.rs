@@ -20,6 +20,7 @@ mod health;
 mod history;
 mod node;
 mod record;
+pub mod rejoin;
 mod rules;
 mod state;
 pub mod status_file;
@@ -43,7 +44,8 @@ pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
 pub use node::{Look, Node, Seen, Standing};
 pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
 pub use rules::{
-    Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Rule, Rules,
+    Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns, Rule,
+    Rules,
 };
 pub use state::{Gate, State};
 pub use step::step;

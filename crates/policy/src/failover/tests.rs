@@ -108,6 +108,7 @@ fn say(action: &Action) -> Option<String> {
         Action::Report(Report::Quarantined { node, .. }) => format!("quarantined {node}"),
         Action::Report(Report::FalsePrimary { node }) => format!("false primary {node}"),
         Action::Report(Report::Done(record)) => format!("done {} {:?}", record.new, record.loss),
+        Action::Rejoin { node, primary, .. } => format!("rejoin {node} to {primary}"),
         Action::Probe { .. } | Action::Store { .. } | Action::WriteStatus { .. } | Action::Report(_) => return None,
     })
 }
