@@ -3,6 +3,7 @@
 pub mod acceptor;
 pub mod agent_line;
 pub mod agent_status;
+pub mod check_servers;
 pub mod cli;
 pub mod demo;
 pub mod docs;

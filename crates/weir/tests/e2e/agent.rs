@@ -1,5 +1,6 @@
 //! `weir agent` beside real servers: each deed, strangers at its door, and its death at every step.
 
+mod returns;
 mod stand;
 
 use crate::support::ground::Owned;
@@ -114,7 +115,7 @@ fn an_old_primary_is_rewound_and_follows_the_new_one() {
     agent.order(follow(old, new)).unwrap();
     let ServerStatus::Running(postmaster) = agent.status().server else { panic!("it runs") };
     assert_eq!(postmaster.step, Step::Standby);
-    assert!(!old.data_dir().with_extension("weir").join("kept").exists());
+    assert!(!agent.work("kept").exists());
 }
 
 #[test]
