@@ -2,6 +2,7 @@
 
 mod returns;
 mod stand;
+mod tls;
 
 use crate::support::ground::Owned;
 use crate::support::time::{check_never, check_took, let_pass};
@@ -114,7 +115,7 @@ fn an_old_primary_is_rewound_and_follows_the_new_one() {
     check_copy(old, new);
     agent.order(follow(old, new)).unwrap();
     let ServerStatus::Running(postmaster) = agent.status().server else { panic!("it runs") };
-    assert_eq!(postmaster.step, Step::Standby);
+    assert_eq!(postmaster.step, Step::Ready);
     assert!(!agent.work("kept").exists());
 }
 

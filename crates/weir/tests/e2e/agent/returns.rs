@@ -19,7 +19,9 @@ fn before(cluster: &Owned, agents: &[&Agent], more: &str) -> Proxy {
         conf += &format!("backend_application_name{at} = '{name}'\nbackend_agent{at} = '127.0.0.1:{port}'\n");
     }
     let servers: Vec<&Server> = cluster.servers().iter().collect();
-    let files = [("agent_secret", SECRET), ("pcp.conf", "admin:21232f297a57a5a743894a0e4a801fc3\n")];
+    // Without that file PCP is not served.
+    let pcp = if more.contains("pcp_port") { "pcp.conf" } else { "no_pcp.conf" };
+    let files = [("agent_secret", SECRET), (pcp, "admin:21232f297a57a5a743894a0e4a801fc3\n")];
     let proxy = Proxy::with_files(&servers, &conf, &files, &[]);
     wait_until("the driver to let writes through", || proxy.log().contains("writes go to node 0"));
     proxy

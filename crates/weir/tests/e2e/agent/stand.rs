@@ -53,21 +53,24 @@ pub struct Agent {
 
 impl Agent {
     pub fn beside(server: &Server) -> Agent {
-        Agent::with(server, &[])
+        Agent::with(server, &[], &[])
     }
 
-    /// With more arguments.
-    pub fn with(server: &Server, more: &[&str]) -> Agent {
+    /// With files of these names and texts, and more arguments, in which `FOLDER` stands for where the files are.
+    pub fn with(server: &Server, files: &[(&str, &str)], more: &[&str]) -> Agent {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("weir-agent-{}-{number}", std::process::id()));
         fs::create_dir(&folder).unwrap();
         let owner = fs::metadata(server.data_dir()).unwrap();
         chown(&folder, Some(owner.uid()), Some(owner.gid())).unwrap();
-        let secret = folder.join("secret");
-        fs::write(&secret, format!("{SECRET}\n")).unwrap();
-        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
-        chown(&secret, Some(owner.uid()), Some(owner.gid())).unwrap();
+        let secret = format!("{SECRET}\n");
+        for (name, text) in [("secret", secret.as_str())].iter().chain(files) {
+            let path = folder.join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
+        }
         let port = ReservedPort::any().unwrap();
         let (data, bin) = (server.data_dir().to_path_buf(), bin(server).to_path_buf());
         let more: Vec<String> = more.iter().map(|text| text.replace("FOLDER", &folder.display().to_string())).collect();
