@@ -20,6 +20,7 @@ mod health;
 mod history;
 mod node;
 mod record;
+pub mod rejoin;
 mod rules;
 mod state;
 pub mod status_file;
@@ -45,7 +46,8 @@ pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
 #[cfg(test)]
 pub(crate) use rules::tests::rules as tests_rules;
 pub use rules::{
-    Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Rule, Rules,
+    Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns, Rule,
+    Rules,
 };
 pub use state::{Decider, Gate, State};
 pub use step::step;

@@ -9,6 +9,7 @@ use super::ballot::{Ballot, NodeId, Vote};
 use super::choose::Refusal;
 use super::event::{Failure, Ms};
 use super::record::Record;
+use super::rejoin::Way;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -36,6 +37,8 @@ pub enum Action {
     Fence { node: NodeId, ballot: Ballot, limit_ms: Ms },
     /// Undo that.
     Unfence { node: NodeId, limit_ms: Ms },
+    /// Have the agent beside a replaced primary make it a standby of this primary, deed by deed as [`deed`](super::rejoin::deed) decides.
+    Rejoin { node: NodeId, primary: NodeId, ballot: Ballot, way: Way, limit_ms: Ms },
     /// Run it in a shell. PCP is served meanwhile.
     RunCommand { number: u64, kind: Command, line: String, limit_ms: Ms },
     /// Answer an operator.

@@ -70,6 +70,11 @@ pub enum Event {
         node: NodeId,
         done: Done,
     },
+    /// The answer to `Rejoin`: it was started as a standby, or not.
+    Rejoined {
+        node: NodeId,
+        done: Done,
+    },
     /// A command of the operator's ended.
     CommandEnded {
         number: u64,

@@ -39,6 +39,15 @@ pub struct NodeRules {
     /// Among equal standbys the highest is promoted; 0: never.
     pub priority: u32,
     pub health: HealthRules,
+    pub returns: Returns,
+}
+
+/// Who brings a node back that was replaced as the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returns {
+    ByOperator,
+    /// The agent beside it.
+    ByAgent,
 }
 
 /// Where a node is, for commands.
@@ -233,6 +242,7 @@ pub(crate) mod tests {
             flag: Flag::None,
             priority: 100,
             health: HealthRules { period_ms: 1000, timeout_ms: 1000, retries: 1, retry_delay_ms: 500 },
+            returns: Returns::ByOperator,
         };
         Rules {
             mode: Mode::Builtin,

@@ -14,6 +14,7 @@ use super::health::{RECHECK_MS, Verdict};
 use super::history::Relation;
 use super::node::{Look, Node, Seen, Standing};
 use super::record::Why;
+use super::rejoin;
 use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules};
 use super::state::{self, Gate, Search, State};
 
@@ -59,6 +60,7 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
             duty::fenced(state, *node, now);
         }
         Event::Fenced { node, .. } | Event::Unfenced { node, .. } => duty::fenced(state, *node, now),
+        Event::Rejoined { node, done } => rejoin::rejoined(state, *node, *done, now),
         Event::CommandEnded { number, done } => duty::command_ended(state, *number, *done, now, out),
         Event::Named { node } => state.named = Some(*node).filter(|_| rules.mode != Mode::Builtin),
         Event::Operator { ticket, request } => operator(state, rules, *ticket, *request, now, out),
@@ -79,6 +81,7 @@ fn conclude(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     search(state, rules, now, out);
     duty::work(state, rules, now, out);
     duty::forget_fences(state);
+    rejoin::work(state, rules, now, out);
     duty::fail_back(state, rules, now, out);
     detach_false(state, rules, now, out);
     duty::run_commands(state, out);

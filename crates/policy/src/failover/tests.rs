@@ -109,6 +109,7 @@ fn say(action: &Action) -> Option<String> {
         Action::Report(Report::FalsePrimary { node }) => format!("false primary {node}"),
         Action::Report(Report::NotFound { waited_ms }) => format!("none in {waited_ms}"),
         Action::Report(Report::Done(record)) => format!("done {} {:?}", record.new, record.loss),
+        Action::Rejoin { node, primary, .. } => format!("rejoin {node} to {primary}"),
         Action::Probe { .. } | Action::Store { .. } | Action::WriteStatus { .. } | Action::Report(_) => return None,
     })
 }
