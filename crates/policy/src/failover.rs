@@ -24,6 +24,7 @@ mod rules;
 mod state;
 pub mod status_file;
 mod step;
+mod switchover;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -43,9 +44,10 @@ pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
 pub use node::{Look, Node, Seen, Standing};
 pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
 pub use rules::{
-    Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Rule, Rules,
+    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Rule, Rules,
 };
 pub use state::{Gate, State};
 pub use step::step;
+pub use switchover::{Planned, Stage, Switchover};
 pub use sync::{Acknowledgers, SyncRule, parse as parse_sync_names};
 pub use view::{FailoverView, NodeFailover};

@@ -82,6 +82,18 @@ pub enum Refusal {
     },
     /// Another Weir has a newer attempt.
     Outrun,
+    /// The node that is to take over did not pledge.
+    NoPledge {
+        node: NodeId,
+    },
+    /// The old primary is not known to be stopped cleanly.
+    NotStopped {
+        node: NodeId,
+    },
+    /// The node that is to take over lacks some of the old primary's log.
+    LacksLog {
+        node: NodeId,
+    },
     /// The chosen standby did not become a primary in time.
     NotPromoted {
         node: NodeId,
@@ -165,6 +177,9 @@ impl Refusal {
             Refusal::Lags { node, bytes } => format!("node {node} is the best and lacks {bytes} bytes, above failover_lag_max"),
             Refusal::BarredHasMore { node } => format!("node {node} has more than any that may be promoted"),
             Refusal::Outrun => "another proxy has begun later".into(),
+            Refusal::NoPledge { node } => format!("node {node} does not answer"),
+            Refusal::NotStopped { node } => format!("node {node} could not be stopped cleanly"),
+            Refusal::LacksLog { node } => format!("node {node} did not receive all of the log of the stopped primary"),
             Refusal::NotPromoted { node } => format!("node {node} did not become a primary in time"),
         }
     }

@@ -1,6 +1,6 @@
 //! Rules from the configuration.
 
-use super::rules::{Address, Commands, Failback, Flag, HealthRules, Mode, NodeRules, Rules};
+use super::rules::{Address, Agent, Commands, Failback, Flag, HealthRules, Mode, NodeRules, Rules};
 use weir_config::{ClusteringMode, Config, NodeConfig};
 
 impl Rules {
@@ -24,6 +24,7 @@ impl Rules {
             } else {
                 Failback::ByOperator
             },
+            transaction_limit_ms: 10_000,
             commands: Commands {
                 failover: failover.command.clone(),
                 failback: failover.failback_command.clone(),
@@ -45,6 +46,7 @@ fn node(node: &NodeConfig) -> NodeRules {
             (false, true) => Flag::None,
         },
         priority: node.promote_priority,
+        agent: Agent::None,
         health: HealthRules {
             period_ms: node.health.period_ms,
             timeout_ms: node.health.timeout_ms,
