@@ -138,7 +138,8 @@ fn one_that_cannot_be_finished_is_undone() {
         let (mut play, name) = (Play { state: play.state.clone(), rules: play.rules.clone(), now: play.now, said: Vec::new() }, *name);
         deed(&mut play);
         play.tell(Event::Timer);
-        play.check(name, &["start 0"]);
+        assert_eq!(play.said.last().map(String::as_str), Some("start 0"), "{name}: {:?}", play.said);
+        play.said.clear();
         play.now += 100;
         play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
         play.now += 1;
@@ -186,7 +187,7 @@ fn after_the_order_to_promote_the_old_primary_is_not_started() {
 fn an_old_primary_that_cannot_be_started_is_replaced() {
     let mut play = to_stop();
     stopped(&mut play, Done::No);
-    play.check("undone", &["start 0"]);
+    play.check("undone", &["stuck NotStopped { node: 0 }", "start 0"]);
     for _ in 0..30 {
         play.tell(Event::ServerStarted { node: 0, done: Done::No });
         play.after(500, [gone(Failure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
