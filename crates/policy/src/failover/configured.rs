@@ -24,7 +24,7 @@ impl Rules {
             } else {
                 Failback::ByOperator
             },
-            transaction_limit_ms: 10_000,
+            transaction_limit_ms: failover.planned.transaction_limit_ms,
             commands: Commands {
                 failover: failover.command.clone(),
                 failback: failover.failback_command.clone(),
@@ -46,7 +46,7 @@ fn node(node: &NodeConfig) -> NodeRules {
             (false, true) => Flag::None,
         },
         priority: node.promote_priority,
-        agent: Agent::None,
+        agent: if node.agent.is_empty() { Agent::None } else { Agent::There },
         health: HealthRules {
             period_ms: node.health.period_ms,
             timeout_ms: node.health.timeout_ms,
