@@ -398,7 +398,7 @@ fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: M
         return Next::Stay;
     }
     if let Aim::Succeed { node, started_at } = attempt.aim {
-        return succeed::pledged(attempt, rules, (node, started_at), now, out);
+        return succeed::pledged(state, attempt, rules, (node, started_at), now, out);
     }
     let until = now + PROVE_MS;
     if let Some(node) = state.nodes.get_mut(&attempt.parent.node) {

@@ -115,10 +115,9 @@ pub fn choose(rules: &Rules, sync: &Sync, candidates: &[Candidate], last_positio
     let asked: BTreeSet<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
     if let Sync::Synchronous(all) = sync
         && rules.keeps(Rule::ReadQuorum)
-        && let Some(who) = all.iter().find(|who| !who.are_covered_by(&asked))
+        && let Some(refusal) = too_few_asked(all, &asked)
     {
-        let of = who.nodes.len() + who.strangers;
-        return Err(Refusal::TooFewAsked { asked: who.nodes.intersection(&asked).count(), acks: who.acks, of });
+        return Err(refusal);
     }
     if *sync == Sync::Unknown {
         return Err(Refusal::SyncUnknown);
@@ -148,6 +147,13 @@ pub fn choose(rules: &Rules, sync: &Sync, candidates: &[Candidate], last_positio
             }
         }
     }
+}
+
+/// R + W > N: one of those not asked may know of a commit that none of the others has.
+pub(super) fn too_few_asked(all: &[Acknowledgers], asked: &BTreeSet<NodeId>) -> Option<Refusal> {
+    let who = all.iter().find(|who| !who.are_covered_by(asked))?;
+    let of = who.nodes.len() + who.strangers;
+    Some(Refusal::TooFewAsked { asked: who.nodes.intersection(asked).count(), acks: who.acks, of })
 }
 
 impl Refusal {

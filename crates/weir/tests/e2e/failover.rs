@@ -1,6 +1,6 @@
 //! Failover with real servers, under a load that notes every acknowledged write. Each test has servers of its own.
 
-mod load;
+pub mod load;
 
 use crate::support::faults::{Fault, Network};
 use crate::support::ground::{Owned, cluster_with};

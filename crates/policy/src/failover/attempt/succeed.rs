@@ -3,7 +3,7 @@
 use super::{Aim, Answer, Attempt, INSPECT_MS, Next, Phase, RECHECK_MS, STOP_MS, ask, promote};
 use crate::failover::action::Action;
 use crate::failover::ballot::{Ballot, NodeId};
-use crate::failover::choose::Refusal;
+use crate::failover::choose::{self, Refusal, Sync};
 use crate::failover::event::{Done, Failure, Ms};
 use crate::failover::history::{Lsn, Relation};
 use crate::failover::record::Loss;
@@ -13,6 +13,7 @@ use crate::failover::switchover;
 
 /// A majority has pledged: for the first time, or after the stop.
 pub(super) fn pledged(
+    state: &State,
     attempt: &mut Attempt,
     rules: &Rules,
     (node, started_at): (NodeId, Option<u64>),
@@ -21,6 +22,18 @@ pub(super) fn pledged(
 ) -> Next {
     if !attempt.given().contains(&node) {
         return Next::End(Refusal::NoPledge { node });
+    }
+    if rules.keeps(Rule::ReadQuorum) {
+        // One that was not cut off would acknowledge what is written past Weir, if somebody started the old primary again.
+        match state.sync(rules) {
+            Sync::Unknown => return Next::End(Refusal::SyncUnknown),
+            Sync::Asynchronous => {}
+            Sync::Synchronous(all) => {
+                if let Some(refusal) = choose::too_few_asked(&all, &attempt.given()) {
+                    return Next::End(refusal);
+                }
+            }
+        }
     }
     let (old, ballot) = (attempt.parent.node, attempt.ballot);
     if !rules.keeps(Rule::StopFirst) {
