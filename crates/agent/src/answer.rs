@@ -1,6 +1,7 @@
 //! What an agent answers.
 
 use crate::request::{Deed, OrderId};
+use crate::text::WordValue;
 
 /// One answer. An order is answered by any number of `Progress` and then one of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Status {
     pub control: Option<ControlFile>,
     /// The server is, or will be when it starts, a standby.
     pub has_standby_signal: bool,
+    /// Weir's mark in `primary_conninfo`, as the file has it.
+    pub mark: Option<WordValue>,
     pub job: Option<JobView>,
     pub last: Option<Finished>,
 }

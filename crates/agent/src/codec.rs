@@ -283,6 +283,7 @@ fn read_status(reader: &mut Reader<'_>) -> Read<Status> {
         data: reader.one_of("state of the data", &DATA)?,
         control: reader.option("control file", read_control)?,
         has_standby_signal: reader.flag("signal of a standby")?,
+        mark: reader.option("mark", |reader| reader.checked(WordValue::new))?,
         job: reader.option("job", read_job)?,
         last: reader.option("job before", read_finished)?,
     })
@@ -297,6 +298,7 @@ fn put_status(out: &mut Vec<u8>, status: &Status) {
     out.push(place(&status.data, &DATA));
     put_option(out, status.control.as_ref(), put_control);
     out.push(status.has_standby_signal.into());
+    put_option(out, status.mark.as_ref(), |out, mark| put_text(out, mark.as_str()));
     put_option(out, status.job.as_ref(), put_job);
     put_option(out, status.last.as_ref(), put_finished);
 }

@@ -1,7 +1,6 @@
 //! Settings of failover, as typed fields. Only the setters of the parameter table write them.
 
 use std::fmt;
-use std::path::PathBuf;
 
 /// Settings for the failure and the return of a node.
 #[derive(Debug, Clone)]
@@ -22,20 +21,12 @@ pub struct FailoverConfig {
     /// Longest time that statements wait for a primary; 0 for ever.
     pub wait_ms: u64,
     pub lost: OnLost,
-    pub planned: PlannedConfig,
+    /// Time that transactions get to end before a switchover.
+    pub transaction_limit_ms: u64,
     /// If other proxies promote the same servers.
     pub company: Company,
     /// A file names nodes whose checks fail.
     pub test_file: bool,
-}
-
-/// Settings for the planned moves of a primary.
-#[derive(Debug, Clone, Default)]
-pub struct PlannedConfig {
-    /// Time that transactions get to end.
-    pub transaction_limit_ms: u64,
-    /// Secrets of the agents beside servers.
-    pub agent_secret_file: PathBuf,
 }
 
 /// How a session hears that it was shown something the new primary lacks.
@@ -82,7 +73,7 @@ impl FailoverConfig {
             lag_bytes_max: 0,
             wait_ms: 0,
             lost: OnLost::Warning,
-            planned: PlannedConfig::default(),
+            transaction_limit_ms: 0,
             company: Company::Possible,
             test_file: false,
         }

@@ -38,7 +38,7 @@ pub struct NodeConfig {
     pub health: super::HealthConfig,
     /// Its rank among standbys when one is promoted; 0: never.
     pub promote_priority: u32,
-    /// Host and port of the agent beside it; empty: none.
+    /// Where its agent is, as the operator wrote it; may be empty.
     pub agent: String,
 }
 

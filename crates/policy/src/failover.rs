@@ -20,6 +20,7 @@ mod health;
 mod history;
 mod node;
 mod record;
+pub mod rejoin;
 mod rules;
 mod state;
 pub mod status_file;
@@ -43,10 +44,13 @@ pub use health::{Health, Stats, Suspicion, Verdict};
 pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
 pub use node::{Look, Node, Seen, Standing};
 pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
+#[cfg(test)]
+pub(crate) use rules::tests::rules as tests_rules;
 pub use rules::{
-    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Rule, Rules,
+    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns, Rule,
+    Rules,
 };
-pub use state::{Gate, State};
+pub use state::{Decider, Gate, State};
 pub use step::step;
 pub use switchover::{Planned, Stage, Switchover};
 pub use sync::{Acknowledgers, SyncRule, parse as parse_sync_names};

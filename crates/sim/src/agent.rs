@@ -43,6 +43,7 @@ pub fn is_for_agent(order: &Action) -> bool {
         | Action::Fence { .. }
         | Action::Unfence { .. }
         | Action::Prepare { .. }
+        | Action::Rejoin { .. }
         | Action::Drain { .. }
         | Action::RunCommand { .. }
         | Action::Reply { .. }

@@ -2,7 +2,7 @@
 //! seeds differ in kind and not only in luck.
 
 use weir_policy::failover::{
-    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, Ms, NodeId, NodeRules, OnLinkEnd, Rule, Rules,
+    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, Ms, NodeId, NodeRules, OnLinkEnd, Returns, Rule, Rules,
 };
 
 use crate::dice::Dice;
@@ -123,6 +123,7 @@ fn rules(nodes: NodeId, company: Company, barred: Option<NodeId>, without: Optio
         application_name: name(id),
         flag: Flag::None,
         agent: Agent::There,
+        returns: Returns::ByOperator,
         priority: if barred == Some(id) { 0 } else { 100 },
         health: HealthRules { period_ms: 1_000, timeout_ms: 1_000, retries: 1, retry_delay_ms: 500 },
     };

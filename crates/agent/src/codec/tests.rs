@@ -50,6 +50,7 @@ fn answers() -> Vec<Answer> {
         data: Data::Whole,
         control: None,
         has_standby_signal: false,
+        mark: None,
         job: None,
         last: None,
     };
@@ -57,7 +58,9 @@ fn answers() -> Vec<Answer> {
     let finished = |kind, outcome| Some(Finished { id: OrderId(9), kind, outcome });
     let status = |status| Answer::Status(Box::new(status));
     let mut all = vec![Answer::Done, Answer::Progress(Progress { done_bytes: 1, total_bytes: 2 }), status(bare.clone())];
-    all.extend(STEPS.map(|step| status(Status { server: running(step), has_standby_signal: true, ..bare.clone() })));
+    all.extend(STEPS.map(|step| {
+        status(Status { server: running(step), has_standby_signal: true, mark: WordValue::new("weir/3.7").ok(), ..bare.clone() })
+    }));
     all.extend(DATA.map(|data| status(Status { data, ..bare.clone() })));
     all.extend(STATES.map(|state| status(Status { control: Some(control(state)), ..bare.clone() })));
     all.extend(KINDS.map(|kind| status(Status { job: Some(job(kind)), last: finished(kind, Ok(())), ..bare.clone() })));

@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "With failover_mode = builtin: among standbys that have received equally much, the one with the highest number becomes the primary. 0: never this one.", ..BUILT },
     Param { name: "backend_agent", kind: Kind::Text, default: "", applies: Applies::OnReload, indexed: Indexed::Node, since: "Weir 0.1",
         set: |c, n, v| c.node(n).agent = v.text(),
-        help: "Host and port of the agent (weir agent) that stops, starts and changes the server of a node, as host:port. Empty: there is none.", ..BUILT },
+        help: "Host and port of the weir agent beside a node (port 9797 if none is named). Empty: there is none.", ..BUILT },
     Param { name: "replication_mode", kind: Kind::Bool, default: "off", applies: Applies::AtStart, hidden: true,
         help: "Left over from files older than Pgpool-II 4.2; backend_clustering_mode replaced it.", ..ROW },
     Param { name: "replication_stop_on_mismatch", kind: Kind::Bool, default: "off", applies: Applies::OnReload,

@@ -9,6 +9,7 @@ use super::ballot::{Ballot, NodeId, Vote};
 use super::choose::Refusal;
 use super::event::{Failure, Ms};
 use super::record::Record;
+use super::rejoin::Way;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -46,8 +47,10 @@ pub enum Action {
     Inspect { node: NodeId, ballot: Ballot, limit_ms: Ms },
     /// By the agent: start the server.
     StartServer { node: NodeId, limit_ms: Ms },
-    /// By the agent: make the stopped server a standby of `primary`. Its mark stays.
-    FollowServer { node: NodeId, primary: NodeId, limit_ms: Ms },
+    /// By the agent: make the stopped server a standby of `primary`, unless it has promised more than this ballot. Its mark stays.
+    FollowServer { node: NodeId, primary: NodeId, ballot: Ballot, limit_ms: Ms },
+    /// Have the agent beside a replaced primary make it a standby of this primary, deed by deed as [`deed`](super::rejoin::deed) decides.
+    Rejoin { node: NodeId, primary: NodeId, ballot: Ballot, way: Way, limit_ms: Ms },
     /// Run it in a shell. PCP is served meanwhile.
     RunCommand { number: u64, kind: Command, line: String, limit_ms: Ms },
     /// Answer an operator.
@@ -124,6 +127,12 @@ pub enum Report {
     /// The primary is gone and nothing may be done about it.
     Stuck {
         why: Refusal,
+    },
+    /// Somebody else is to promote a standby.
+    Searching,
+    /// Nobody did in `search_primary_node_timeout`.
+    NotFound {
+        waited_ms: Ms,
     },
     /// Another Weir began to replace the primary and did not end it.
     TakingOver {

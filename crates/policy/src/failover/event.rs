@@ -97,6 +97,11 @@ pub enum Event {
         ballot: Ballot,
         outcome: Result<Lsn, Failure>,
     },
+    /// The answer to `Rejoin`: it was started as a standby, or not.
+    Rejoined {
+        node: NodeId,
+        done: Done,
+    },
     /// A command of the operator's ended.
     CommandEnded {
         number: u64,

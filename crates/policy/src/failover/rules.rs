@@ -42,6 +42,15 @@ pub struct NodeRules {
     pub priority: u32,
     pub agent: Agent,
     pub health: HealthRules,
+    pub returns: Returns,
+}
+
+/// Who brings a node back that was replaced as the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returns {
+    ByOperator,
+    /// The agent beside it.
+    ByAgent,
 }
 
 /// If a program beside the server can stop, start and change it.
@@ -241,11 +250,11 @@ fn is_local(host: &str) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Nodes called n0, n1 …, watched every second, in builtin mode, with no other Weir.
-    pub(in super::super) fn rules(nodes: NodeId) -> Rules {
+    pub(crate) fn rules(nodes: NodeId) -> Rules {
         let node = |id: NodeId| NodeRules {
             id,
             address: Address { hostname: format!("host{id}"), port: 5432 + id, data_directory: format!("/data{id}") },
@@ -254,6 +263,7 @@ pub(super) mod tests {
             priority: 100,
             agent: Agent::There,
             health: HealthRules { period_ms: 1000, timeout_ms: 1000, retries: 1, retry_delay_ms: 500 },
+            returns: Returns::ByOperator,
         };
         Rules {
             mode: Mode::Builtin,

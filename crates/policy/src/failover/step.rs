@@ -14,8 +14,9 @@ use super::health::{RECHECK_MS, Verdict};
 use super::history::Relation;
 use super::node::{Look, Node, Seen, Standing};
 use super::record::Why;
+use super::rejoin;
 use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules};
-use super::state::{self, Gate, State};
+use super::state::{self, Gate, Search, State};
 use super::switchover;
 
 /// Longest time between two looks while something is not as it should be.
@@ -66,6 +67,7 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
         Event::ServerStarted { node, done } => switchover::started(state, *node, *done, now),
         Event::ServerFollows { node, done } => switchover::followed(state, *node, *done, now),
         Event::Inspected { node, ballot, outcome } => attempt::inspected(state, rules, (*node, *ballot), *outcome, now, out),
+        Event::Rejoined { node, done } => rejoin::rejoined(state, *node, *done, now),
         Event::CommandEnded { number, done } => duty::command_ended(state, *number, *done, now, out),
         Event::Named { node } => state.planned.named = Some(*node).filter(|_| rules.mode != Mode::Builtin),
         Event::Operator { ticket, request } => operator(state, rules, *ticket, *request, now, out),
@@ -84,8 +86,10 @@ fn conclude(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     attempt::drive(state, rules, now, out);
     switchover::drive(state, rules, now, out);
     pursue(state, rules, now, out);
+    search(state, rules, now, out);
     duty::work(state, rules, now, out);
     duty::forget_fences(state);
+    rejoin::work(state, rules, now, out);
     duty::fail_back(state, rules, now, out);
     detach_false(state, rules, now, out);
     duty::run_commands(state, out);
@@ -304,6 +308,25 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         out.push(Action::Report(Report::TakingOver { ballot }));
         attempt::begin(state, rules, Aim::Settle, Why::Adopted, now);
     }
+}
+
+/// `search_primary_node_timeout`: somebody else is to make a primary of a standby. At its end nobody waits for that any more, and a look that finds
+/// one has it accepted all the same.
+fn search(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let is_lost = rules.mode != Mode::Builtin && (state.primary().is_none() || accept::gone(state).is_some());
+    let next = match (is_lost, state.search) {
+        (false, _) => Search::No,
+        (true, Search::No) => {
+            out.push(Action::Report(Report::Searching));
+            Search::Since(now)
+        }
+        (true, Search::Since(since)) if rules.search_ms.is_some_and(|limit| now >= since + limit) => {
+            out.push(Action::Report(Report::NotFound { waited_ms: now - since }));
+            Search::InVain
+        }
+        (true, going @ (Search::Since(_) | Search::InVain)) => going,
+    };
+    state.search = next;
 }
 
 /// `detach_false_primary`.

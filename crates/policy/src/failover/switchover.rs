@@ -13,7 +13,7 @@
 use super::accept;
 use super::action::{Action, Held, Lost, Transactions};
 use super::attempt::{self, Aim, Phase};
-use super::ballot::NodeId;
+use super::ballot::{Ballot, NodeId};
 use super::choose::Refusal;
 use super::duty;
 use super::eligible;
@@ -32,11 +32,13 @@ const PREPARE_MS: Ms = 60_000;
 /// More time for the driver to say that all transactions have ended, or were ended.
 const SLACK_MS: Ms = 2_000;
 /// A primary that was stopped for nothing must answer again by then; else a standby is promoted.
-const UNDO_MS: Ms = 10_000;
-const START_MS: Ms = 10_000;
+const UNDO_MS: Ms = 6_000;
+const START_MS: Ms = 5_000;
 const FOLLOW_MS: Ms = 10_000;
 /// Time for the old primary to stream from the new one.
 const RETURN_MS: Ms = 30_000;
+/// Time for an agent to say that a server is stopped that refuses connections.
+const AGENT_MS: Ms = 3_000;
 /// A server that was told to stop has begun to by then.
 const DOUBT_MS: Ms = 1_000;
 /// Time between two orders of the same kind.
@@ -316,7 +318,8 @@ fn bring_back(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, ou
         Stage::Returning { until } if now >= *until => failed("does not stream from it yet"),
         Stage::Following { retry_at, .. } if now >= *retry_at => {
             *retry_at = Ms::MAX;
-            out.push(Action::FollowServer { node: from, primary: to, limit_ms: FOLLOW_MS });
+            let ballot = state.durable.vote.map_or(Ballot::default(), |vote| vote.ballot);
+            out.push(Action::FollowServer { node: from, primary: to, ballot, limit_ms: FOLLOW_MS });
             Next::Stay
         }
         Stage::Starting { retry_at, .. } if now >= *retry_at => {
@@ -372,7 +375,7 @@ pub(super) fn followed(state: &mut State, node: NodeId, done: Done, now: Ms) {
     let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
     if let Stage::Following { retry_at, .. } = &mut of.stage {
         match done {
-            Done::Yes => of.stage = Stage::Starting { until: now + UNDO_MS, retry_at: now },
+            Done::Yes => of.stage = Stage::Starting { until: now + RETURN_MS, retry_at: now },
             Done::No => *retry_at = now + RETRY_MS,
         }
     }
@@ -432,7 +435,11 @@ pub(super) fn due(of: &Switchover) -> Ms {
     }
 }
 
-/// True if the primary says nothing while it is to stop: it hangs.
-pub(super) fn hangs(state: &State, id: NodeId) -> bool {
-    state.nodes.get(&id).is_some_and(|node| matches!(node.dead, Some((_, Failure::TimedOut))))
+/// True if the primary says nothing while it is to stop: it hangs. Or it is stopped, and its agent does not say so.
+pub(super) fn hangs(state: &State, id: NodeId, now: Ms) -> bool {
+    state.nodes.get(&id).is_some_and(|node| match node.dead {
+        Some((_, Failure::TimedOut)) => true,
+        Some((since, _)) => node.failure == Some(Failure::Refused) && now >= since + AGENT_MS,
+        None => false,
+    })
 }

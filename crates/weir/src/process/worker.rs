@@ -159,7 +159,7 @@ impl Worker {
             store: stores.clone().map(|stores| stores as Rc<dyn Store>),
             config,
             view: shared.view.load_full(),
-            now: reactor.clock(),
+            clock: reactor.clock(),
             seed: u64::from_le_bytes(crate::random()),
             view_of,
         });

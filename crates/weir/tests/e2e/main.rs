@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod agent;
 mod auth;
 mod auth_query;
 mod begun;

@@ -50,7 +50,7 @@ pub(super) fn pledged(
 
 pub(super) fn stopping(state: &State, attempt: &Attempt, until: Ms, now: Ms) -> Next {
     let node = attempt.parent.node;
-    if now >= until || switchover::hangs(state, node) { Next::End(Refusal::NotStopped { node }) } else { Next::Stay }
+    if now >= until || switchover::hangs(state, node, now) { Next::End(Refusal::NotStopped { node }) } else { Next::Stay }
 }
 
 /// The agent stopped the old primary, or did not.

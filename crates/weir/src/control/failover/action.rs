@@ -5,10 +5,12 @@ use super::hands::{self, Cuts, DeedError};
 use super::reach::{Reach, failure};
 use super::{Driver, agents, drain, facts, say};
 use crate::control::context::Control;
+use crate::control::return_node::{self, Return};
 use crate::monitor::log::Level;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
+use weir_config::Config;
 use weir_policy::failover::{Action, Done, Event, Failure, Found, Ms, NodeId, Pledge, Repointed, Report};
 
 /// Tells what became of an order, also if its task ends by a fault.
@@ -73,6 +75,15 @@ impl Driver {
                     promise.keep(Event::CommandEnded { number, done });
                 });
             }
+            Action::Rejoin { node, primary, ballot, way, limit_ms } => {
+                let promise = Promise { c: self.c.clone(), otherwise: Some(Event::Rejoined { node, done: Done::No }) };
+                let config = self.config.clone();
+                self.orders.spawn_local(async move {
+                    let order = Return { node, primary, way, ballot: Some(ballot) };
+                    let done = rejoin(&promise.c, &config, order, Duration::from_millis(limit_ms)).await;
+                    promise.keep(Event::Rejoined { node, done });
+                });
+            }
             order @ (Action::Probe { .. }
             | Action::CutOff { .. }
             | Action::Pledge { .. }
@@ -111,6 +122,23 @@ impl Driver {
                 promise.keep(event);
             }
         });
+    }
+}
+
+/// Brings a replaced primary back by its agent.
+async fn rejoin(c: &Control, config: &Config, order: Return, limit: Duration) -> Done {
+    let node = order.node;
+    match return_node::bring_back(c, config, order, Instant::now() + limit).await {
+        Ok(()) => {
+            c.shared
+                .log
+                .say(Level::Log, format_args!("node {node} was started as a standby of node {} by its agent", order.primary));
+            Done::Yes
+        }
+        Err(error) => {
+            c.shared.log.say(Level::Warning, format_args!("node {node} is not brought back, and is tried again: {error}"));
+            Done::No
+        }
     }
 }
 
@@ -180,8 +208,8 @@ async fn execute(reach: &Reach, order: &Action, begun_at: Ms, deadline: Instant)
             agents::start(reach, node, deadline).await?;
             Event::ServerStarted { node, done: Done::Yes }
         }
-        Action::FollowServer { node, primary, .. } => {
-            agents::follow(reach, node, primary, deadline).await?;
+        Action::FollowServer { node, primary, ballot, .. } => {
+            agents::follow(reach, node, (primary, ballot), deadline).await?;
             Event::ServerFollows { node, done: Done::Yes }
         }
         _ => Event::Timer,

@@ -5,7 +5,7 @@
 //!
 //! Rights beside those of `pg_monitor`: `docs/failover.md`.
 
-use super::agents::AgentError;
+use super::agents::OrderError;
 use super::facts;
 use super::reach::{Line, Reach, failure};
 use crate::control::conn::Conn;
@@ -30,8 +30,8 @@ const ALREADY_THERE: &str = "42710";
 pub enum DeedError {
     #[error("{0}")]
     Server(#[from] OpenError),
-    #[error("agent: {0}")]
-    Agent(#[from] AgentError),
+    #[error(transparent)]
+    Agent(#[from] OrderError),
     #[error("node {0}: primary_conninfo cannot be read; it must be words and values, and no URI")]
     Conninfo(NodeId),
 }

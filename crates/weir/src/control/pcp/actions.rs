@@ -156,7 +156,7 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
 
 /// True if somebody can stop and start the server of a node.
 fn has_agent(c: &Control, node: u16) -> bool {
-    c.shared.config.load().nodes.iter().any(|known| known.id == node && !known.agent.is_empty())
+    c.shared.config.load().nodes.iter().any(|known| known.id == node && known.agent().is_some())
 }
 
 /// Waits until the operator's command has promoted a node, and it gets the writes.
