@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use super::rules::tests::rules;
 use super::*;
 
+mod switchover;
+
 /// Facts of a server on timeline 1.
 fn server(position: Lsn, recovery: Recovery) -> Facts {
     let history = History { system: 7, timeline: 1, switches: Vec::new() };
@@ -109,6 +111,12 @@ fn say(action: &Action) -> Option<String> {
         Action::Report(Report::FalsePrimary { node }) => format!("false primary {node}"),
         Action::Report(Report::NotFound { waited_ms }) => format!("none in {waited_ms}"),
         Action::Report(Report::Done(record)) => format!("done {} {:?}", record.new, record.loss),
+        Action::Prepare { node, .. } => format!("prepare {node}"),
+        Action::Drain { node, .. } => format!("drain {node}"),
+        Action::StopServer { node, .. } => format!("stop {node}"),
+        Action::Inspect { node, .. } => format!("inspect {node}"),
+        Action::StartServer { node, .. } => format!("start {node}"),
+        Action::FollowServer { node, primary, .. } => format!("follow {node} to {primary}"),
         Action::Rejoin { node, primary, .. } => format!("rejoin {node} to {primary}"),
         Action::Probe { .. } | Action::Store { .. } | Action::WriteStatus { .. } | Action::Report(_) => return None,
     })

@@ -83,6 +83,7 @@ mod store_faults;
 mod store_tls;
 mod stores;
 mod stores_wal;
+mod switchover;
 mod tls;
 mod transactions;
 mod transparent;
