@@ -65,7 +65,7 @@ pub struct Control {
 
 impl Control {
     pub fn new(shared: Arc<Shared>) -> Rc<Control> {
-        let view = RefCell::new(ClusterView::clone(&shared.view.load()));
+        let view = RefCell::new(ClusterView::clone(&shared.cluster.view.load()));
         Rc::new(Control {
             shared,
             bells: Bells::default(),
