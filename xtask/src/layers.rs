@@ -39,6 +39,7 @@ const MODULES: &[Module] = &[
     row(16, "main", &[]),
     row(15, "cli", &[]),
     row(14, "demo", &[]),
+    row(14, "check_servers", &[]),
     row(13, "supervisor", &[]),
     row(12, "thread", &[]),
     row(11, "http", &[]),

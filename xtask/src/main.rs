@@ -1,4 +1,4 @@
-//! Development tasks: `cargo xtask bench`, `check`, `test`, `regress`, `driver-suites`,
+//! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`, `driver-suites`,
 //! `transparency`, `pg`, `layers`, `tidy`.
 
 mod bench;
@@ -38,6 +38,8 @@ struct Arguments {
 enum Task {
     /// Measure Weir beside PgBouncer, Pgpool-II, a bare relay and no proxy
     Bench(bench::Arguments),
+    /// Measure failovers under load, with Weir and with Pgpool-II
+    Failover(bench::failover::Arguments),
     /// Format, layers, habits, clippy, tests without servers, generated documents
     Check,
     /// The checks, all tests, the fuzz targets for some seconds
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
 fn run(task: Task) -> Result<()> {
     match task {
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::Failover(arguments) => bench::failover::run(&arguments, root()),
         Task::Check => check::run(root()),
         Task::Test(arguments) => memory::move_into().and_then(|()| test::run(&arguments, root())),
         Task::Pg(arguments) => pg_task::run(&arguments),

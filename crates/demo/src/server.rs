@@ -139,6 +139,10 @@ impl Server {
 
     /// Stops all processes of the server where they are: it accepts connections but never answers. See `thaw`.
     pub fn freeze(&self) {
+        // The postmaster first: it shall start no process after our look for them.
+        if let Some(child) = running(&mut self.process()) {
+            let _ = signal_child(child, Signal::STOP);
+        }
         self.signal_all(Signal::STOP);
     }
 

@@ -47,6 +47,7 @@ impl<T: Read + Write + Send> Stream for T {}
 /// One connection. Dropping it says goodbye.
 pub struct Sql {
     stream: Box<dyn Stream>,
+    limit: Duration,
 }
 
 impl fmt::Debug for Sql {
@@ -61,15 +62,20 @@ impl Sql {
         let path = folder.join(format!(".s.PGSQL.{port}"));
         let stream = UnixStream::connect(&path).with_context(|| format!("cannot connect to {}", path.display()))?;
         stream.set_read_timeout(Some(READ_LIMIT))?;
-        Sql::login(Box::new(stream), user, database)
+        Sql::login(Box::new(stream), user, database, READ_LIMIT)
     }
 
     /// Connects to a port of `host`. Only trust authentication is understood.
     pub fn connect_tcp(host: &str, port: u16, user: &str, database: &str) -> Result<Sql> {
+        Sql::connect_tcp_within(host, port, user, database, READ_LIMIT)
+    }
+
+    /// The same with another limit of each wait for the server.
+    pub fn connect_tcp_within(host: &str, port: u16, user: &str, database: &str, limit: Duration) -> Result<Sql> {
         let stream = TcpStream::connect((host, port)).with_context(|| format!("cannot connect to {host}:{port}"))?;
-        stream.set_read_timeout(Some(READ_LIMIT))?;
+        stream.set_read_timeout(Some(limit))?;
         stream.set_nodelay(true)?;
-        Sql::login(Box::new(stream), user, database)
+        Sql::login(Box::new(stream), user, database, limit)
     }
 
     /// Runs `text`, which may hold several statements, and returns the rows of the last one that returned any.
@@ -99,8 +105,8 @@ impl Sql {
         }
     }
 
-    fn login(stream: Box<dyn Stream>, user: &str, database: &str) -> Result<Sql> {
-        let mut sql = Sql { stream };
+    fn login(stream: Box<dyn Stream>, user: &str, database: &str, limit: Duration) -> Result<Sql> {
+        let mut sql = Sql { stream, limit };
         let mut body = PROTOCOL.to_be_bytes().to_vec();
         for text in ["user", user, "database", database, "client_encoding", "UTF8"] {
             body.extend_from_slice(text.as_bytes());
@@ -129,13 +135,13 @@ impl Sql {
 
     fn receive(&mut self) -> Result<(u8, Vec<u8>)> {
         let mut header = [0; 5];
-        self.stream.read_exact(&mut header).map_err(explain_read)?;
+        self.stream.read_exact(&mut header).map_err(|error| explain_read(error, self.limit))?;
         let [tag, a, b, c, d] = header;
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
         let body_bytes = length.checked_sub(4).filter(|bytes| *bytes <= BODY_BYTES_MAX);
         let body_bytes = body_bytes.with_context(|| format!("a message of {length} bytes is not PostgreSQL's"))?;
         let mut body = vec![0; body_bytes];
-        self.stream.read_exact(&mut body).map_err(explain_read)?;
+        self.stream.read_exact(&mut body).map_err(|error| explain_read(error, self.limit))?;
         Ok((tag, body))
     }
 }
@@ -147,8 +153,8 @@ impl Drop for Sql {
     }
 }
 
-fn explain_read(error: io::Error) -> anyhow::Error {
-    let limit = READ_LIMIT.as_millis();
+fn explain_read(error: io::Error, limit: Duration) -> anyhow::Error {
+    let limit = limit.as_millis();
     match error.kind() {
         io::ErrorKind::WouldBlock => anyhow::anyhow!("waited {limit} ms for an answer of the server, limit is {limit} ms"),
         _ => anyhow::Error::new(error).context("the server closed the connection"),

@@ -252,6 +252,13 @@ impl Lane {
         }
     }
 
+    /// Sends on the whole messages that come next and have so many bytes together.
+    #[inline]
+    pub fn pass_whole(&mut self, bytes: usize, buffers: &Buffers) {
+        self.want = 0;
+        self.forward(bytes, buffers);
+    }
+
     /// Drops the next message.
     #[inline]
     pub fn eat(&mut self, header: Header) {

@@ -11,6 +11,7 @@
 //! io_uring all of it is epoll.
 
 use crate::buffers::Buffers;
+use crate::clock::Clock;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -84,11 +85,19 @@ impl Slot {
     }
 }
 
+/// The longest wait of a round for events, in µs of the clock.
+#[derive(Clone, Copy)]
+enum Pause {
+    No,
+    Until(u64),
+    Ever,
+}
+
 struct Task {
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     queued: bool,
-    /// The earliest timer set for it.
-    armed: Option<Instant>,
+    /// The earliest timer set for it, in µs of the clock.
+    armed: Option<u64>,
 }
 
 /// The event loop of one worker thread.
@@ -102,9 +111,9 @@ pub struct Reactor {
     tasks: RefCell<Vec<Task>>,
     free_tasks: RefCell<Vec<TaskId>>,
     runnable: RefCell<VecDeque<TaskId>>,
-    timers: RefCell<BinaryHeap<Reverse<(Instant, TaskId)>>>,
+    timers: RefCell<BinaryHeap<Reverse<(u64, TaskId)>>>,
     current: Cell<TaskId>,
-    now: Rc<Cell<Instant>>,
+    clock: Rc<Clock>,
     woken: Cell<bool>,
     panicked: RefCell<Vec<TaskId>>,
 }
@@ -119,8 +128,9 @@ impl Reactor {
         Ok((poll, waker))
     }
 
-    /// The event loop, on the thread that will run it; with a ring if that is wished for. Error: also if it cannot be had.
-    pub fn new(poll: mio::Poll, buffers: Buffers, with_ring: bool) -> io::Result<Reactor> {
+    /// The event loop, on the thread that will run it; with a ring if that is wished for. Its times count from `origin`. Error: also if the
+    /// ring cannot be had.
+    pub fn new(poll: mio::Poll, buffers: Buffers, with_ring: bool, origin: Instant) -> io::Result<Reactor> {
         let registry = poll.registry().try_clone()?;
         let mut ring = None;
         if with_ring {
@@ -140,7 +150,7 @@ impl Reactor {
             runnable: RefCell::default(),
             timers: RefCell::default(),
             current: Cell::new(NO_TASK),
-            now: Rc::new(Cell::new(Instant::now())),
+            clock: Rc::new(Clock::new(origin)),
             woken: Cell::new(false),
             panicked: RefCell::default(),
         })
@@ -154,12 +164,12 @@ impl Reactor {
     /// The time at which the current batch of events was taken; cheap.
     #[inline]
     pub fn now(&self) -> Instant {
-        self.now.get()
+        self.clock.now()
     }
 
     /// The time of the round, for those who do not see the event loop.
-    pub fn clock(&self) -> Rc<Cell<Instant>> {
-        self.now.clone()
+    pub fn clock(&self) -> Rc<Clock> {
+        self.clock.clone()
     }
 
     #[inline]
@@ -202,7 +212,7 @@ impl Reactor {
     /// waits that end early leave nothing behind.
     #[inline]
     pub fn wake_at(&self, at: Instant) {
-        let id = self.current.get();
+        let (id, at) = (self.current.get(), self.clock.us_at(at));
         let mut tasks = self.tasks.borrow_mut();
         let Some(task) = tasks.get_mut(id as usize) else { return };
         if task.armed.is_none_or(|armed| at < armed) {
@@ -361,8 +371,8 @@ impl Reactor {
         self.run_tasks();
         // After a fault there is something to be done at once.
         let is_idle = self.runnable.borrow().is_empty() && self.panicked.borrow().is_empty();
-        let wait = if is_idle { self.until_next_timer() } else { Wait::Not };
-        self.collect(wait)?;
+        let pause = if is_idle { self.until_next_timer() } else { Pause::No };
+        self.collect(pause)?;
         self.fire_timers();
         Ok(self.woken.replace(false))
     }
@@ -370,7 +380,7 @@ impl Reactor {
     /// Sends what is still to be sent.
     #[inline]
     pub fn last_turn(&self) -> io::Result<()> {
-        self.collect(Wait::Not)
+        self.collect(Pause::No)
     }
 
     #[inline]
@@ -417,42 +427,47 @@ impl Reactor {
     }
 
     #[inline]
-    fn until_next_timer(&self) -> Wait {
+    fn until_next_timer(&self) -> Pause {
         let mut timers = self.timers.borrow_mut();
         let tasks = self.tasks.borrow();
         // Timers of ended tasks would wake the loop in vain.
         while let Some(Reverse((at, id))) = timers.peek() {
             if tasks.get(*id as usize).is_some_and(|task| task.armed == Some(*at)) {
-                return Wait::Until(*at);
+                return Pause::Until(*at);
             }
             timers.pop();
         }
-        Wait::Ever
+        Pause::Ever
     }
 
     #[inline]
-    fn collect(&self, wait: Wait) -> io::Result<()> {
-        let Some(ring) = &self.ring else { return self.collect_epoll(wait) };
+    fn collect(&self, pause: Pause) -> io::Result<()> {
+        let Some(ring) = &self.ring else { return self.collect_epoll(pause) };
+        let wait = match pause {
+            Pause::No => Wait::Not,
+            Pause::Until(us) => Wait::Until(self.clock.at(us)),
+            Pause::Ever => Wait::Ever,
+        };
         if ring.borrow_mut().turn(wait, self)? {
-            self.collect_epoll(Wait::Not)?;
+            self.collect_epoll(Pause::No)?;
         }
-        self.now.set(Instant::now());
+        self.clock.tick();
         Ok(())
     }
 
-    fn collect_epoll(&self, wait: Wait) -> io::Result<()> {
+    fn collect_epoll(&self, pause: Pause) -> io::Result<()> {
         let (poll, events) = &mut *self.poll.borrow_mut();
-        let mut timeout = match wait {
-            Wait::Not => Some(Duration::ZERO),
-            Wait::Until(at) => Some(at.saturating_duration_since(self.now.get())),
-            Wait::Ever => None,
+        let mut timeout = match pause {
+            Pause::No => Some(Duration::ZERO),
+            Pause::Until(us) => Some(Duration::from_micros(us.saturating_sub(self.clock.now_us()))),
+            Pause::Ever => None,
         };
         loop {
             match poll.poll(events, timeout) {
                 Err(cause) if cause.kind() == io::ErrorKind::Interrupted => return Ok(()),
                 other => other?,
             }
-            self.now.set(Instant::now());
+            self.clock.tick();
             let mut seen = 0;
             for event in events.iter() {
                 self.note(event);
@@ -498,7 +513,7 @@ impl Reactor {
     fn fire_timers(&self) {
         loop {
             let (at, id) = match self.timers.borrow().peek() {
-                Some(Reverse((at, id))) if *at <= self.now.get() => (*at, *id),
+                Some(Reverse((at, id))) if *at <= self.clock.now_us() => (*at, *id),
                 _ => return,
             };
             self.timers.borrow_mut().pop();
@@ -563,7 +578,7 @@ mod tests {
     #[test]
     fn tasks_sleep_and_wake_one_another() {
         let (poll, _waker) = Reactor::parts().unwrap();
-        let reactor = Rc::new(Reactor::new(poll, Buffers::new(4096), true).unwrap());
+        let reactor = Rc::new(Reactor::new(poll, Buffers::new(4096), true, Instant::now()).unwrap());
         let seen = Rc::new(RefCell::new(Vec::new()));
         let (r, s) = (reactor.clone(), seen.clone());
         let waiting = reactor.spawn(async move {

@@ -5,13 +5,13 @@ use crate::tls::{Plain, Tls};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use weir_ring::{Bytes, Chunk, Piece, Token};
+use weir_ring::{Bytes, Chunk, Flow, Piece, Token};
 use zeroize::Zeroize;
 
 enum Stream {
@@ -48,6 +48,9 @@ pub struct Socket {
     token: Option<Token>,
     /// Encrypts and decrypts between the lanes and the wire.
     tls: Option<Box<RefCell<Tls>>>,
+    /// Bytes that the kernel took by calls of our own, and none more after one of them failed.
+    written: Cell<u64>,
+    has_failed: Cell<bool>,
 }
 
 /// How the system finds out that a peer's machine is gone. 0: as the system is set.
@@ -142,7 +145,7 @@ impl Socket {
     fn adopt(reactor: &Reactor, stream: Stream) -> io::Result<Socket> {
         let stream = Arc::new(stream);
         let (slot, token) = reactor.receive(stream.clone())?;
-        Ok(Socket { stream, slot, token, tls: None })
+        Ok(Socket { stream, slot, token, tls: None, written: Cell::new(0), has_failed: Cell::new(false) })
     }
 
     /// The system user at the other end of a unix socket.
@@ -195,7 +198,8 @@ impl Socket {
             rustix::io::ioctl_fionbio(&stream, false)?;
             return Socket::adopt(reactor, Stream::Tcp(stream));
         }
-        Ok(Socket { stream: Arc::new(Stream::Tcp(stream)), slot, token: None, tls: None })
+        let stream = Arc::new(Stream::Tcp(stream));
+        Ok(Socket { stream, slot, token: None, tls: None, written: Cell::new(0), has_failed: Cell::new(false) })
     }
 
     /// Connects over a unix socket: done or failed at once.
@@ -249,6 +253,27 @@ impl Socket {
         if let Some(token) = self.token {
             reactor.with_ring((), |ring| ring.send(token, piece));
         }
+    }
+
+    /// Bytes of the wire that were handed over to be sent. `None`: TLS keeps some, so that nobody can say.
+    pub fn given(&self, reactor: &Reactor) -> Option<u64> {
+        (!self.keeps_ciphertext()).then(|| self.written.get() + self.flow(reactor).given)
+    }
+
+    /// Those of them that the kernel took, once it takes no more of them. `None`: it may.
+    pub fn taken(&self, reactor: &Reactor) -> Option<u64> {
+        let flow = self.flow(reactor);
+        let has_failed = self.has_failed.get() || flow.has_failed;
+        let is_over = !flow.is_open && (has_failed || !self.keeps_ciphertext());
+        is_over.then(|| self.written.get() + flow.taken)
+    }
+
+    fn flow(&self, reactor: &Reactor) -> Flow {
+        self.token.map_or_else(Flow::default, |token| reactor.with_ring(Flow::default(), |ring| ring.flow(token)))
+    }
+
+    fn keeps_ciphertext(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.borrow().wants_write())
     }
 
     /// True if nothing given to `send` is still on its way into the kernel's buffers. If something is, the task is woken at its end.
@@ -356,7 +381,10 @@ impl Socket {
                 }
             };
             return match written {
-                Ok(bytes) => Ok(bytes),
+                Ok(bytes) => {
+                    self.written.set(self.written.get() + bytes as u64);
+                    Ok(bytes)
+                }
                 Err(Errno::AGAIN) => {
                     self.slot.clear(WRITE);
                     if let Some(token) = self.token {
@@ -365,7 +393,10 @@ impl Socket {
                     Ok(0)
                 }
                 Err(Errno::INTR) => continue,
-                Err(errno) => Err(errno.into()),
+                Err(errno) => {
+                    self.has_failed.set(true);
+                    Err(errno.into())
+                }
             };
         }
     }

@@ -42,10 +42,12 @@ pub use health::{Health, Stats, Suspicion, Verdict};
 pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
 pub use node::{Look, Node, Seen, Standing};
 pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
+#[cfg(test)]
+pub(crate) use rules::tests::rules as tests_rules;
 pub use rules::{
     Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Rule, Rules,
 };
-pub use state::{Gate, State};
+pub use state::{Decider, Gate, State};
 pub use step::step;
 pub use sync::{Acknowledgers, SyncRule, parse as parse_sync_names};
 pub use view::{FailoverView, NodeFailover};

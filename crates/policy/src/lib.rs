@@ -13,6 +13,7 @@ pub mod pick;
 pub mod pool;
 pub mod prepared;
 pub mod read_retry;
+pub mod readiness;
 pub mod replies;
 pub mod roles;
 pub mod route;

@@ -48,9 +48,69 @@ pub fn is_of_recovery(sqlstate: &[u8], routine: &[u8]) -> bool {
     OF_RECOVERY.contains(&(sqlstate, routine))
 }
 
+/// The standing of the server that refused a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It counts as the primary.
+    Primary,
+    /// The same, and so the operator says, whatever the server says of itself.
+    PrimaryByConfiguration,
+    /// It counted as the primary when the statement was sent, and does not any more.
+    GivenUp,
+}
+
+/// A statement that writes, refused with an error by the server that it was sent to as the primary.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusedWrite<'a> {
+    pub sqlstate: &'a [u8],
+    pub routine: &'a [u8],
+    /// The error was raised within a function: something may have run before.
+    pub is_within: bool,
+    /// The server reports `in_hot_standby`.
+    pub is_in_recovery: bool,
+    pub standing: Standing,
+    /// The session asked for transactions that only read.
+    pub is_wanted: bool,
+}
+
+/// True if a server refused a statement for not being the primary, before it ran. A transaction that only reads by its client's wish, or by an
+/// operator's, is refused in the same words: then the server neither is in recovery nor was given up.
+pub fn is_for_its_role(refused: &RefusedWrite<'_>) -> bool {
+    let RefusedWrite { sqlstate, routine, is_within, is_in_recovery, standing, is_wanted } = *refused;
+    if sqlstate != b"25006" || is_within || standing == Standing::PrimaryByConfiguration {
+        return false;
+    }
+    is_in_recovery || is_of_recovery(sqlstate, routine) || (standing == Standing::GivenUp && !is_wanted)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_waits_for_the_primary_only_if_its_server_is_none() {
+        use Standing::{GivenUp, Primary, PrimaryByConfiguration};
+        const RECOVERY: &str = "PreventCommandDuringRecovery";
+        const READ_ONLY: &str = "PreventCommandIfReadOnly";
+        // sqlstate, routine, within a function, in recovery, standing, wanted by the session -> waits
+        for (sqlstate, routine, is_within, is_in_recovery, standing, is_wanted, expected) in [
+            ("25006", RECOVERY, false, false, Primary, false, true),
+            ("25006", RECOVERY, false, false, Primary, true, true),
+            ("25006", RECOVERY, true, false, Primary, false, false),
+            ("25006", READ_ONLY, false, true, Primary, false, true),
+            ("25006", READ_ONLY, false, true, PrimaryByConfiguration, false, false),
+            ("25006", READ_ONLY, false, false, Primary, false, false),
+            ("25006", READ_ONLY, false, false, Primary, true, false),
+            ("25006", READ_ONLY, false, false, GivenUp, false, true),
+            ("25006", READ_ONLY, true, false, GivenUp, false, false),
+            ("25006", READ_ONLY, false, false, GivenUp, true, false),
+            ("40001", RECOVERY, false, true, GivenUp, false, false),
+        ] {
+            let (sqlstate, routine) = (sqlstate.as_bytes(), routine.as_bytes());
+            let refused = RefusedWrite { sqlstate, routine, is_within, is_in_recovery, standing, is_wanted };
+            assert_eq!(is_for_its_role(&refused), expected, "{refused:?}");
+        }
+    }
 
     #[test]
     fn a_write_is_refused_alike_in_a_transaction_that_only_reads() {

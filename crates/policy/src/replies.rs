@@ -7,7 +7,7 @@
 //! Source: PostgreSQL manual, "Message Flow"; `PostgresMain` and `SocketBackend` in postgres.c.
 
 use std::collections::VecDeque;
-use weir_wire::frame::{back, front};
+use weir_wire::frame::{HEADER_BYTES, back, front};
 
 /// One awaited reply. `...Ours` are ours alone: the client must not see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -390,6 +390,45 @@ impl Replies {
             self.ring.pop_front();
         }
         reply
+    }
+
+    /// Matches the whole messages at the beginning of `bytes` that are the client's and say nothing to be looked at: descriptions, rows, and
+    /// command tags that `passes` by the length of their body. Says how many bytes they have.
+    ///
+    /// The same as `on_server` for each of them, which answers `Pass`.
+    pub fn pass_run(&mut self, bytes: &[u8], passes: impl Fn(u32) -> bool) -> usize {
+        let mut at = 0;
+        let mut front = self.ring.front().copied();
+        while let Some((&[tag, a, b, c, d], _)) = bytes[at..].split_first_chunk::<HEADER_BYTES>() {
+            let length = u32::from_be_bytes([a, b, c, d]);
+            let end = at + 1 + length as usize;
+            if length < 4 || end > bytes.len() {
+                break;
+            }
+            match (tag, front) {
+                (back::DATA_ROW, Some(Expect::Query | Expect::Execute)) | (back::ROW_DESCRIPTION, Some(Expect::Query)) => {}
+                (back::COMMAND_COMPLETE, Some(Expect::Query)) if passes(length - 4) => {}
+                (back::BIND_COMPLETE, Some(Expect::Bind)) | (back::ROW_DESCRIPTION | back::NO_DATA, Some(Expect::Describe)) => {
+                    front = self.next();
+                }
+                (back::COMMAND_COMPLETE, Some(Expect::Execute)) if passes(length - 4) => {
+                    self.copying_in = false;
+                    front = self.next();
+                }
+                _ => break,
+            }
+            at = end;
+        }
+        at
+    }
+
+    /// The entry behind the front one, which is done.
+    fn next(&mut self) -> Option<Expect> {
+        self.ring.pop_front();
+        while self.ring.front() == Some(&Expect::CopyEnd) {
+            self.ring.pop_front();
+        }
+        self.ring.front().copied()
     }
 
     fn match_front(&mut self, tag: u8, first: u8) -> Reply {

@@ -17,7 +17,7 @@ mod token;
 
 pub use alarm::Wait;
 pub use outgoing::{Bytes, Piece};
-pub use ring::{Chunk, Host, Ring, available};
+pub use ring::{Chunk, Flow, Host, Ring, available};
 pub use scheduling::yield_when_woken;
 pub use token::Token;
 

@@ -59,6 +59,19 @@ enum End {
     Failed(i32),
 }
 
+/// Bytes given to `send` for a socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flow {
+    /// All of them.
+    pub given: u64,
+    /// Those that the kernel has taken.
+    pub taken: u64,
+    /// The rest is not lost yet: the kernel may still take it.
+    pub is_open: bool,
+    /// A call to send has failed: the kernel takes no more.
+    pub has_failed: bool,
+}
+
 /// The end of a socket, once the kernel has no request for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -80,6 +93,9 @@ struct Place<M> {
     next: Option<Box<Outgoing>>,
     /// In the kernel.
     sending: Option<Box<Outgoing>>,
+    /// Bytes given to `send`, and those of them that the kernel has taken.
+    given: u64,
+    taken: u64,
     failed: Option<i32>,
     wants_write: bool,
     polling: bool,
@@ -180,6 +196,8 @@ impl<M> Ring<M> {
             cancelling: false,
             next: None,
             sending: None,
+            given: 0,
+            taken: 0,
             failed: None,
             wants_write: false,
             polling: false,
@@ -335,6 +353,14 @@ impl<M> Ring<M> {
         self.place(token).is_none_or(|place| (place.next.is_none() && place.sending.is_none()) || place.failed.is_some())
     }
 
+    /// The bytes given to `send` so far.
+    pub fn flow(&mut self, token: Token) -> Flow {
+        let Some(place) = self.place(token) else { return Flow::default() };
+        let has_failed = place.failed.is_some();
+        let is_open = place.sending.is_some() || (place.next.is_some() && !has_failed);
+        Flow { given: place.given, taken: place.taken, is_open, has_failed }
+    }
+
     /// True if `send` takes a piece now. If not, `ready` will tell when it may.
     pub fn can_send(&mut self, token: Token) -> io::Result<bool> {
         let Some(place) = self.place(token) else { return Err(io::ErrorKind::NotConnected.into()) };
@@ -358,6 +384,7 @@ impl<M> Ring<M> {
         let spare = &mut self.spare;
         let home = self.places.get_mut(token.place as usize).filter(|home| home.turn == token.turn);
         let Some(place) = home.and_then(|home| home.place.as_mut()) else { return };
+        place.given += piece.as_slice().len() as u64;
         match &mut place.next {
             Some(next) => next.push(piece),
             None => {
@@ -567,6 +594,7 @@ impl<M> Ring<M> {
     fn sent(&mut self, token: Token, result: i32, host: &impl Host<Mark = M>) {
         let Some(place) = self.place(token) else { return };
         let Some(outgoing) = place.sending.take() else { return };
+        place.taken += u64::try_from(result).unwrap_or(0);
         if result < 0 || (result as usize) < outgoing.total() {
             place.failed = Some(if result < 0 { -result } else { libc::EPIPE });
             host.ready(&place.mark, READ | WRITE | CLOSED);

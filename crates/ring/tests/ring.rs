@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_ring::{Bytes, CLOSED, Host, Piece, READ, Ring, Token, WRITE, Wait};
+use weir_ring::{Bytes, CLOSED, Flow, Host, Piece, READ, Ring, Token, WRITE, Wait};
 
 const BUFFER_BYTES: usize = 4096;
 
@@ -218,6 +218,22 @@ fn sending_to_a_closed_socket_is_an_error_of_that_socket() {
     bed.turn();
     let mut got = [0; 4];
     peer.read_exact(&mut got).unwrap();
+    assert!(bed.ring.flow(token).has_failed && !bed.ring.flow(other).has_failed);
+}
+
+#[test]
+fn the_bytes_that_the_kernel_took_are_counted_apart_from_those_given() {
+    let Some(mut bed) = Bed::new() else { return };
+    let (token, peer) = bed.pair(1);
+    bed.ring.send(token, vector(b"first"));
+    assert_eq!(bed.ring.flow(token), Flow { given: 5, taken: 0, is_open: true, has_failed: false });
+    bed.turn_until("the first to leave", |bed| bed.ring.is_sent(token));
+    assert_eq!(bed.ring.flow(token), Flow { given: 5, taken: 5, is_open: false, has_failed: false });
+    drop(peer);
+    bed.ring.send(token, vector(b"second"));
+    bed.turn_until("the failure", |bed| bed.ring.flow(token).has_failed);
+    let flow = bed.ring.flow(token);
+    assert_eq!((flow.given, flow.taken, flow.is_open), (11, 5, false), "nothing of the second left");
 }
 
 #[test]

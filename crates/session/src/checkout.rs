@@ -283,7 +283,7 @@ pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
 /// Uses a server connection: brings it to the session's settings first if it has others. They travel with the statement in one write.
 pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: TakenFor) {
     let role = if is_primary(w, &conn) { on_primary } else { TakenFor::Standby };
-    s.retry.again = None;
+    (s.retry.again, s.retry.refused_under) = (None, None);
     s.account.stats.add(Stat::Assignments, 1);
     s.take(w, conn, role);
     session_state::bring(s, w);
@@ -347,6 +347,9 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
         route::choose(&Ask { class, view, favourite, statement_level, wish, shares, prefers_lower_delay, dice, fit, hopeful });
     s.handle.clock.rule.set(route.rule);
     let at = match route.target {
+        Target::Node(at) if view.primary == Some(at) && read_retry::is_refused_there(s, view) => {
+            return Chosen::NoPrimary(route.rule);
+        }
         Target::Node(at) => at,
         Target::NoPrimary => return Chosen::NoPrimary(route.rule),
         Target::Replay => return Chosen::Replay,

@@ -26,6 +26,7 @@ use std::time::Instant;
 use weir_catalog::functions::Books;
 use weir_config::Config;
 use weir_io::buffers::Buffers;
+use weir_io::clock::Clock;
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
 use weir_policy::settings::Settings;
@@ -125,16 +126,10 @@ pub struct Context {
     /// Room in which keys of results are put together.
     pub scratch: RefCell<Vec<u8>>,
     pub no_settings: Arc<Settings>,
-    pub time: Time,
+    /// The time of a round of the event loop, which sets it.
+    clock: Rc<Clock>,
     snapshot: Snapshot,
     dice: Dice,
-}
-
-/// The time of a round of the event loop, which sets it.
-pub struct Time {
-    pub now: Rc<Cell<Instant>>,
-    /// A round's time, and the same in microseconds: see `now_us`.
-    round: Cell<(Instant, Us)>,
 }
 
 /// Configuration and view as this worker knows them.
@@ -161,14 +156,14 @@ pub struct Parts {
     pub store: Option<Rc<dyn Store>>,
     pub config: Arc<Config>,
     pub view: Arc<ClusterView>,
-    pub now: Rc<Cell<Instant>>,
+    pub clock: Rc<Clock>,
     pub seed: u64,
     pub view_of: ViewOf,
 }
 
 impl Context {
     pub fn new(parts: Parts) -> Context {
-        let Parts { id, shared, program, buffers, store, config, view, now, seed, view_of } = parts;
+        let Parts { id, shared, program, buffers, store, config, view, clock, seed, view_of } = parts;
         Context {
             id,
             program,
@@ -181,7 +176,7 @@ impl Context {
             store,
             scratch: RefCell::default(),
             no_settings: shared.intern_settings(Settings::default()).0,
-            time: Time { now, round: Cell::new((shared.begun, 0)) },
+            clock,
             snapshot: Snapshot {
                 view: RefCell::new(view),
                 has_readers: Cell::new(config.may_spread()),
@@ -214,7 +209,7 @@ impl Context {
     /// The time of this round of the event loop.
     #[inline]
     pub fn now(&self) -> Instant {
-        self.time.now.get()
+        self.clock.now()
     }
 
     pub fn config(&self) -> Arc<Config> {
@@ -293,17 +288,10 @@ impl Context {
         at.saturating_duration_since(self.shared.begun).as_millis() as u64
     }
 
-    /// The time of this round of the event loop; worked out once a round.
+    /// The time of this round of the event loop.
     #[inline]
     pub fn now_us(&self) -> Us {
-        let now = self.now();
-        let (known, us) = self.time.round.get();
-        if known == now {
-            return us;
-        }
-        let us = now.saturating_duration_since(self.shared.begun).as_micros() as u64;
-        self.time.round.set((now, us));
-        us
+        self.clock.now_us()
     }
 
     /// The same in milliseconds.

@@ -67,7 +67,7 @@ pub fn on_client(s: &mut Session, w: &Context, header: Header) -> Result<Flow, F
     statement_log::came(s, w, header);
     let mark = read_retry::is_there(s, w).then(|| read_retry::keep(s, header));
     let flow = decide(s, w, header);
-    let is_done = flow == Ok(Flow::Next);
+    let is_done = matches!(flow, Ok(Flow::Next));
     if let Some(mark) = mark {
         read_retry::kept(s, header, &mark, is_done);
     }

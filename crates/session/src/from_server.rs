@@ -48,6 +48,7 @@ pub fn heard(s: &mut Session, w: &Context, bytes: usize) {
 #[inline]
 pub fn take(s: &mut Session, w: &Context) -> Result<(), Fault> {
     loop {
+        pass_answers(s, w);
         let header = match s.down.peek(&w.buffers) {
             Ok(Some(header)) => header,
             Ok(None) => return Ok(()),
@@ -56,6 +57,22 @@ pub fn take(s: &mut Session, w: &Context) -> Result<(), Fault> {
         if read_retry::holds_back(s, w) || !on_server(s, w, header)? {
             return Ok(());
         }
+    }
+}
+
+/// Sends on what of an answer nobody looks at, as far as it is here: most of what servers say.
+#[inline]
+fn pass_answers(s: &mut Session, w: &Context) {
+    if s.down.is_mid_message() || query_cache::is_watching(s) || read_retry::may_hold_back(s) {
+        return;
+    }
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    if !upstream.brought.described.is_empty() || upstream.left.asking.is_some() {
+        return;
+    }
+    let bytes = upstream.replies.pass_run(s.down.unseen(), |body_bytes| !SESSION_TAG_BYTES.contains(&body_bytes));
+    if bytes > 0 {
+        s.down.pass_whole(bytes, &w.buffers);
     }
 }
 
@@ -151,8 +168,8 @@ fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) {
         return s.down.eat(header);
     }
     s.down.pass(header, &w.buffers);
-    if matches!(header.tag, back::DATA_ROW | back::COPY_DATA) && !query_cache::is_watching(s) {
-        // All rows that follow go the same way: none of them changes the replies that a server owes.
+    if header.tag == back::COPY_DATA && !query_cache::is_watching(s) {
+        // All data that follow go the same way: none of them changes the replies that a server owes.
         s.down.pass_run(header.tag, &w.buffers);
     }
 }

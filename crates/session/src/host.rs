@@ -123,6 +123,12 @@ pub trait Host {
     /// Closes a server connection.
     fn close(&self, conn: Box<Conn>);
 
+    /// Bytes handed over to be sent over the server connection so far. `None`: nobody can say.
+    fn given(&self) -> Option<u64>;
+
+    /// Those of them that left, once no more of them can. `None`: some may.
+    fn taken(&self) -> Option<u64>;
+
     /// Sends a cancel request of the client on to the server.
     fn forward_cancel(&self);
 

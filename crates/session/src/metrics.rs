@@ -26,6 +26,7 @@ pub enum Metric {
     BeginsDeferred,
     ReadsSpread,
     ReadsRepeated,
+    WritesSentAnew,
     TransactionsLost,
     OutcomesUnknown,
     SessionsToldOfLoss,
@@ -88,6 +89,10 @@ pub const METRICS: &[Row] = &[
     Row {
         name: "reads_repeated_total",
         help: "Times a read ran again elsewhere because a standby refused it or its server was lost.",
+    },
+    Row {
+        name: "writes_sent_anew_total",
+        help: "Times a statement that may write was sent anew, since its server had not seen it or had refused it for being no primary.",
     },
     Row { name: "transactions_lost_total", help: "Transactions and reads that failed with 40001 since their server was lost." },
     Row {

@@ -15,6 +15,7 @@ pub fn fail_next(s: &mut Session, w: &Context, fault: &Fault) -> Result<(), Faul
     let header = s.up.peek(&w.buffers).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
     let Some(header) = header else { return Ok(()) };
     s.up.eat(header);
+    s.retry.refused_under = None;
     query_cache::refused(s, w);
     s.say_error(w, fault);
     if matches!(header.tag, front::QUERY | front::FUNCTION_CALL) {

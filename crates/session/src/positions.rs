@@ -4,7 +4,7 @@
 
 use crate::metrics::NODES_MAX;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use weir_config::CausalReads;
 use weir_policy::causal::waiting::{ALL_ROUNDS, Shows};
@@ -38,6 +38,8 @@ const SWITCHES_MAX: usize = 8;
 struct Switches {
     primary: Option<u16>,
     last: VecDeque<Switch>,
+    /// What nodes covered as standbys when they were first seen as primaries.
+    promoted: BTreeMap<u16, (Life, Covers)>,
 }
 
 /// See the module.
@@ -252,15 +254,20 @@ impl Positions {
         self.place(node).asked_us.store(0, Ordering::Release);
     }
 
-    /// A node is the primary since this generation of the view. To be called before anything of it as the primary is known. Without a round
-    /// that was ever answered nobody knows what anybody saw.
+    /// A node calls itself primary. To be called before anything of it as one is known; writes may go to it later.
+    pub fn note_promoted(&self, node: u16) {
+        let standing = self.standing(node);
+        self.switches.lock().promoted.insert(node, standing);
+    }
+
+    /// A node is the primary since this generation of the view. Without a round that was ever answered nobody knows what anybody saw.
     pub fn note_primary(&self, node: u16, since: u64) {
         let mut switches = self.switches.lock();
         let is_another = switches.primary.replace(node).is_some_and(|before| before != node);
         if !is_another || self.answered_round() == 0 {
             return;
         }
-        let (life, covers) = self.standing(node);
+        let (life, covers) = switches.promoted.get(&node).copied().unwrap_or_else(|| self.standing(node));
         if switches.last.len() == SWITCHES_MAX {
             switches.last.pop_front();
         }

@@ -4,6 +4,9 @@
 //! anything of a group's answer goes to the client, it is known how the answer begins: servers write it in one piece, so nobody waits.
 //! If it begins with an error that the primary might not give, the messages are put back as if they had just come, what they changed in
 //! the session is taken back, and they take their way again, to the primary. Once the client has seen something, errors are its own.
+//!
+//! Messages that may write are kept as well, where there are several nodes. They are sent again if the connection broke before a byte of them
+//! left, or if the server refused the one statement among them for not being the primary any more.
 
 use crate::classify;
 use crate::conn::Conn;
@@ -12,14 +15,17 @@ use crate::host::Nudge;
 use crate::host::Stop;
 use crate::host::{Level, Who};
 use crate::metrics::Metric;
-use crate::session::read_retry::{AGAIN_MAX, Group, Net, Refused, State};
+use crate::session::read_retry::{AGAIN_MAX, Group, Net, Refused, State, Statements};
 use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
-use crate::statements::Statement;
+use crate::statements::{Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
 use weir_catalog::rule::Rule;
+use weir_policy::cluster::ClusterView;
 use weir_policy::failover::LinkEnd;
-use weir_policy::read_retry::{Verdict, judge};
+use weir_policy::looks::is_primary_by_configuration;
+use weir_policy::read_retry::{RefusedWrite, Standing, Verdict, is_for_its_role, judge};
 use weir_policy::route::{Class, Side};
+use weir_sql::facts::Verb;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header};
 
 /// Bytes of messages that are kept for one session. Beyond, its reads under way have no net.
@@ -32,20 +38,23 @@ const LOOK_BYTES_MAX: usize = 16 << 10;
 pub struct Mark {
     bytes: usize,
     is_kept: bool,
+    /// Nothing of the client's is under way.
+    is_first: bool,
 }
 
 /// True if messages are looked at for what may be sent again.
 #[inline]
 pub fn is_there(s: &Session, w: &Context) -> bool {
-    w.has_readers() || s.lazy_begin.is_open() || s.has_begun_ahead()
+    w.has_readers() || w.peek_config().nodes.len() > 1 || s.lazy_begin.is_open() || s.has_begun_ahead()
 }
 
 /// Keeps the next message, in case it goes to a standby, or a BEGIN in front of it.
 #[inline]
 pub fn keep(s: &mut Session, header: Header) -> Mark {
-    let mut mark = Mark { bytes: s.retry.kept.len(), is_kept: false };
-    let is_first = s.transaction() == IDLE || s.has_begun_ahead();
-    let may_go = is_first && s.retry.state != State::Spoiled && (!s.has_server() || is_wanted(s));
+    let is_outside = s.transaction() == IDLE || s.has_begun_ahead();
+    let is_first = !s.has_server() || (is_outside && s.retry.state == State::Idle && s.replies().is_only_ours());
+    let mut mark = Mark { bytes: s.retry.kept.len(), is_kept: false, is_first };
+    let may_go = is_outside && s.retry.state != State::Spoiled && (is_first || is_wanted(s));
     if may_go
         && mark.bytes + header.frame_bytes() <= KEPT_BYTES_MAX
         && let Some(message) = s.up.unseen().get(..header.frame_bytes())
@@ -59,8 +68,12 @@ pub fn keep(s: &mut Session, header: Header) -> Mark {
 /// The message was handled, or not (`is_done`).
 #[inline]
 pub fn kept(s: &mut Session, header: Header, mark: &Mark, is_done: bool) {
-    if !is_done || !is_wanted(s) || s.replies().is_empty() {
-        // It will come by again, is on the primary, or was answered without a server.
+    let is_under_way = is_done && !s.replies().is_empty();
+    if is_under_way && mark.is_first && mark.is_kept && !s.only_reads() {
+        s.retry.unsent_from = s.host.given();
+    }
+    if !is_under_way || !is_wanted(s) {
+        // It will come by again, follows others on the primary, or was answered without a server.
         s.retry.kept.truncate(mark.bytes);
         return;
     }
@@ -96,11 +109,13 @@ pub struct ReadRetry;
 impl Concern for ReadRetry {
     /// Messages are kept in front of all (`keep`), since it is not known yet where they go.
     #[inline]
-    fn sent(_: &mut Session, _: &Context, _: Header, unit: Unit<'_>) {
-        match unit {
-            Unit::Query(_) | Unit::Parse(_) | Unit::Bind { .. } | Unit::BindUnknown(_) => {}
-            Unit::Execute | Unit::Call(_) | Unit::Garbled => {}
-        }
+    fn sent(s: &mut Session, _: &Context, _: Header, unit: Unit<'_>) {
+        let is_write = match unit {
+            Unit::Query(statement) | Unit::Bind { statement, .. } => is_refused_first(statement),
+            Unit::BindUnknown(_) | Unit::Call(_) | Unit::Garbled => false,
+            Unit::Parse(_) | Unit::Execute => return,
+        };
+        s.retry.statements = s.retry.statements.and(is_write);
     }
 
     #[inline]
@@ -115,6 +130,14 @@ impl Concern for ReadRetry {
     fn lost(_: &mut Session, _: &Context) {}
 }
 
+/// True if a server that may not write refuses a statement before anything of it runs. Source: `ExecCheckXactReadOnly` in execMain.c,
+/// `standard_ProcessUtility` in utility.c.
+#[inline]
+fn is_refused_first(statement: &Statement) -> bool {
+    let is_plain = matches!(statement.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Definition);
+    is_plain && !statement.has(Trait::Many)
+}
+
 /// The server is done with a group.
 #[inline]
 fn group_done(s: &mut Session) {
@@ -125,23 +148,93 @@ fn group_done(s: &mut Session) {
     net.times = 0;
     net.is_told = false;
     match net.groups.pop_front() {
-        Some(group) if !net.groups.is_empty() => drop(net.kept.drain(..group.bytes)),
+        Some(group) if !net.groups.is_empty() => {
+            net.kept.drain(..group.bytes);
+            return;
+        }
         Some(_) => {
             net.kept.clear();
             net.state = State::Idle;
         }
         None => {}
     }
+    (net.unsent_from, net.statements) = (None, Statements::None);
+}
+
+/// True if `holds_back` may hold back the next message of the server.
+#[inline]
+pub fn may_hold_back(s: &Session) -> bool {
+    s.retry.is_unseen()
 }
 
 /// True if the next message of the server must not go its way: more must arrive first, or it is gone.
 #[inline]
 pub fn holds_back(s: &mut Session, w: &Context) -> bool {
-    s.retry.is_unseen()
-        && s.only_reads()
-        && !s.replies().is_our_turn()
-        && (s.is_on_standby() || !is_all_here(s))
-        && look(s, w) != Look::Go
+    if !s.retry.is_unseen() || s.replies().is_our_turn() {
+        return false;
+    }
+    if !s.only_reads() {
+        return waits_for_primary(s, w);
+    }
+    (s.is_on_standby() || !is_all_here(s)) && look(s, w) != Look::Go
+}
+
+/// The primary answers messages that may write. True: it refused the only statement among them for not being the primary, and they wait for
+/// another one. An answer that comes in pieces is the client's: nothing waits for the rest of it.
+fn waits_for_primary(s: &mut Session, w: &Context) -> bool {
+    if matches!(s.down.unseen().first(), Some(&(back::PARAMETER_STATUS | back::NOTICE | back::NOTIFICATION))) {
+        return false;
+    }
+    let found = find(s);
+    // A server that goes says nothing of the statement: the end of its connection follows.
+    s.retry.is_told = !matches!(found, Found::Error { at, header } if verdict_of(s, at, header) == Verdict::Lost);
+    let Found::Error { at, header } = found else { return false };
+    let is_alone = s.retry.statements == Statements::OneWrite
+        && s.retry.groups.len() == 1
+        && s.retry.groups.front().is_some_and(|group| group.is_whole && !group.is_flushed)
+        && !s.up.has_pending();
+    if !is_alone || !is_movable(s) || !is_for_its_role(&refused_write(s, w, at, header)) {
+        return false;
+    }
+    note_error(s, w, at, header);
+    w.program.look(Nudge::StatementRefused);
+    let (view, node) = (w.view(), s.conn().map(|conn| conn.status.address.node));
+    let counts = node.is_some_and(|node| view.is_primary(node));
+    if let Some(conn) = again(s, w, None) {
+        s.host.close(conn);
+    }
+    s.retry.refused_under = counts.then_some(view.generation);
+    true
+}
+
+fn verdict_of(s: &Session, at: usize, header: Header) -> Verdict {
+    let report = weir_wire::back::read_report(&s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()]);
+    judge(report.severity, report.sqlstate)
+}
+
+fn refused_write<'s>(s: &'s Session, w: &Context, at: usize, header: Header) -> RefusedWrite<'s> {
+    let body = &s.down.unseen()[at + HEADER_BYTES..at + header.frame_bytes()];
+    let report = weir_wire::back::read_report(body);
+    let node = s.conn().map(|conn| conn.status.address.node);
+    let standing = match node {
+        Some(node) if is_primary_by_configuration(&w.peek_config(), node) => Standing::PrimaryByConfiguration,
+        Some(node) if w.view().is_primary(node) => Standing::Primary,
+        Some(_) | None => Standing::GivenUp,
+    };
+    RefusedWrite {
+        sqlstate: report.sqlstate,
+        routine: report.routine,
+        is_within: !report.context.is_empty(),
+        is_in_recovery: s.conn().is_some_and(|conn| conn.reported("in_hot_standby") == "on"),
+        standing,
+        is_wanted: s.state.settings.pairs().any(|(name, _)| name == "default_transaction_read_only"),
+    }
+}
+
+/// True if a statement goes to the server that refused it as the primary, and nothing new is known of that one.
+#[inline]
+pub fn is_refused_there(s: &Session, view: &ClusterView) -> bool {
+    s.retry.refused_under == Some(view.generation)
 }
 
 /// The answer of the primary seems to be here to its end: its words stand, so that nothing is looked for. Its client sees it now.
@@ -272,7 +365,8 @@ fn note_error(s: &Session, w: &Context, at: usize, header: Header) -> bool {
     }
     if let Some(conn) = s.conn() {
         let (code, message) = (text(report.sqlstate), text(report.message));
-        let line = format_args!("server connection to {}: a read failed and runs again: {code}: {message}", conn.status.address);
+        let line =
+            format_args!("server connection to {}: a statement failed and runs again: {code}: {message}", conn.status.address);
         w.log(Level::Debug1, &Who::default(), line);
     }
     report.sqlstate == b"25006" || judge(report.severity, report.sqlstate) == Verdict::Lost
@@ -280,7 +374,12 @@ fn note_error(s: &Session, w: &Context, at: usize, header: Header) -> bool {
 
 /// True if what is under way may be sent again.
 fn may_again(s: &Session) -> bool {
-    s.retry.is_unseen() && s.only_reads() && is_movable(s)
+    s.retry.is_unseen() && (s.only_reads() || is_unsent(s)) && is_movable(s)
+}
+
+/// True if no byte of what is under way has left.
+fn is_unsent(s: &Session) -> bool {
+    s.retry.unsent_from.is_some_and(|given| s.host.taken().is_some_and(|taken| taken <= given))
 }
 
 /// True if what is kept may be sent again, as far as the session goes: nothing but it is on the server connection.
@@ -331,7 +430,7 @@ pub fn on_refused_ahead(s: &mut Session, w: &Context, header: Header, is_lost: b
 /// Puts back what was under way, and parts with the server connection.
 fn again(s: &mut Session, w: &Context, on_primary: Option<Refused>) -> Option<Box<Conn>> {
     if !s.retry.groups.is_empty() {
-        w.count(Metric::ReadsRepeated);
+        w.count(if s.retry.unsent_from.is_some() { Metric::WritesSentAnew } else { Metric::ReadsRepeated });
     }
     if let Some(before) = s.upstream_mut().and_then(|upstream| upstream.txn.began.take()) {
         s.lazy_begin = before;
@@ -354,7 +453,7 @@ fn again(s: &mut Session, w: &Context, on_primary: Option<Refused>) -> Option<Bo
 /// True if what goes over the session's server connection is kept.
 #[inline]
 fn is_wanted(s: &Session) -> bool {
-    s.upstream().is_some_and(|upstream| upstream.only_reads() || upstream.txn.began.is_some())
+    s.retry.unsent_from.is_some() || s.upstream().is_some_and(|upstream| upstream.only_reads() || upstream.txn.began.is_some())
 }
 
 /// True if a complaint is about a statement prepared by SQL that the server could not be brought.

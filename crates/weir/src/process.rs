@@ -1,6 +1,7 @@
 //! The process: command line, start, reload, restart, threads and what they share.
 
 pub mod acceptor;
+pub mod check_servers;
 pub mod cli;
 pub mod demo;
 pub mod docs;

@@ -9,6 +9,8 @@ pub struct Report<'a> {
     pub sqlstate: &'a [u8],
     pub message: &'a [u8],
     pub detail: &'a [u8],
+    /// The functions and statements within which it was raised.
+    pub context: &'a [u8],
     /// The function of the server that said it.
     pub routine: &'a [u8],
 }
@@ -24,6 +26,7 @@ pub fn read_report(mut body: &[u8]) -> Report<'_> {
             b'C' => report.sqlstate = value,
             b'M' => report.message = value,
             b'D' => report.detail = value,
+            b'W' => report.context = value,
             b'R' => report.routine = value,
             _ => {}
         }

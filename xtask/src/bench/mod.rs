@@ -6,7 +6,7 @@
 //! Map: `workload`, `system`, `metric`, `goals`, `file` are tables · `plan` chooses · `server` PostgreSQL · `programs` finds and builds ·
 //! `conf` their files · `schedule` the order, `run` one run · `pgbench`, `client`, `rush`, `catalog`, `kept`, `redis` make the load · `proc`,
 //! `counters` measure the proxy · `stats`, `results`, `report` do the sums · `archive` reads the kept files, `figure` says what is drawn of
-//! them, `draw` draws, `pages` writes the tables of the documents.
+//! them, `draw` draws, `pages` writes the tables of the documents · `failover` is a measurement of its own.
 
 mod archive;
 mod catalog;
@@ -14,6 +14,7 @@ mod client;
 mod conf;
 mod counters;
 mod draw;
+pub mod failover;
 mod figure;
 mod file;
 mod goals;
@@ -217,8 +218,6 @@ fn raise_open_files(workloads: &[&Workload]) -> Result<Option<String>> {
 }
 
 fn describe(arguments: &Arguments, launcher: &Launcher, cluster: &Cluster, instructions: Instructions, part: &Part) -> About {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let of = |program: &system::Program| match program {
         Ok(path) => version(path),
         Err(reason) => format!("could not measure: {reason}"),
@@ -226,7 +225,7 @@ fn describe(arguments: &Arguments, launcher: &Launcher, cluster: &Cluster, instr
     let server = cluster.primary().value("SHOW server_version").unwrap_or_else(|error| error.to_string());
     let facts = vec![
         ("date", crate::date::today()),
-        ("machine", format!("{cores} cores, {}, Linux {}", processor(), kernel.trim())),
+        ("machine", machine()),
         ("load at the start", proc::load_average()),
         (
             "PostgreSQL",
@@ -262,6 +261,13 @@ fn describe(arguments: &Arguments, launcher: &Launcher, cluster: &Cluster, instr
         );
     }
     About { facts, notes }
+}
+
+/// Cores, processor, kernel.
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{cores} cores, {}, Linux {}", processor(), kernel.trim())
 }
 
 fn processor() -> String {

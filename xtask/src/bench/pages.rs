@@ -75,16 +75,19 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
         let path = root.join(page.path);
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let part = (page.write)(&archive, &Shown { figures: &figures, folder: page.figures });
-        files.push((path, replaced(&text, &part).with_context(|| format!("{} has no place for results", page.path))?));
+        files.push((
+            path,
+            replaced(&text, (BEGIN, END), &part).with_context(|| format!("{} has no place for results", page.path))?,
+        ));
     }
     Ok(files)
 }
 
 /// The text with another part between the marks; `None` if it has no marks.
-fn replaced(text: &str, part: &str) -> Option<String> {
-    let (before, rest) = text.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some([before, BEGIN, part.trim_end(), "\n", END, after].concat())
+pub fn replaced(text: &str, (begin, end): (&str, &str), part: &str) -> Option<String> {
+    let (before, rest) = text.split_once(begin)?;
+    let (_, after) = rest.split_once(end)?;
+    Some([before, begin, part.trim_end(), "\n", end, after].concat())
 }
 
 /// How the numbers of a file came about.
@@ -310,7 +313,7 @@ mod tests {
     #[test]
     fn a_part_is_replaced_between_its_marks() {
         let text = format!("above\n{BEGIN}old\n{END}below\n");
-        assert_eq!(replaced(&text, "new\n\n"), Some(format!("above\n{BEGIN}new\n{END}below\n")));
-        assert_eq!(replaced("no marks", "new"), None);
+        assert_eq!(replaced(&text, (BEGIN, END), "new\n\n"), Some(format!("above\n{BEGIN}new\n{END}below\n")));
+        assert_eq!(replaced("no marks", (BEGIN, END), "new"), None);
     }
 }

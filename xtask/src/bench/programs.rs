@@ -84,7 +84,8 @@ fn parse_version(line: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-fn find(name: &str, package: &str) -> Result<PathBuf> {
+/// A program that is installed.
+pub fn find(name: &str, package: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(SYSTEM_FOLDERS.iter().map(PathBuf::from));
     let found = folders.map(|folder| folder.join(name)).find(|path| path.is_file());
@@ -92,7 +93,7 @@ fn find(name: &str, package: &str) -> Result<PathBuf> {
 }
 
 /// Builds a release binary and returns its path.
-fn build(arguments: &[&str], binary: &str) -> Result<PathBuf> {
+pub fn build(arguments: &[&str], binary: &str) -> Result<PathBuf> {
     eprintln!("building the release binary of {binary}");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--release", "--quiet"]).args(arguments).current_dir(crate::root());
@@ -106,7 +107,8 @@ fn build(arguments: &[&str], binary: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn copy(path: &Path, folder: &Path, account: Account) -> Result<PathBuf> {
+/// Copies a program to where `account` may run it.
+pub fn copy(path: &Path, folder: &Path, account: Account) -> Result<PathBuf> {
     let name = path.file_name().context("not a program")?;
     let target = folder.join(name);
     fs::copy(path, &target).with_context(|| format!("cannot copy {}", path.display()))?;

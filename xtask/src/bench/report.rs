@@ -154,7 +154,7 @@ impl Report<'_> {
 }
 
 /// A document with a line for each entry of its lists, so that two of them can be compared line by line.
-fn lines_of(document: &Value) -> String {
+pub fn lines_of(document: &Value) -> String {
     let mut parts: Vec<String> = Vec::new();
     for (name, value) in document.as_object().into_iter().flatten() {
         let text = match value {

@@ -189,9 +189,11 @@ fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(Node
         let is_higher = |id: &&NodeId| state.facts(**id).is_some_and(|facts| facts.history.timeline > timeline);
         return primaries.iter().filter(is_higher).find(descends).map(|id| (*id, Why::Named));
     }
-    let by_others = matches!(rules.mode, Mode::Follow | Mode::Command);
+    let by_others = rules.mode != Mode::Builtin;
     let why = gone(state)?;
-    let is_false = |id: &&NodeId| state.durable.false_primaries.contains(id);
+    // Who decides outside may promote one while ours is there, and names it by letting ours go.
+    let is_named = matches!(rules.mode, Mode::Follow | Mode::Off);
+    let is_false = |id: &&NodeId| !is_named && state.durable.false_primaries.contains(id);
     let next = primaries.iter().filter(descends).find(|id| !is_false(id))?;
     by_others.then_some((*next, why))
 }

@@ -111,6 +111,12 @@ pub enum Report {
     Stuck {
         why: Refusal,
     },
+    /// Somebody else is to promote a standby.
+    Searching,
+    /// Nobody did in `search_primary_node_timeout`.
+    NotFound {
+        waited_ms: Ms,
+    },
     /// Another Weir began to replace the primary and did not end it.
     TakingOver {
         ballot: Ballot,

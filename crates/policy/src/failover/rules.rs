@@ -221,11 +221,11 @@ fn is_local(host: &str) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Nodes called n0, n1 …, watched every second, in builtin mode, with no other Weir.
-    pub(in super::super) fn rules(nodes: NodeId) -> Rules {
+    pub(crate) fn rules(nodes: NodeId) -> Rules {
         let node = |id: NodeId| NodeRules {
             id,
             address: Address { hostname: format!("host{id}"), port: 5432 + id, data_directory: format!("/data{id}") },

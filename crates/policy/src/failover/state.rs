@@ -37,10 +37,33 @@ pub struct State {
     pub(super) named: Option<NodeId>,
     /// Why nothing is done about a lost primary, as last reported.
     pub stuck: Option<Refusal>,
+    pub(super) search: Search,
     /// By the file of `health_check_test`.
     pub(super) tested_down: BTreeSet<NodeId>,
     /// Time of the last automatic attachment.
     pub(super) failback_at: Option<Ms>,
+}
+
+/// What says which node takes writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decider {
+    /// The gate of the accepted primary.
+    Gate,
+    /// Nodes' roles: nothing was accepted, or nothing can be.
+    Roles,
+    /// Nothing: several nodes call themselves primary, and none of them was accepted.
+    Nothing,
+}
+
+/// The search for a primary, where somebody else promotes one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Search {
+    /// There is a primary.
+    #[default]
+    No,
+    Since(Ms),
+    /// None came in `search_primary_node_timeout`.
+    InVain,
 }
 
 /// The state on disk, as numbers of versions of `durable`.
@@ -110,6 +133,7 @@ impl State {
             commands: Queue::default(),
             named: None,
             stuck: None,
+            search: Search::No,
             tested_down: BTreeSet::new(),
             failback_at: None,
             durable,
@@ -176,6 +200,16 @@ impl State {
             }
             Standing::Down { .. } | Standing::Detached | Standing::Recovering => true,
         }
+    }
+
+    /// What says where writes go. Where others promote, a server whose history nobody was allowed to see is known by its role alone.
+    pub fn decider(&self, rules: &Rules) -> Decider {
+        let is_known = self.primary().is_some() && (self.history().is_some() || rules.always_primary().is_some());
+        if matches!(rules.mode, Mode::Builtin | Mode::Command) || is_known {
+            return Decider::Gate;
+        }
+        let primaries = self.nodes.values().filter(|node| node.is_in_use() && node.facts().is_some_and(Facts::is_primary));
+        if primaries.count() > 1 { Decider::Nothing } else { Decider::Roles }
     }
 
     pub(super) fn facts(&self, id: NodeId) -> Option<&Facts> {

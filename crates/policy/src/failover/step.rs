@@ -15,7 +15,7 @@ use super::history::Relation;
 use super::node::{Look, Node, Seen, Standing};
 use super::record::Why;
 use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules};
-use super::state::{self, Gate, State};
+use super::state::{self, Gate, Search, State};
 
 /// Longest time between two looks while something is not as it should be.
 const UNQUIET_MS: Ms = 1_000;
@@ -76,6 +76,7 @@ fn conclude(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     accept::confirm(state, rules, now);
     attempt::drive(state, rules, now, out);
     pursue(state, rules, now, out);
+    search(state, rules, now, out);
     duty::work(state, rules, now, out);
     duty::forget_fences(state);
     duty::fail_back(state, rules, now, out);
@@ -295,6 +296,25 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         out.push(Action::Report(Report::TakingOver { ballot }));
         attempt::begin(state, rules, Aim::Settle, Why::Adopted, now);
     }
+}
+
+/// `search_primary_node_timeout`: somebody else is to make a primary of a standby. At its end nobody waits for that any more, and a look that finds
+/// one has it accepted all the same.
+fn search(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let is_lost = rules.mode != Mode::Builtin && (state.primary().is_none() || accept::gone(state).is_some());
+    let next = match (is_lost, state.search) {
+        (false, _) => Search::No,
+        (true, Search::No) => {
+            out.push(Action::Report(Report::Searching));
+            Search::Since(now)
+        }
+        (true, Search::Since(since)) if rules.search_ms.is_some_and(|limit| now >= since + limit) => {
+            out.push(Action::Report(Report::NotFound { waited_ms: now - since }));
+            Search::InVain
+        }
+        (true, going @ (Search::Since(_) | Search::InVain)) => going,
+    };
+    state.search = next;
 }
 
 /// `detach_false_primary`.

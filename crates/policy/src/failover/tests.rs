@@ -107,6 +107,7 @@ fn say(action: &Action) -> Option<String> {
         Action::Report(Report::Stuck { why }) => format!("stuck {why:?}"),
         Action::Report(Report::Quarantined { node, .. }) => format!("quarantined {node}"),
         Action::Report(Report::FalsePrimary { node }) => format!("false primary {node}"),
+        Action::Report(Report::NotFound { waited_ms }) => format!("none in {waited_ms}"),
         Action::Report(Report::Done(record)) => format!("done {} {:?}", record.new, record.loss),
         Action::Probe { .. } | Action::Store { .. } | Action::WriteStatus { .. } | Action::Report(_) => return None,
     })
@@ -314,4 +315,69 @@ fn the_forecast_says_what_a_failover_would_do() {
     let play = Play::new(|rules| rules.lag_bytes_max = Some(4));
     let text = forecast(&play.state, &play.rules).describe(0);
     assert_eq!(text, "writes would wait: node 2 is the best and lacks 5 bytes, above failover_lag_max");
+}
+
+#[test]
+fn where_others_promote_a_second_primary_gets_writes_once_the_first_is_gone() {
+    for mode in [Mode::Follow, Mode::Off] {
+        let mut play = Play::new(|rules| rules.mode = mode);
+        play.after(1000, [seen(primary(110)), seen(promoted(95)), seen(standby(95, 10))]);
+        play.check("the accepted one answers as a primary", &["false primary 1"]);
+        play.after(1000, [gone(Failure::Refused), seen(promoted(95)), seen(standby(95, 10))]);
+        play.check("one failed look", &[]);
+        play.after(500, [gone(Failure::Refused), seen(promoted(95)), seen(standby(95, 10))]);
+        let stored = "hold Unconfirmed Go";
+        let expected = ["hold Gone End", "stuck NotByWeir", stored, "done 1 Unknown", "release 1"];
+        play.check("it is gone, and the other descends from it", &expected);
+        play.after(1000, [seen(primary(120)), seen(promoted(95)), seen(standby(95, 10))]);
+        play.check("it comes back on its old timeline", &["false primary 0"]);
+        play.after(1000, [seen(primary(120)), gone(Failure::Refused), seen(standby(95, 10))]);
+        play.after(500, [seen(primary(120)), gone(Failure::Refused), seen(standby(95, 10))]);
+        play.check("and gets nothing when the new one is gone", &["hold Gone End", "stuck NotByWeir"]);
+    }
+}
+
+#[test]
+fn where_others_promote_one_that_does_not_descend_from_the_accepted_primary_gets_nothing() {
+    let other = |position, history: History| seen(Facts { history, ..primary(position) });
+    for (name, history) in [
+        ("the same timeline, as without a promotion", History { system: 7, timeline: 1, switches: Vec::new() }),
+        ("another cluster", History { system: 8, timeline: 2, switches: vec![(1, 90)] }),
+    ] {
+        let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+        play.after(1000, [gone(Failure::Refused), other(95, history.clone()), seen(standby(95, 10))]);
+        play.after(500, [gone(Failure::Refused), other(95, history.clone()), seen(standby(95, 10))]);
+        play.check(name, &["hold Gone End", "stuck NotByWeir"]);
+    }
+}
+
+#[test]
+fn writes_wait_while_nothing_says_which_of_two_primaries_is_meant() {
+    let mut rules = rules(2);
+    rules.mode = Mode::Follow;
+    let state = State::new(&rules, None, 9, &BTreeSet::new());
+    let mut play = Play { state, rules, now: 0, said: Vec::new() };
+    assert_eq!(play.state.decider(&play.rules), Decider::Roles, "nobody was asked yet");
+    play.probed(0, seen(primary(100)));
+    play.probed(1, seen(primary(100)));
+    assert_eq!(play.state.decider(&play.rules), Decider::Nothing);
+    play.probed(1, seen(standby(100, 10)));
+    assert_eq!(play.state.decider(&play.rules), Decider::Gate);
+    play.check("the only one", &["hold Unconfirmed Go", "done 0 Nothing", "release 0"]);
+}
+
+#[test]
+fn the_search_for_a_primary_ends_in_the_log_and_one_that_comes_later_is_taken() {
+    for (search_ms, told) in [(Some(5000), &["none in 5000"][..]), (None, &[])] {
+        let mut play = Play::new(|rules| (rules.mode, rules.search_ms) = (Mode::Follow, search_ms));
+        play.after(1000, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
+        play.after(500, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
+        play.check("it is gone", &["hold Gone End", "stuck NotByWeir"]);
+        play.after(4999, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
+        play.check("the time is not over", &[]);
+        play.after(1, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
+        play.check("it is", told);
+        play.after(5000, [gone(Failure::Refused), seen(standby(90, 10)), seen(promoted(95))]);
+        play.check("somebody promoted a standby", &["hold Unconfirmed Go", "done 2 Unknown", "release 2"]);
+    }
 }

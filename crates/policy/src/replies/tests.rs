@@ -453,3 +453,56 @@ fn descriptions_that_were_asked_for_are_looked_at() {
          < ZI -> ready I ours",
     );
 }
+
+/// All orders of three entries and three messages: passed in one go they leave what they leave one by one.
+#[test]
+fn messages_passed_together_leave_what_they_leave_one_by_one() {
+    let entries = [
+        Expect::Query,
+        Expect::QueryChange,
+        Expect::Bind,
+        Expect::Describe,
+        Expect::DescribeTold,
+        Expect::Execute,
+        Expect::CopyEnd,
+        Expect::Sync,
+        Expect::StateOurs,
+    ];
+    let tags = [back::ROW_DESCRIPTION, back::DATA_ROW, back::COMMAND_COMPLETE, back::BIND_COMPLETE, back::NO_DATA, back::READY];
+    let mut passed = 0;
+    for number in 0..entries.len().pow(3) * tags.len().pow(3) {
+        let (ring, said) = (number % entries.len().pow(3), number / entries.len().pow(3));
+        let (mut one_by_one, mut together) = (Replies::default(), Replies::default());
+        for at in 0..3 {
+            let entry = entries[ring / entries.len().pow(at) % entries.len()];
+            one_by_one.push(entry);
+            together.push(entry);
+        }
+        let said: Vec<u8> = (0..3).map(|at| tags[said / tags.len().pow(at) % tags.len()]).collect();
+        let bytes: Vec<u8> = said.iter().flat_map(|tag| [*tag, 0, 0, 0, 4]).collect();
+        let whole = together.pass_run(&bytes, |_| true) / HEADER_BYTES;
+        for tag in &said[..whole] {
+            assert_eq!(one_by_one.on_server(*tag, 0), Reply::Pass, "{said:?}");
+        }
+        assert_eq!(format!("{together:?}"), format!("{one_by_one:?}"), "{said:?}");
+        passed += whole;
+    }
+    assert!(passed > 10_000, "{passed}");
+}
+
+#[test]
+fn a_run_ends_at_what_is_not_whole_not_allowed_or_no_message() {
+    let check = |bytes: &[u8], passed: usize| {
+        let mut replies = Replies::default();
+        replies.push(Expect::Query);
+        assert_eq!(replies.pass_run(bytes, |body_bytes| body_bytes != 3), passed, "{bytes:?}");
+    };
+    check(b"", 0);
+    check(b"D\0\0\0", 0);
+    check(b"D\0\0\0\x05", 0);
+    check(b"D\0\0\0\x05xD\0\0\0\x04T\0", 11);
+    check(b"C\0\0\0\x06xx", 7);
+    check(b"C\0\0\0\x07xxx", 0);
+    check(b"D\0\0\0\x03", 0);
+    check(b"D\xff\xff\xff\xff", 0);
+}

@@ -1,4 +1,4 @@
-//! Messages that a session keeps, so that a read may run again elsewhere. `traffic::read_retry` works with them.
+//! Messages that a session keeps, so that they may be sent again elsewhere. `crate::read_retry` works with them.
 
 use crate::session::IDLE;
 use std::collections::VecDeque;
@@ -51,6 +51,26 @@ impl Refused {
     }
 }
 
+/// The statements among the kept messages, as far as it matters when the primary refuses to write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Statements {
+    #[default]
+    None,
+    /// One that a server refuses before it begins, if it may not write.
+    OneWrite,
+    Others,
+}
+
+impl Statements {
+    /// The same with one more.
+    pub fn and(self, is_write: bool) -> Statements {
+        match self {
+            Statements::None if is_write => Statements::OneWrite,
+            Statements::None | Statements::OneWrite | Statements::Others => Statements::Others,
+        }
+    }
+}
+
 /// Messages kept, and how far their answers are.
 #[derive(Default)]
 pub struct Net {
@@ -62,6 +82,12 @@ pub struct Net {
     /// The next statement is one that a standby refused.
     pub again: Option<Refused>,
     pub times: u8,
+    /// Bytes that had been given to the socket when the first of the kept messages was to follow, if that one may write: as long as no more of
+    /// them left, no server has seen the messages.
+    pub unsent_from: Option<u64>,
+    pub statements: Statements,
+    /// The generation of the view under which the primary refused to write: the statement waits for another one.
+    pub refused_under: Option<u64>,
 }
 
 impl Net {
@@ -73,6 +99,8 @@ impl Net {
         self.groups.clear();
         self.state = State::Idle;
         self.is_told = false;
+        self.unsent_from = None;
+        self.statements = Statements::None;
     }
 
     /// A standby refused what was sent ahead of a statement, by itself. True: the statement takes its way again, to the primary.

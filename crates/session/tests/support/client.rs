@@ -43,6 +43,10 @@ pub struct Client {
     /// Bytes that the server has sent and nobody has read.
     pub from_server: Vec<u8>,
     pub server_closed: bool,
+    /// The next bytes cannot be sent.
+    pub is_broken: bool,
+    /// Bytes that were sent to servers.
+    sent: Rc<Cell<u64>>,
     /// The connection over which that came.
     heard_over: Option<String>,
     waiting: Option<Waiting>,
@@ -89,7 +93,8 @@ impl Client {
         let settings = startup.iter().fold(Settings::default(), |settings, (name, value)| settings.with(name, value));
         let meaning = w.shared.intern_settings(settings.meaning()).1;
         let state = State::new(w.shared.intern_settings(settings).0, meaning, w.shared.no_statements.clone());
-        let host = TestHost { name, pool: world.pool.clone(), again: again.clone(), w: world.w.clone() };
+        let sent = Rc::new(Cell::new(0));
+        let host = TestHost { name, pool: world.pool.clone(), again: again.clone(), w: world.w.clone(), sent: sent.clone() };
         let mut s = Box::new(Session::new(Rc::new(host), world.account.clone(), state, handle));
         s.reads.causal.primary_since = w.view().primary_since;
         s.reads.causal.set(&w.shared, &s.state.settings);
@@ -104,6 +109,8 @@ impl Client {
             client_gone: false,
             from_server: Vec::new(),
             server_closed: false,
+            is_broken: false,
+            sent,
             heard_over: None,
             waiting: None,
             is_over: false,
@@ -337,8 +344,17 @@ impl Client {
         let Some(conn) = self.conn_name() else {
             return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "no server connection for what was to be sent"));
         };
+        if std::mem::take(&mut self.is_broken) {
+            self.s.up.forget_pending(&self.w.buffers);
+            self.pump_server()?;
+            if self.s.has_server() {
+                conn_lost(&mut self.s, &self.w, "the connection broke")?;
+            }
+            return Ok(());
+        }
         let mut bytes = Vec::new();
         self.s.up.drain_to(&mut bytes, &self.w.buffers);
+        self.sent.set(self.sent.get() + bytes.len() as u64);
         self.pool.log.add(Out::Server { client: self.name, conn, bytes });
         Ok(())
     }

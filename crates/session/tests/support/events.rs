@@ -18,6 +18,7 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         ["client", "closes"] => client.client_closed = true,
         ["client", "is", "gone"] => (client.client_closed, client.client_gone) = (true, true),
         ["server", "closes"] => client.close_server(),
+        ["next", "write", "fails"] => client.is_broken = true,
         ["pass", time] => world.pass(time_of(time)),
         ["rest", node] => world.rest(node_of(node)),
         ["room", node, "any"] => {

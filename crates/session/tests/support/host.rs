@@ -18,6 +18,8 @@ pub struct TestHost {
     pub pool: Rc<Pool>,
     pub again: Rc<Cell<bool>>,
     pub w: Rc<Context>,
+    /// Bytes that were sent to servers.
+    pub sent: Rc<Cell<u64>>,
 }
 
 impl TestHost {
@@ -54,6 +56,14 @@ impl Host for TestHost {
 
     fn close(&self, conn: Box<Conn>) {
         self.act(Action::Closed(name_of(&conn)));
+    }
+
+    fn given(&self) -> Option<u64> {
+        Some(self.sent.get())
+    }
+
+    fn taken(&self) -> Option<u64> {
+        Some(self.sent.get())
     }
 
     fn forward_cancel(&self) {

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::{Config, SslMode};
 use weir_io::buffers::Buffers;
+use weir_io::clock::Clock;
 use weir_policy::causal::{Covers, Lag, Mark};
 use weir_policy::cluster::{ClusterView, Probe};
 use weir_policy::failover::LinkEnd;
@@ -135,7 +136,7 @@ pub struct World {
     pub pool: Rc<Pool>,
     pub account: Rc<Account>,
     pub log: Log,
-    pub now: Rc<Cell<Instant>>,
+    pub clock: Rc<Clock>,
     pub config: Arc<Config>,
 }
 
@@ -155,7 +156,8 @@ impl World {
         let config = Arc::new(config(lines, standbys));
         let log = Log::default();
         let begun = Instant::now();
-        let now = Rc::new(Cell::new(begun + Duration::from_secs(100)));
+        let clock = Rc::new(Clock::new(begun));
+        clock.set(begun + Duration::from_secs(100));
         let stop = AtomicU8::new(0);
         let program = Arc::new(Recorder { log: log.clone(), stop, has_clients: AtomicBool::new(true) });
         let mut view = ClusterView::new(&config, None, 0);
@@ -170,11 +172,11 @@ impl World {
             store: None,
             config: config.clone(),
             view: Arc::new(view),
-            now: now.clone(),
+            clock: clock.clone(),
             seed: 7,
             view_of,
         }));
-        let account = account(&w, &config, now.get());
+        let account = account(&w, &config, clock.now());
         let names = (account.user.clone(), account.client_database.clone(), account.database.clone());
         let pool = Rc::new(Pool {
             idle: RefCell::default(),
@@ -186,7 +188,7 @@ impl World {
             log: log.clone(),
             serials: Cell::new(0),
         });
-        let world = World { w, program, pool, account: Rc::new(account), log, now, config };
+        let world = World { w, program, pool, account: Rc::new(account), log, clock, config };
         world.publish_catalog();
         world.begin_lives(standbys);
         world.replay(&(1..=standbys).collect::<Vec<_>>());
@@ -228,7 +230,7 @@ impl World {
     }
 
     pub fn pass(&self, time: Duration) {
-        self.now.set(self.now.get() + time);
+        self.clock.set(self.clock.now() + time);
     }
 
     /// A server connection is there at rest.

@@ -11,7 +11,7 @@ use crate::server::pool::server_conn::ConnStatus;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
-use weir_policy::cluster::{ClusterView, Gate, NodeView};
+use weir_policy::cluster::{ClusterView, Gate, Health, NodeView, Role};
 
 /// Publishes `Control::view`. `changed`: another generation.
 pub fn publish(c: &Control, changed: bool) {
@@ -23,6 +23,10 @@ pub fn publish(c: &Control, changed: bool) {
     let primary = |view: &ClusterView| view.primary.map(|at| address(&view.nodes[at]));
     let is_another = primary(&known) != primary(&view);
     let moved = moved(&known, &view);
+    let was_primary = |node: &NodeView| known.nodes.iter().any(|other| other.id == node.id && other.health == node.health);
+    for node in view.nodes.iter().filter(|node| node.health == Health::Up(Role::Primary) && !was_primary(node)) {
+        c.shared.positions.note_promoted(node.id);
+    }
     if let Some(node) = view.primary_id() {
         c.shared.positions.note_primary(node, view.primary_since);
     }

@@ -33,6 +33,9 @@ use zeroize::Zeroizing;
 /// Time for a cancel request, connecting included.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Time after which a connection that owes nothing is waited for anew.
+const IDLE_PERIOD: Duration = Duration::from_secs(3600);
+
 /// Bytes read at once.
 const PIECE_BYTES: usize = 4096;
 
@@ -205,6 +208,21 @@ impl Conn {
                 }
             }
             self.more().await?;
+        }
+    }
+
+    /// Waits for the end of a connection that owes nothing. Gives the server's last word, if there was one. Cancel safe.
+    pub async fn ended(&mut self) -> Option<OpenError> {
+        loop {
+            // No limit of before counts while nothing is asked.
+            self.deadline = Instant::now() + IDLE_PERIOD;
+            match self.next().await {
+                Ok((back::ERROR, body)) => return Some(refused(&self.address, &body)),
+                // A parameter that changed, a notice.
+                Ok(_) => {}
+                Err(OpenError::Broke { cause, .. }) if cause.kind() == io::ErrorKind::TimedOut => {}
+                Err(_) => return None,
+            }
         }
     }
 

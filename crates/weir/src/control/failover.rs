@@ -81,7 +81,7 @@ impl Driver {
         let state = State::new(&rules, stored, number, &down);
         let reach = Rc::new(Reach::new(c.clone(), config.clone(), rules.clone()));
         let driver = Driver {
-            door: Door::new(rules.mode),
+            door: Door::new(&config, rules.mode),
             c,
             config,
             rules,
@@ -113,7 +113,7 @@ impl Driver {
         self.rules = Rc::new(rules);
         self.state.reload(&self.rules);
         self.reach = Rc::new(Reach::new(self.c.clone(), newest, self.rules.clone()));
-        self.door.obey(self.rules.mode);
+        self.door.obey(&self.config, self.rules.mode);
         self.door.show(&self.c, &self.rules, &self.state);
     }
 

@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::Config;
 use weir_policy::cluster::ClusterView;
+use weir_policy::failover::Event;
 use weir_policy::lag::History;
 use weir_policy::looks::{self, Answer, News, Next, Weight};
 
@@ -127,6 +128,10 @@ impl Nodes {
         news.iter().for_each(|news| say(c, news));
         c.view.replace(view.clone());
         cluster_view::publish(c, changed);
+        if changed {
+            // Where others promote, a new role is the first sign of a new primary.
+            c.tell(Event::Doubted);
+        }
         for node in looks::to_give_up(&view, answers) {
             cluster_view::give_up(c, node);
         }

@@ -1,6 +1,7 @@
 //! The command line: `weir` with its commands, and Pgpool-II's when called by the name `pgpool`.
 
 use crate::counted;
+use crate::process::check_servers;
 use crate::process::files::Files;
 use crate::process::password_tools::{self, PgEnc, PgMd5};
 use crate::process::pcp_client::{self, PcpCommand};
@@ -74,12 +75,21 @@ struct Run {
     takeover: bool,
 }
 
+#[derive(Args)]
+struct Check {
+    #[command(flatten)]
+    run: Run,
+    /// Ask each server for all that a failover needs, and name what is missing. Nothing is changed.
+    #[arg(long)]
+    connect: bool,
+}
+
 #[derive(Subcommand)]
 enum WeirCommand {
     /// Run in the foreground (the default).
     Run(Run),
-    /// Read a configuration and say what is wrong with it.
-    Check(Run),
+    /// Read a configuration and say what is wrong with it; with --connect also what is wrong with the servers.
+    Check(Check),
     /// Print every parameter, its value, its source and its unit.
     ShowConfig(Run),
     /// Print a commented sample configuration.
@@ -237,7 +247,7 @@ fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
     match weir.command {
         None => run(&weir.run),
         Some(WeirCommand::Run(options)) => run(&options),
-        Some(WeirCommand::Check(options)) => check(&options),
+        Some(WeirCommand::Check(options)) => check(&options.run, options.connect.then_some(Servers::Asked)),
         Some(WeirCommand::ShowConfig(options)) => show_config(&options),
         Some(WeirCommand::SampleConfig) => say(&config::sample_file()),
         Some(WeirCommand::Docs { write, check }) => match (write, check) {
@@ -354,39 +364,46 @@ fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     say(&format!("{} written\n", path.display())).map(drop)
 }
 
-fn check(options: &Run) -> anyhow::Result<ExitCode> {
+/// Servers are asked, beside the files.
+enum Servers {
+    Asked,
+}
+
+fn check(options: &Run, servers: Option<Servers>) -> anyhow::Result<ExitCode> {
     let files = options.files();
     let (config, mut errors) = read(&files);
-    let config = config.filter(|config| {
-        let (access, problems) = files.read_access(config);
+    let found = config.and_then(|config| {
+        let (access, problems) = files.read_access(&config);
         for problem in &problems {
             complain(&problem.to_string());
         }
         if let Some(access) = &access {
-            let warnings = weir_config::unasked::warnings(config, access.hba.as_deref(), access.passwords.len());
+            let warnings = weir_config::unasked::warnings(&config, access.hba.as_deref(), access.passwords.len());
             warnings.iter().for_each(|warning| complain(&warning.to_string()));
         }
         errors += problems.iter().filter(|p| p.severity == Severity::Error).count();
-        let tls = files.read_tls(config);
+        let tls = files.read_tls(&config);
         if let Err(cause) = &tls {
             let _ = writeln!(std::io::stderr(), "error: {cause}");
             errors += 1;
         }
         files.read_pcp().1.iter().for_each(|warning| complain(&warning.to_string()));
-        config::unnamed_role_user(config).iter().for_each(|warning| complain(&warning.to_string()));
-        errors += warn_of(config);
-        if let Some(warning) = access.as_ref().and_then(|access| trust::warning(config, access)) {
+        config::unnamed_role_user(&config).iter().for_each(|warning| complain(&warning.to_string()));
+        errors += warn_of(&config);
+        if let Some(warning) = access.as_ref().and_then(|access| trust::warning(&config, access)) {
             complain(&format!("warning: {warning}"));
         }
-        access.is_some() && tls.is_ok() && errors == 0
+        Some((config, access?, tls.ok()?)).filter(|_| errors == 0)
     });
-    match config {
-        Some(config) => say(&format!("configuration is valid: {}, port {}\n", counted(config.nodes.len(), "node"), config.port)),
-        None => {
-            say(&format!("configuration has {}\n", counted(errors, "error")))?;
-            Ok(ExitCode::FAILURE)
-        }
-    }
+    let Some((config, access, tls)) = found else {
+        say(&format!("configuration has {}\n", counted(errors, "error")))?;
+        return Ok(ExitCode::FAILURE);
+    };
+    say(&format!("configuration is valid: {}, port {}\n", counted(config.nodes.len(), "node"), config.port))?;
+    let Some(Servers::Asked) = servers else { return Ok(ExitCode::SUCCESS) };
+    let (text, errors) = check_servers::run(&config, access, tls)?;
+    say(&text)?;
+    Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints the start's warnings about parameters without effect and about the pid file; returns the number of errors among them.

@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn a_task_with_a_fault_is_mended_and_begun_again_and_others_are_not() {
         let (poll, _waker) = Reactor::parts().unwrap();
-        let reactor = Rc::new(Reactor::new(poll, Buffers::new(4096), true).unwrap());
+        let reactor = Rc::new(Reactor::new(poll, Buffers::new(4096), true, std::time::Instant::now()).unwrap());
         let (begun, mended, house) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)), Supervised::default());
         let (count, times) = (begun.clone(), mended.clone());
         let clock = reactor.clone();

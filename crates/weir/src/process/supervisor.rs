@@ -247,7 +247,8 @@ fn start_workers(
         let thread = std::thread::Builder::new().name(format!("worker {id}")).stack_size(WORKER_STACK_BYTES);
         threads.push(thread.spawn(move || {
             let buffers = Buffers::new(shared.config.load().memory_buffer_bytes);
-            let worker = Worker::new(id as u8, shared, Reactor::new(poll, buffers, ring)?, views::view_of);
+            let reactor = Reactor::new(poll, buffers, ring, shared.begun)?;
+            let worker = Worker::new(id as u8, shared, reactor, views::view_of);
             for door in doors {
                 worker.reactor.spawn(acceptor::accept(worker.clone(), door, drain));
             }

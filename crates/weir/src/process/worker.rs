@@ -164,7 +164,7 @@ impl Worker {
             store: stores.clone().map(|stores| stores as Rc<dyn Store>),
             config,
             view: shared.cluster.view.load_full(),
-            now: reactor.clock(),
+            clock: reactor.clock(),
             seed: u64::from_le_bytes(crate::random()),
             view_of,
         });

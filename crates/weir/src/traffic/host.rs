@@ -76,6 +76,14 @@ impl Host for SessionHost {
         }
     }
 
+    fn given(&self) -> Option<u64> {
+        self.transport.borrow().as_ref().and_then(|transport| transport.socket.given(&self.w.reactor))
+    }
+
+    fn taken(&self) -> Option<u64> {
+        self.transport.borrow().as_ref().and_then(|transport| transport.socket.taken(&self.w.reactor))
+    }
+
     fn forward_cancel(&self) {
         self.w.forward_cancel(&self.handle);
     }

@@ -32,7 +32,9 @@ pub async fn serve(mut served: Served) {
     served.s.handle.task.set(task);
     let end = loop {
         // Also before the first step: a login may have waited.
-        if let Some(final_error) = served.s.handle.final_error.borrow_mut().take() {
+        if served.s.handle.final_error.borrow().is_some()
+            && let Some(final_error) = served.s.handle.final_error.take()
+        {
             break End::Fault(final_error);
         }
         match served.step_on() {
@@ -145,7 +147,7 @@ impl Served {
             return Ok(Pumped::Nothing);
         }
         // A client that does not read is not listened to either, as PostgreSQL does: nothing we say can pile up.
-        if self.s.down.has_pending() && !self.drain_down()? {
+        if !self.drain_down()? {
             return Ok(Pumped::Nothing);
         }
         if !self.drain_up()? {
@@ -159,7 +161,7 @@ impl Served {
         let (mut need, mut held) = (None, false);
         loop {
             // Only answers of our own wait here: one at a time, so that asking without reading piles nothing up.
-            if self.s.down.has_pending() && !self.drain_down()? {
+            if !self.drain_down()? {
                 held = true;
                 break;
             }

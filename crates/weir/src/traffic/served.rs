@@ -21,6 +21,7 @@ pub struct Served {
 
 impl Served {
     /// Looks at a server connection that may be at rest now, and sends what it is asked then: nothing else would, if the client says no more.
+    #[inline]
     pub fn settle(&mut self) -> Result<(), Fault> {
         session_state::settle(&mut self.s, &self.w);
         self.drain_up().map(drop)
@@ -46,10 +47,13 @@ impl Served {
         }
     }
 
+    /// Sends what waits for the server. True when all is sent.
+    #[inline]
     pub fn drain_up(&mut self) -> Result<bool, Fault> {
-        if !self.s.up.has_pending() {
-            return Ok(true);
-        }
+        if self.s.up.has_pending() { self.send_up() } else { Ok(true) }
+    }
+
+    fn send_up(&mut self) -> Result<bool, Fault> {
         let sent = match &*self.host.transport.borrow() {
             Some(transport) => self.s.up.drain(&transport.socket, &self.w.reactor),
             None => return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "no server connection for what was to be sent")),
@@ -68,14 +72,20 @@ impl Served {
         }
     }
 
+    /// Sends what waits for the client. True when all is sent.
+    #[inline]
     pub fn drain_down(&mut self) -> Result<bool, Fault> {
+        if self.s.down.has_pending() { self.send_down() } else { Ok(true) }
+    }
+
+    fn send_down(&mut self) -> Result<bool, Fault> {
         let sent = self.s.down.drain(&self.client, &self.w.reactor);
         sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
     }
 
     /// Moves all the server has sent as far as it can go. True if anything moved.
     pub fn pump_server(&mut self) -> Result<bool, Fault> {
-        if self.s.down.has_pending() && !self.drain_down()? {
+        if !self.drain_down()? {
             return Ok(false);
         }
         if !self.read_more()? {

@@ -1,5 +1,6 @@
 //! A network that fails: stands between two programs and delays, cuts, swallows or trickles their bytes.
 
+use super::ground::wait_until;
 use socket2::SockRef;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -49,6 +50,8 @@ struct Plan {
     made: AtomicU64,
     /// Connections with these numbers carry nothing in these directions, as if the server's process were stopped.
     stalled: Mutex<(Range<u64>, Vec<Toward>)>,
+    /// Nobody listens, as behind a firewall that refuses.
+    refuses: AtomicBool,
     over: AtomicBool,
 }
 
@@ -83,11 +86,12 @@ impl Network {
             cuts: AtomicU64::new(0),
             made: AtomicU64::new(0),
             stalled: Mutex::new((0..0, Vec::new())),
+            refuses: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });
         let target = SocketAddr::from(([127, 0, 0, 1], port));
         let shared = plan.clone();
-        thread::spawn(move || accept(&listener, target, &shared));
+        thread::spawn(move || accept(listener, target, &shared));
         Network { port: own, plan }
     }
 
@@ -139,6 +143,20 @@ impl Network {
         table.lines().filter(|line| is_one(&line.split_whitespace().collect::<Vec<_>>())).count()
     }
 
+    /// Resets all connections and refuses new ones, as a firewall may, until `accept_again`.
+    pub fn refuse(&self) {
+        self.plan.refuses.store(true, Ordering::SeqCst);
+        self.cut();
+        // The first of these wakes the thread that accepts.
+        wait_until("the network to refuse", || TcpStream::connect(("127.0.0.1", self.port)).is_err());
+    }
+
+    /// Ends `refuse`.
+    pub fn accept_again(&self) {
+        self.plan.refuses.store(false, Ordering::SeqCst);
+        wait_until("the network to accept", || TcpStream::connect(("127.0.0.1", self.port)).is_ok());
+    }
+
     /// Resets all connections.
     pub fn cut(&self) {
         self.plan.cuts.fetch_add(1, Ordering::SeqCst);
@@ -158,12 +176,25 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn accept(listener: &TcpListener, target: SocketAddr, plan: &Arc<Plan>) {
-    for client in listener.incoming() {
+fn accept(mut listener: TcpListener, target: SocketAddr, plan: &Arc<Plan>) {
+    loop {
+        let client = listener.accept();
         if plan.over.load(Ordering::SeqCst) {
             return;
         }
-        let Ok(client) = client else { continue };
+        if plan.refuses.load(Ordering::SeqCst) {
+            let own = listener.local_addr().unwrap();
+            drop((client, listener));
+            while plan.refuses.load(Ordering::SeqCst) {
+                if plan.over.load(Ordering::SeqCst) {
+                    return;
+                }
+                thread::sleep(LOOK_PERIOD);
+            }
+            listener = TcpListener::bind(own).unwrap();
+            continue;
+        }
+        let Ok((client, _)) = client else { continue };
         let Ok(server) = TcpStream::connect(target) else {
             reset(&client);
             continue;

@@ -9,8 +9,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use weir_config::{ClusteringMode, Config};
 use weir_policy::cluster::Gate;
-use weir_policy::failover::{Held, Mode, NodeId, Rules, State, Transactions};
+use weir_policy::failover::{Decider, Held, Mode, NodeId, Rules, State, Transactions};
 
 /// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
 const PART_LIMIT: Duration = Duration::from_secs(1);
@@ -19,28 +20,55 @@ const PART_PERIOD: Duration = Duration::from_millis(1);
 /// See the module.
 pub struct Door {
     gate: Gate,
-    /// Roles decide, as long as nobody here promotes anything.
-    by_roles: bool,
+    promoter: Promoter,
     /// The node that took writes last, and may still have transactions.
     served: Option<NodeId>,
 }
 
+/// Who makes a standby the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Promoter {
+    /// Weir, or its command.
+    Weir,
+    Others,
+    /// Nobody: the servers are no copies of each other, and roles alone tell.
+    Nobody,
+}
+
+impl Promoter {
+    fn of(config: &Config, mode: Mode) -> Promoter {
+        match mode {
+            _ if config.clustering_mode != ClusteringMode::StreamingReplication => Promoter::Nobody,
+            Mode::Builtin | Mode::Command => Promoter::Weir,
+            Mode::Follow | Mode::Off => Promoter::Others,
+        }
+    }
+}
+
 impl Door {
-    pub fn new(mode: Mode) -> Door {
-        let mut door = Door { gate: Gate::Shut, by_roles: false, served: None };
-        door.obey(mode);
-        door
+    pub fn new(config: &Config, mode: Mode) -> Door {
+        Door { gate: Gate::Shut, promoter: Promoter::of(config, mode), served: None }
     }
 
-    pub fn obey(&mut self, mode: Mode) {
-        self.by_roles = matches!(mode, Mode::Follow | Mode::Off);
+    pub fn obey(&mut self, config: &Config, mode: Mode) {
+        self.promoter = Promoter::of(config, mode);
+    }
+
+    /// The gate that workers see.
+    fn shown(&self, rules: &Rules, state: &State) -> Gate {
+        let decider = if self.promoter == Promoter::Nobody { Decider::Roles } else { state.decider(rules) };
+        match decider {
+            Decider::Gate => self.gate,
+            Decider::Roles => Gate::ByRoles,
+            Decider::Nothing => Gate::Shut,
+        }
     }
 
     /// Shows workers the gate, and the nodes that are in use.
     pub fn show(&self, c: &Control, rules: &Rules, state: &State) {
         let is_out = |id| state.is_out(rules, id);
         let before = c.view.borrow().generation;
-        cluster_view::govern(c, if self.by_roles { Gate::ByRoles } else { self.gate }, is_out);
+        cluster_view::govern(c, self.shown(rules, state), is_out);
         if c.view.borrow().generation != before {
             c.nudge(Nudge::Governed);
         }
@@ -50,23 +78,24 @@ impl Door {
     pub async fn hold(&mut self, c: &Control, (rules, state): (&Rules, &State), why: Held, transactions: Transactions) {
         self.gate = Gate::Shut;
         self.show(c, rules, state);
-        if self.by_roles {
+        if self.promoter == Promoter::Nobody {
             return;
         }
         c.shared.log.say(Level::Log, format_args!("writes wait: {}", why.describe()));
-        if transactions == Transactions::End {
+        // Where others decide, a primary that says nothing for a moment keeps its transactions until there is another one.
+        if transactions == Transactions::End && self.promoter == Promoter::Weir {
             self.end_served(c).await;
         }
     }
 
     /// This node gets writes from now on. Cancel safe.
     pub async fn release(&mut self, c: &Control, (rules, state): (&Rules, &State), node: NodeId, started_at: Option<u64>) {
-        if self.served.is_some_and(|served| served != node) && !self.by_roles {
+        if self.served.is_some_and(|served| served != node) && self.promoter != Promoter::Nobody {
             self.end_served(c).await;
         }
         self.served = Some(node);
         self.gate = Gate::Open { node, started_at };
-        if !self.by_roles {
+        if self.promoter != Promoter::Nobody {
             c.shared.log.say(Level::Log, format_args!("writes go to node {node}"));
         }
         self.show(c, rules, state);

@@ -50,6 +50,13 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
             log.say(Level::Log, format_args!("the primary is gone, and failover_mode leaves it to others to promote a standby"));
         }
         Report::Stuck { why } => log.say(Level::Error, format_args!("there is no failover: {}", why.describe())),
+        Report::Searching => {
+            log.say(Level::Log, format_args!("find_primary_node_repeatedly: waiting for finding a primary node"));
+        }
+        Report::NotFound { waited_ms } => {
+            let text = "no primary node was found (search_primary_node_timeout); writes wait, and one that appears is taken";
+            log.say(Level::Error, format_args!("after {} s {text}", waited_ms / 1000));
+        }
         Report::TakingOver { ballot } => {
             let text = "another proxy began to replace the primary and did not end it; this one settles it";
             log.say(Level::Log, format_args!("{text} (attempt {} of {:08x})", ballot.term, ballot.weir));

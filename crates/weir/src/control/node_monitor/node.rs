@@ -9,6 +9,7 @@ use super::question::{self, Followed, Ready, Timeline};
 use crate::control::alarm::Alarm;
 use crate::control::conn::Conn;
 use crate::control::context::{Bell, Control, Subject};
+use crate::control::mail::Nudge;
 use crate::monitor::log::Level;
 use crate::process::shared::{Stop, seconds};
 use crate::server::pool::server_conn::{Address, Login, OpenError};
@@ -17,6 +18,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_policy::causal::asking::{Asking, Duty, Want};
 use weir_policy::cluster::Role;
+use weir_policy::failover::{Event, LinkEnd};
 use weir_policy::looks::{Failure, FailureKind, Said};
 use weir_session::metrics::Metric;
 
@@ -65,18 +67,27 @@ pub async fn attend(desk: Rc<Desk>, at: usize) {
         match node.next() {
             Next::Look(since) => node.look(since).await,
             Next::Ask(role) => node.ask(role, &bell).await,
-            Next::Wait(None) => bell.rung().await,
-            Next::Wait(Some(us)) => tokio::select! {
+            Next::Wait(us) => tokio::select! {
                 () = bell.rung() => {}
-                () = pause(&alarm, Duration::from_micros(us)) => {}
+                () = pause(&alarm, us.map(Duration::from_micros)) => {}
+                last_word = ended(&mut node.line) => node.line_ended(last_word.as_ref()),
             },
         }
     }
     desk.lose(at);
 }
 
-/// Waits for so long, and no less where the system has no timers to give. Cancel safe.
-async fn pause(alarm: &io::Result<Alarm>, wait: Duration) {
+/// Waits for the end of the connection to the node. Without one that never comes. Cancel safe.
+async fn ended(line: &mut Option<Line>) -> Option<OpenError> {
+    match line {
+        Some(line) => line.conn.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for so long, and no less where the system has no timers to give; none: for ever. Cancel safe.
+async fn pause(alarm: &io::Result<Alarm>, wait: Option<Duration>) {
+    let Some(wait) = wait else { return std::future::pending().await };
     let is_over = match alarm {
         Ok(alarm) => alarm.after(wait).await.is_ok(),
         Err(_) => false,
@@ -277,6 +288,22 @@ impl Node {
             let (node, text) =
                 (self.address.node, "its WAL position is not known, so that reads that must show recent writes avoid it");
             self.desk.c.shared.log.say(Level::Warning, format_args!("node {node}: {text}: {why}"));
+        }
+    }
+
+    /// The server ended the connection while nothing was asked: it may be going. A primary that is shut down without traffic is noticed by that.
+    fn line_ended(&mut self, last_word: Option<&OpenError>) {
+        self.line = None;
+        self.unfollow();
+        let (c, node) = (&self.desk.c, self.address.node);
+        let code = match last_word {
+            Some(OpenError::Refused { sqlstate, .. }) => Some(sqlstate.as_str()),
+            Some(_) | None => None,
+        };
+        // By a limit on idle sessions a server that is well ends the connection.
+        if code.is_none_or(|code| LinkEnd::of_sqlstate(Some(code)) == LinkEnd::Terminated) {
+            c.tell(Event::LinkDied { node, how: LinkEnd::of_sqlstate(code) });
+            c.nudge(Nudge::ConnectionLost);
         }
     }
 

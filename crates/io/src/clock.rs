@@ -1,0 +1,82 @@
+//! The time of an event loop's round, as a number: it is read and compared many times for each statement, and worked out once a round.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// Time since an origin that all threads share.
+#[derive(Debug)]
+pub struct Clock {
+    origin: Instant,
+    us: Cell<u64>,
+}
+
+impl Clock {
+    /// A clock that shows now, or the origin if that is later.
+    pub fn new(origin: Instant) -> Clock {
+        let clock = Clock { origin, us: Cell::default() };
+        clock.tick();
+        clock
+    }
+
+    /// A new round begins.
+    #[inline]
+    pub fn tick(&self) {
+        self.us.set(Instant::now().saturating_duration_since(self.origin).as_micros() as u64);
+    }
+
+    /// Shows another time, for those who play with it.
+    pub fn set(&self, at: Instant) {
+        self.us.set(self.us_at(at));
+    }
+
+    /// The round's time in µs since the origin.
+    #[inline]
+    pub fn now_us(&self) -> u64 {
+        self.us.get()
+    }
+
+    /// The round's time, to a µs.
+    #[inline]
+    pub fn now(&self) -> Instant {
+        self.at(self.us.get())
+    }
+
+    /// The moment so many µs after the origin.
+    #[inline]
+    pub fn at(&self, us: u64) -> Instant {
+        self.origin + Duration::from_micros(us)
+    }
+
+    /// µs from the origin to a moment, rounded up: what waits for it waits long enough.
+    pub fn us_at(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.origin).as_nanos().div_ceil(1000) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_agrees_with_instants() {
+        let origin = Instant::now() - Duration::from_secs(5);
+        let clock = Clock::new(origin);
+        let before = Instant::now();
+        clock.tick();
+        let after = Instant::now();
+        assert!(clock.now() + Duration::from_micros(1) >= before && clock.now() <= after);
+        assert_eq!(clock.at(clock.now_us()), clock.now());
+        assert!(clock.now_us() >= 5_000_000);
+    }
+
+    #[test]
+    fn moments_are_rounded_up_and_none_is_before_the_origin() {
+        let origin = Instant::now();
+        let clock = Clock::new(origin);
+        assert_eq!(clock.us_at(origin + Duration::from_nanos(1001)), 2);
+        assert_eq!(clock.us_at(origin + Duration::from_micros(7)), 7);
+        assert_eq!(clock.us_at(origin - Duration::from_secs(1)), 0);
+        clock.set(origin + Duration::from_millis(3));
+        assert_eq!((clock.now_us(), clock.now()), (3000, origin + Duration::from_millis(3)));
+    }
+}

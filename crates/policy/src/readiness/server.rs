@@ -1,0 +1,178 @@
+//! Findings about one node.
+
+use super::{
+    Asked, BUILTIN_VERSION, Cluster, Finding, Level, Notes, Receiver, Refused, Right, Role, Server, Settings, Switch, by_builtin,
+};
+use crate::failover::conninfo::Conninfo;
+use crate::failover::{Mode, NodeId, Rules, parse_sync_names};
+
+pub(super) fn look(rules: &Rules, cluster: &Cluster, asked: &Asked, user: &str, found: &mut Vec<Finding>) {
+    let mut notes = Notes { node: Some(asked.id), found };
+    let server = match &asked.server {
+        Ok(server) => server,
+        Err(why) => return refused(why, "health_check_user", &mut notes),
+    };
+    if let Err(why) = &asked.checker {
+        refused(why, "sr_check_user", &mut notes);
+    }
+    version(rules, server, &mut notes);
+    rights(rules, server, user, &mut notes);
+    if let (Err(why), false) = (&asked.replication, server.missing.contains(&Right::Replication)) {
+        let text = format!("a connection for replication is refused: {}", why.text());
+        notes.add(by_builtin(rules), text, "let health_check_user in by pg_hba.conf, from this machine too");
+    }
+    settings(rules, cluster, asked.id, server, &mut notes);
+    if let Role::Standby { conninfo, receiver } = &server.role {
+        timeline(cluster, server, &mut notes);
+        streaming(*receiver, &mut notes);
+        if let Some(text) = conninfo {
+            upstream(rules, cluster, asked.id, text, &server.settings.cluster_name, &mut notes);
+        }
+    }
+}
+
+impl Refused {
+    fn text(&self) -> &str {
+        match self {
+            Refused::Unreachable(text) | Refused::Identity(text) | Refused::Other(text) => text,
+        }
+    }
+}
+
+fn refused(why: &Refused, parameter: &str, notes: &mut Notes<'_>) {
+    let advice = match why {
+        Refused::Unreachable(_) => {
+            "start the server, or look at backend_hostname, backend_port, listen_addresses, hot_standby and firewalls".to_owned()
+        }
+        Refused::Identity(_) => format!("look at {parameter}, its password and the server's pg_hba.conf"),
+        Refused::Other(_) => "look at the server's log".to_owned(),
+    };
+    notes.add(Level::Error, format!("no login as {parameter}: {}", why.text()), advice);
+}
+
+fn version(rules: &Rules, server: &Server, notes: &mut Notes<'_>) {
+    if server.version < BUILTIN_VERSION && rules.mode == Mode::Builtin {
+        let text = format!("its version is {}: failover_mode = builtin needs 13", server.version / 10_000);
+        notes.add(Level::Error, text, "upgrade it, or use failover_mode = command");
+    }
+}
+
+fn rights(rules: &Rules, server: &Server, user: &str, notes: &mut Notes<'_>) {
+    for right in &server.missing {
+        // To see the others' state is of use in any mode.
+        let is_needed = rules.mode == Mode::Builtin || *right == Right::Monitor;
+        if is_needed {
+            let text = format!("health_check_user lacks {}", right.name());
+            notes.add(by_builtin(rules), text, right.grant(server.version, user));
+        }
+    }
+}
+
+fn settings(rules: &Rules, cluster: &Cluster, id: NodeId, server: &Server, notes: &mut Notes<'_>) {
+    let Settings { hot_standby, rewinds, alters, senders_max, slots_max, slots, slot_name: _, apply_delay_ms, .. } =
+        &server.settings;
+    if *alters == Switch::Off && rules.mode == Mode::Builtin {
+        notes.add(
+            Level::Error,
+            "allow_alter_system is off: standbys cannot be pointed at a new primary",
+            "set allow_alter_system = on",
+        );
+    }
+    for name in &server.fixed {
+        let text = format!("{name} is set by the server's command line: ALTER SYSTEM has no effect on it");
+        notes.add(by_builtin(rules), text, format!("start the server without it, and set {name} in postgresql.conf"));
+    }
+    if *hot_standby == Switch::Off {
+        let text = "hot_standby is off: as a standby it could not be asked";
+        notes.add(Level::Warning, text, "set hot_standby = on");
+    }
+    if *rewinds == Switch::Off {
+        let text = "wal_log_hints and data checksums are off: pg_rewind cannot make an old primary a standby";
+        notes.add(Level::Warning, text, "set wal_log_hints = on, or use pg_basebackup");
+    }
+    if *apply_delay_ms > 0 {
+        let text =
+            format!("recovery_min_apply_delay is {apply_delay_ms} ms: its reads are old, and a promotion replays the rest first");
+        notes.add(Level::Warning, text, "set it to 0, or backend_promote_priority of this node to 0");
+    }
+    let is_candidate = rules.node(id).is_some_and(|node| node.priority > 0);
+    let others = cluster.nodes.len().saturating_sub(1) as u32;
+    if is_candidate && *senders_max < others {
+        let text = format!("max_wal_senders is {senders_max}: as the primary it could not serve {others} standbys");
+        notes.add(by_builtin(rules), text, format!("set max_wal_senders to {} or more", others + 2));
+    }
+    // A standby keeps the name of its slot, which is made on the new primary.
+    let needed = cluster.servers().filter(|(other, server)| *other != id && !server.settings.slot_name.is_empty()).count() as u32;
+    let has_own = matches!(server.role, Role::Primary { .. });
+    let wanted = if has_own { needed.max(*slots) } else { needed + slots };
+    if is_candidate && needed > 0 && *slots_max < wanted {
+        let text =
+            format!("max_replication_slots is {slots_max}, with {slots} in use: as the primary it needs {needed} for standbys");
+        notes.add(by_builtin(rules), text, format!("set max_replication_slots to {} or more", wanted + 2));
+    }
+}
+
+fn timeline(cluster: &Cluster, server: &Server, notes: &mut Notes<'_>) {
+    let primary = cluster.primary().and_then(|(_, primary, _)| primary.timeline);
+    if let (Some(own), Some(primary)) = (server.timeline, primary)
+        && own != primary
+    {
+        let text = format!("it is on timeline {own}, and the primary on {primary}");
+        notes.add(Level::Error, text, "set recovery_target_timeline = latest, or make the copy anew");
+    }
+}
+
+fn streaming(receiver: Receiver, notes: &mut Notes<'_>) {
+    match receiver {
+        Receiver::Streams => {}
+        Receiver::Hidden => {
+            // That the right is missing is said elsewhere.
+        }
+        Receiver::None => {
+            let advice = "look at its log: primary_conninfo, the password, and the primary's pg_hba.conf for replication";
+            notes.add(Level::Error, "the standby does not stream from any server", advice);
+        }
+    }
+}
+
+fn upstream(rules: &Rules, cluster: &Cluster, id: NodeId, text: &str, cluster_name: &str, notes: &mut Notes<'_>) {
+    let Some(conninfo) = Conninfo::parse(text) else {
+        let what = "primary_conninfo is a URI, or cannot be read: Weir cannot change it, so that the node takes no part";
+        return notes.add(by_builtin(rules), what, "write it as words and values: host=... port=... user=...");
+    };
+    let own = conninfo.get("application_name").filter(|name| !name.is_empty());
+    let own = own.unwrap_or(if cluster_name.is_empty() { "walreceiver" } else { cluster_name });
+    let primary = cluster.primary();
+    let sync = primary.map(|(_, server, _)| server.settings.sync_names.as_str()).unwrap_or_default();
+    name(rules, id, own, sync, notes);
+    let leads_to = conninfo.place().and_then(|(host, port)| rules.node_at(host, port));
+    if leads_to.is_none() && conninfo.get("service").is_none() {
+        let is_known = primary.is_some_and(|(_, _, followers)| {
+            followers.iter().any(|follower| follower.is_streaming && follower.application_name.eq_ignore_ascii_case(own))
+        });
+        let place = conninfo.place().map_or_else(|| "no host".to_owned(), |(host, port)| format!("{host}:{port}"));
+        let level = if is_known { Level::Warning } else { by_builtin(rules) };
+        let what = format!("primary_conninfo leads to {place}, which is no node's backend_hostname and backend_port");
+        notes.add(level, what, "servers must reach each other by the names and ports of the nodes");
+    }
+}
+
+/// The name of a standby, in three places.
+fn name(rules: &Rules, id: NodeId, own: &str, sync: &str, notes: &mut Notes<'_>) {
+    let known = rules.node(id).map(|node| node.application_name.as_str()).unwrap_or_default();
+    let rule = parse_sync_names(sync).ok().flatten();
+    let level = if rule.is_some() { by_builtin(rules) } else { Level::Warning };
+    if known.is_empty() {
+        let text = format!("backend_application_name{id} is not set, and the standby's application_name is {own}");
+        notes.add(level, text, format!("set backend_application_name{id} = '{own}'"));
+    } else if !known.eq_ignore_ascii_case(own) {
+        let text = format!("backend_application_name{id} is {known}, and the standby's application_name is {own}");
+        notes.add(level, text, "give both the same name");
+    }
+    let is_listed =
+        |rule: &crate::failover::SyncRule| rule.names.iter().any(|name| name == "*" || name.eq_ignore_ascii_case(own));
+    if rule.is_some_and(|rule| !is_listed(&rule)) {
+        let text = format!("{own} is not in synchronous_standby_names: it may lack what others acknowledged");
+        notes.add(Level::Warning, text, "add it, or leave it as a standby that acknowledges nothing");
+    }
+}

@@ -1,0 +1,188 @@
+//! Findings as tables: a healthy cluster with one thing changed, and the words that follow.
+
+use super::*;
+use crate::failover::tests_rules as rules;
+
+/// Three servers that are fit: node 0 is the primary, and both standbys acknowledge.
+fn healthy() -> Cluster {
+    let settings = || Settings {
+        hot_standby: Switch::On,
+        rewinds: Switch::On,
+        alters: Switch::On,
+        senders_max: 10,
+        slots_max: 10,
+        ..Settings::default()
+    };
+    let server =
+        |role| Server { version: 150_004, system: Some(7), timeline: Some(1), role, settings: settings(), ..Server::default() };
+    let follower = |name: &str| Follower { application_name: name.into(), is_streaming: true };
+    let mut primary = server(Role::Primary { followers: vec![follower("n1"), follower("n2")] });
+    primary.settings.sync_names = "ANY 1 (n1, n2)".into();
+    let standby = |id: NodeId| {
+        let conninfo = Some(format!("host=host0 port=5432 application_name=n{id}"));
+        server(Role::Standby { conninfo, receiver: Receiver::Streams })
+    };
+    let asked = |(id, server)| Asked { id, server: Ok(server), checker: Ok(()), replication: Ok(()) };
+    Cluster { nodes: [(0, primary), (1, standby(1)), (2, standby(2))].map(asked).into(), folder: None }
+}
+
+fn found(rules: &Rules, cluster: &Cluster) -> Vec<String> {
+    let line = |finding: &Finding| {
+        let node = finding.node.map_or_else(|| "all".to_owned(), |id| id.to_string());
+        format!("{node} {:?}: {}", finding.level, finding.text)
+    };
+    findings(rules, cluster, "weir").iter().map(line).collect()
+}
+
+fn server(cluster: &mut Cluster, id: usize) -> &mut Server {
+    cluster.nodes[id].server.as_mut().expect("it answers")
+}
+
+fn conninfo(cluster: &mut Cluster, id: usize, text: &str) {
+    server(cluster, id).role = Role::Standby { conninfo: Some(text.into()), receiver: Receiver::Streams };
+}
+
+/// Changes one thing, and compares the findings by their beginnings.
+fn check(name: &str, change: impl FnOnce(&mut Rules, &mut Cluster), expected: &[&str]) {
+    let (mut rules, mut cluster) = (rules(3), healthy());
+    change(&mut rules, &mut cluster);
+    let found = found(&rules, &cluster);
+    let is_it = found.len() == expected.len() && found.iter().zip(expected).all(|(found, begin)| found.starts_with(begin));
+    assert!(is_it, "{name}: {found:#?}, expected {expected:#?}");
+}
+
+#[test]
+fn nothing_is_wrong_with_servers_that_are_fit() {
+    check("healthy", |_, _| (), &[]);
+}
+
+#[test]
+fn servers_that_cannot_be_asked_are_named() {
+    let identity = || Err(Refused::Identity("password authentication failed".into()));
+    check(
+        "no server",
+        |_, c| c.nodes[2].server = Err(Refused::Unreachable("refused".into())),
+        &["2 Error: no login as health_check_user: refused"],
+    );
+    check("a wrong password", |_, c| c.nodes[1].server = identity(), &["1 Error: no login as health_check_user: password"]);
+    check(
+        "the other user's",
+        |_, c| c.nodes[1].checker = identity().map(|_: Server| ()),
+        &["1 Error: no login as sr_check_user"],
+    );
+    check(
+        "replication",
+        |_, c| c.nodes[1].replication = Err(Refused::Identity("no pg_hba.conf entry".into())),
+        &["1 Error: a connection for replication is refused: no pg_hba.conf entry"],
+    );
+    check(
+        "no primary",
+        |_, c| c.nodes[0].server = Err(Refused::Unreachable("refused".into())),
+        &["all Error: no node is a primary", "0 Error: no login as health_check_user"],
+    );
+}
+
+#[test]
+fn missing_rights_are_named_with_the_command_that_gives_them() {
+    for right in Right::ALL {
+        check(
+            right.name(),
+            |_, c| server(c, 1).missing = vec![right],
+            &[&format!("1 Error: health_check_user lacks {}", right.name())],
+        );
+    }
+    assert_eq!(Right::Monitor.grant(160_000, "weir"), "GRANT pg_monitor TO weir");
+    assert_eq!(Right::AlterConninfo.grant(140_000, "weir"), "before PostgreSQL 15: ALTER ROLE weir SUPERUSER");
+    check(
+        "where others promote",
+        |r, c| (r.mode, server(c, 1).missing) = (Mode::Follow, vec![Right::Promote]),
+        &["all Warning: failover_mode leaves it to others"],
+    );
+}
+
+#[test]
+fn servers_that_are_no_copies_of_the_primary_are_named() {
+    check("another cluster", |_, c| server(c, 2).system = Some(8), &["all Error: the nodes are servers of different clusters"]);
+    check("another timeline", |_, c| server(c, 2).timeline = Some(2), &["2 Error: it is on timeline 2, and the primary on 1"]);
+    check("two primaries", |_, c| server(c, 2).role = Role::default(), &["all Error: several nodes are primaries: 0, 2"]);
+    check(
+        "no stream",
+        |_, c| {
+            let conninfo = Some("host=host0 application_name=n2".into());
+            server(c, 2).role = Role::Standby { conninfo, receiver: Receiver::None };
+        },
+        &["2 Error: the standby does not stream"],
+    );
+    check("an old server", |_, c| server(c, 1).version = 120_009, &["1 Error: its version is 12"]);
+}
+
+#[test]
+fn a_primary_conninfo_that_cannot_be_used_is_named() {
+    check("a URI", |_, c| conninfo(c, 1, "postgresql://host0/"), &["1 Error: primary_conninfo is a URI"]);
+    check(
+        "a host of no node, by a name that the primary knows",
+        |_, c| conninfo(c, 1, "host=elsewhere port=1 application_name=n1"),
+        &["1 Warning: primary_conninfo leads to elsewhere:1"],
+    );
+    check(
+        "and by one that it does not",
+        |_, c| conninfo(c, 1, "host=elsewhere port=1 application_name=other"),
+        &[
+            "1 Error: backend_application_name1 is n1, and the standby's application_name is other",
+            "1 Error: primary_conninfo leads to elsewhere:1",
+            "1 Warning: other is not in synchronous_standby_names",
+        ],
+    );
+    check(
+        "a name of its own without synchronous standbys",
+        |_, c| {
+            server(c, 0).settings.sync_names.clear();
+            conninfo(c, 1, "host=host0 port=5432");
+        },
+        &["1 Warning: backend_application_name1 is n1, and the standby's application_name is walreceiver"],
+    );
+    check(
+        "the command line",
+        |_, c| server(c, 1).fixed = vec!["primary_conninfo".into()],
+        &["1 Error: primary_conninfo is set by the server's command line"],
+    );
+}
+
+#[test]
+fn settings_that_a_new_primary_needs_are_named() {
+    check(
+        "slots",
+        |_, c| (server(c, 2).settings.slot_name, server(c, 1).settings.slots_max) = ("two".into(), 0),
+        &["1 Error: max_replication_slots is 0"],
+    );
+    check("senders", |_, c| server(c, 1).settings.senders_max = 1, &["1 Error: max_wal_senders is 1"]);
+    check("senders of one that is never promoted", |r, c| (r.nodes[1].priority, server(c, 1).settings.senders_max) = (0, 1), &[]);
+    check("pg_rewind", |_, c| server(c, 0).settings.rewinds = Switch::Off, &["0 Warning: wal_log_hints"]);
+    check("hot_standby", |_, c| server(c, 0).settings.hot_standby = Switch::Off, &["0 Warning: hot_standby is off"]);
+    check("delay", |_, c| server(c, 2).settings.apply_delay_ms = 5, &["2 Warning: recovery_min_apply_delay is 5 ms"]);
+    check("ALTER SYSTEM", |_, c| server(c, 2).settings.alters = Switch::Off, &["2 Error: allow_alter_system is off"]);
+}
+
+#[test]
+fn rules_that_nobody_can_meet_are_named() {
+    let sync = |names: &'static str| move |_: &mut Rules, c: &mut Cluster| server(c, 0).settings.sync_names = names.into();
+    check("too many", sync("ANY 3 (n1, n2)"), &["all Error: synchronous_standby_names = ANY 3 (n1, n2) wants 3"]);
+    check("all", sync("ANY 2 (n1, n2)"), &["all Warning: synchronous_standby_names = ANY 2 (n1, n2) wants all"]);
+    check(
+        "a stranger",
+        sync("ANY 1 (n1, n2, other)"),
+        &["all Error: synchronous_standby_names = ANY 1 (n1, n2, other) names standbys that are no nodes"],
+    );
+    check("not one of them", sync("ANY 1 (n1)"), &["all Warning: ", "2 Warning: n2 is not in synchronous_standby_names"]);
+    check(
+        "no candidates",
+        |r, _| r.nodes.iter_mut().for_each(|node| node.priority = 0),
+        &["all Error: backend_promote_priority is 0 for all standbys"],
+    );
+    check("no folder", |_, c| c.folder = Some("no such folder".into()), &["all Error: work_dir cannot be written"]);
+    check(
+        "no checks",
+        |r, _| r.nodes.iter_mut().for_each(|node| node.health.period_ms = 0),
+        &["all Warning: health_check_period is 0"],
+    );
+}

@@ -1,0 +1,237 @@
+//! `weir check --connect`: asks each server for all that a failover needs. `policy::readiness` judges the answers.
+
+use crate::client::access::AccessFiles;
+use crate::control::conn::Conn;
+use crate::counted;
+use crate::monitor::log::Log;
+use crate::process::shared::Shared;
+use crate::process::tls_files::TlsFiles;
+use crate::server::pool::login::protocol;
+use crate::server::pool::server_conn::{Address, Login, OpenError, Rows};
+use anyhow::Context;
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use weir_config::{CheckConfig, Config, NodeConfig};
+use weir_policy::failover::Rules;
+use weir_policy::readiness::{
+    Asked, Cluster, Finding, Follower, Level, Receiver, Refused, Right, Role, Server, Settings, Switch, findings,
+};
+
+/// As servers show it.
+const NAME: &str = "weir_check";
+
+/// Time for all questions to one server over one connection.
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Versions before have no `primary_conninfo` that could be asked for.
+const SETTINGS_VERSION: u32 = 120_000;
+
+/// The first version in which others than superusers may be given ALTER SYSTEM.
+const ALTER_VERSION: u32 = 150_000;
+
+const VERSION: &str = "SELECT pg_catalog.current_setting('server_version_num')";
+
+const FACTS: &str = "SELECT r, (pg_catalog.pg_control_system()).system_identifier, \
+    CASE WHEN r THEN (SELECT pg_catalog.lpad(pg_catalog.to_hex(received_tli), 8, '0') FROM pg_catalog.pg_stat_wal_receiver) \
+    ELSE pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END, \
+    CASE WHEN r THEN (SELECT COALESCE(status, '-') FROM pg_catalog.pg_stat_wal_receiver) END, \
+    CASE WHEN pg_catalog.pg_has_role('pg_read_all_settings', 'MEMBER') \
+    THEN pg_catalog.current_setting('primary_conninfo', true) END, \
+    pg_catalog.current_setting('hot_standby'), pg_catalog.current_setting('wal_log_hints'), \
+    pg_catalog.current_setting('data_checksums'), COALESCE(pg_catalog.current_setting('allow_alter_system', true), 'on'), \
+    pg_catalog.current_setting('max_wal_senders'), pg_catalog.current_setting('max_replication_slots'), \
+    (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots), pg_catalog.current_setting('primary_slot_name'), \
+    (SELECT setting FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'recovery_min_apply_delay'), \
+    pg_catalog.current_setting('synchronous_standby_names'), pg_catalog.current_setting('cluster_name') \
+    FROM (SELECT pg_catalog.pg_is_in_recovery() AS r OFFSET 0) AS x";
+
+const FOLLOWERS: &str = "SELECT application_name, state FROM pg_catalog.pg_stat_replication";
+
+const FIXED: &str = "SELECT name FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) \
+    ANY ('{primary_conninfo,default_transaction_read_only}') AND source OPERATOR(pg_catalog.=) 'command line'";
+
+/// The rights in the order of `Right::ALL`; the places of those that hang on the version are filled in.
+fn rights_query(version: u32) -> String {
+    const SUPERUSER: &str = "(SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) current_user)";
+    let alter = |name: &str| match version {
+        ALTER_VERSION.. => format!("pg_catalog.has_parameter_privilege('{name}', 'ALTER SYSTEM')"),
+        _ => SUPERUSER.to_owned(),
+    };
+    format!(
+        "SELECT pg_catalog.pg_has_role('pg_monitor', 'USAGE'), pg_catalog.pg_has_role('pg_signal_backend', 'USAGE'), \
+         pg_catalog.has_function_privilege('pg_catalog.pg_promote(boolean,integer)', 'EXECUTE'), \
+         pg_catalog.has_function_privilege('pg_catalog.pg_reload_conf()', 'EXECUTE'), \
+         pg_catalog.has_table_privilege('pg_catalog.pg_file_settings', 'SELECT') \
+         AND pg_catalog.has_function_privilege('pg_catalog.pg_show_all_file_settings()', 'EXECUTE'), {}, {}, \
+         (SELECT rolsuper OR rolreplication FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) current_user)",
+        alter("primary_conninfo"),
+        alter("default_transaction_read_only")
+    )
+}
+
+/// Asks all servers. Gives the lines to print, and the number of errors among them.
+pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles) -> anyhow::Result<(String, usize)> {
+    // Words of the log are a running proxy's.
+    let log = Log::new(&Config::default().log).context("cannot make a log")?;
+    let shared = Arc::new(Shared::new(config.clone(), None, access, tls, Vec::new(), crate::random(), log));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?;
+    let nodes = runtime.block_on(async {
+        let mut asked = Vec::new();
+        for node in &config.nodes {
+            asked.push(ask(&shared, config, node).await);
+        }
+        asked
+    });
+    let cluster = Cluster { nodes, folder: try_folder(&config.work_dir).err().map(|cause| cause.to_string()) };
+    let user = config.nodes.first().map(|node| user_of(config, node)).unwrap_or_default();
+    let found = findings(&Rules::of(config), &cluster, &user);
+    let errors = found.iter().filter(|finding| finding.level == Level::Error).count();
+    let mut text: String = found.iter().map(line).collect();
+    let warnings = counted(found.len() - errors, "warning");
+    text += &format!("{} asked: {}, {warnings}\n", counted(config.nodes.len(), "server"), counted(errors, "error"));
+    Ok((text, errors))
+}
+
+fn line(finding: &Finding) -> String {
+    let Finding { node, level, text, advice } = finding;
+    let node = node.map_or_else(|| "all nodes".to_owned(), |id| format!("node {id}"));
+    let level = match level {
+        Level::Warning => "warning",
+        Level::Error => "error",
+    };
+    format!("{node}: {level}: {text}; {advice}\n")
+}
+
+/// Writes a file in a folder, and takes it away.
+fn try_folder(folder: &Path) -> io::Result<()> {
+    let path = folder.join(format!("weir_check.{}", std::process::id()));
+    OpenOptions::new().write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)
+}
+
+/// The login of a node's health check; it is that of the look at roles where no other one is set.
+fn health_of(config: &Config, node: &NodeConfig) -> CheckConfig {
+    let health = &node.health;
+    if health.user.is_empty() {
+        return config.check.clone();
+    }
+    let (user, password, database) = (health.user.clone(), health.password.clone(), health.database.clone());
+    CheckConfig { user, password, database, ..config.check.clone() }
+}
+
+fn user_of(config: &Config, node: &NodeConfig) -> String {
+    let user = health_of(config, node).user;
+    if user.is_empty() { "postgres".into() } else { user }
+}
+
+/// Cancel safe: connections are closed.
+async fn ask(shared: &Arc<Shared>, config: &Config, node: &NodeConfig) -> Asked {
+    let health = health_of(config, node);
+    let server = match open(shared, node, &health, &[("application_name", NAME)]).await {
+        Ok(mut conn) => facts(&mut conn).await,
+        Err(error) => Err(error),
+    };
+    let replication = [("application_name", NAME), ("replication", "database")];
+    Asked {
+        id: node.id,
+        server: server.map_err(refused),
+        checker: open(shared, node, &config.check, &[("application_name", NAME)]).await.map(drop).map_err(refused),
+        replication: open(shared, node, &health, &replication).await.map(drop).map_err(refused),
+    }
+}
+
+async fn open(
+    shared: &Arc<Shared>,
+    node: &NodeConfig,
+    check: &CheckConfig,
+    parameters: &[(&str, &str)],
+) -> Result<Conn, OpenError> {
+    let address = Address {
+        node: node.id,
+        hostname: node.hostname.clone(),
+        port: node.port,
+        connect_timeout_ms: node.connect_timeout_ms,
+        ssl_mode: node.ssl_mode,
+    };
+    let files = shared.access.files();
+    let (user, secret) = files.checker(check);
+    let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
+    Conn::log_in(shared, &address, &login, Instant::now() + ASK_TIMEOUT).await.map(|(conn, _)| conn)
+}
+
+fn refused(error: OpenError) -> Refused {
+    let text = error.to_string();
+    match &error {
+        OpenError::Refused { sqlstate, .. } if sqlstate.starts_with("28") => Refused::Identity(text),
+        OpenError::Secret { .. } => Refused::Identity(text),
+        error if error.is_unreachable() || error.is_silent() => Refused::Unreachable(text),
+        _ => Refused::Other(text),
+    }
+}
+
+/// Not cancel safe: the connection is of no use afterwards.
+async fn facts(conn: &mut Conn) -> Result<Server, OpenError> {
+    let rows = conn.query(VERSION).await?;
+    let version = rows.iter().flatten().flatten().next().and_then(|text| text.parse().ok()).unwrap_or(0);
+    if version < SETTINGS_VERSION {
+        return Ok(Server { version, ..Server::default() });
+    }
+    let rows = conn.query(FACTS).await?;
+    let mut server = read(&rows).ok_or_else(|| protocol(&conn.address, "no facts in its answer"))?;
+    server.version = version;
+    let rights = conn.query(&rights_query(version)).await?;
+    let has = rights.iter().flatten().map(|cell| cell.as_deref() == Some("t"));
+    server.missing = Right::ALL.into_iter().zip(has).filter(|(_, has)| !has).map(|(right, _)| right).collect();
+    server.fixed = conn.query(FIXED).await?.into_iter().flatten().flatten().collect();
+    if let Role::Primary { followers } = &mut server.role {
+        *followers = conn.query(FOLLOWERS).await?.iter().filter_map(|row| follower(row)).collect();
+    }
+    Ok(server)
+}
+
+fn read(rows: &Rows) -> Option<Server> {
+    let row = rows.first()?;
+    let text = |at: usize| row.get(at).and_then(|cell| cell.as_deref());
+    let number = |at: usize| text(at).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
+    let is_on = |at: usize| if text(at) == Some("on") { Switch::On } else { Switch::Off };
+    let own = |at: usize| text(at).unwrap_or_default().to_owned();
+    let role = match text(0)? {
+        "t" => Role::Standby {
+            conninfo: text(4).map(str::to_owned),
+            receiver: match text(3) {
+                None => Receiver::None,
+                Some("-") => Receiver::Hidden,
+                Some("streaming") => Receiver::Streams,
+                Some(_) => Receiver::None,
+            },
+        },
+        _ => Role::Primary { followers: Vec::new() },
+    };
+    Some(Server {
+        system: text(1).and_then(|text| text.parse().ok()),
+        timeline: text(2).and_then(|text| u32::from_str_radix(text, 16).ok()),
+        role,
+        settings: Settings {
+            hot_standby: is_on(5),
+            rewinds: if text(6) == Some("on") { Switch::On } else { is_on(7) },
+            alters: is_on(8),
+            senders_max: number(9),
+            slots_max: number(10),
+            slots: number(11),
+            slot_name: own(12),
+            apply_delay_ms: text(13).and_then(|text| text.parse().ok()).unwrap_or(0),
+            sync_names: own(14),
+            cluster_name: own(15),
+        },
+        ..Server::default()
+    })
+}
+
+fn follower(row: &[Option<String>]) -> Option<Follower> {
+    let [name, state] = row else { return None };
+    Some(Follower { application_name: name.clone().unwrap_or_default(), is_streaming: state.as_deref() == Some("streaming") })
+}

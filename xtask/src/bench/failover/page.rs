@@ -1,0 +1,144 @@
+//! The kept results, and the table of docs/failover.md.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::row::{ROWS, Row};
+use super::system::System;
+use crate::bench::{pages, report};
+
+const FILE: &str = "bench/results/failover.json";
+const PAGE: &str = "docs/failover.md";
+/// In the place of a version.
+pub const UNMEASURED: &str = "not measured";
+const MARKS: (&str, &str) =
+    ("<!-- failover: written by `cargo xtask failover --keep`, do not edit -->\n", "<!-- failover: end -->\n");
+const HEAD: &str = "| event | proxy | rounds | longest time without an acknowledged write: median, maximum | most clients disconnected, of 250 | failed statements a round, by SQLSTATE | acknowledged writes missing, of all | of them not reported | failed reads, of all | slowest read |\n|---|---|---|---|---|---|---|---|---|---|\n";
+
+/// The results of a fault on a system.
+pub fn entry(row: &Row, system: System, rounds: &[Value]) -> Value {
+    json!({ "row": row.name, "system": system.name(), "rounds": rounds })
+}
+
+/// Puts results in the place of those kept before, and writes the page.
+pub fn keep(root: &Path, about: &Value, entries: &[Value]) -> Result<()> {
+    let path = root.join(FILE);
+    let before: Value = fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    let all = ROWS.iter().flat_map(|row| [System::Weir, System::Pgpool].map(|system| (row.name, system.name())));
+    let kept: Vec<Value> =
+        all.filter_map(|place| find(entries, place).or_else(|| find(results(&before), place)).cloned()).collect();
+    fs::write(&path, report::lines_of(&json!({ "about": merged(about, &before["about"]), "results": kept })))?;
+    draw(root)
+}
+
+/// Writes the table of the page from the kept file.
+pub fn draw(root: &Path) -> Result<()> {
+    let (path, text) = page(root)?;
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Facts, those about programs that were not measured as they were before.
+fn merged(about: &Value, before: &Value) -> Value {
+    let facts = about.as_object().into_iter().flatten();
+    let fact = |(name, value): (&String, &Value)| {
+        let old = before.get(name).filter(|_| value == UNMEASURED);
+        (name.clone(), old.unwrap_or(value).clone())
+    };
+    facts.map(fact).collect::<serde_json::Map<_, _>>().into()
+}
+
+fn results(document: &Value) -> &[Value] {
+    document["results"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn find<'v>(entries: &'v [Value], (row, system): (&str, &str)) -> Option<&'v Value> {
+    entries.iter().find(|entry| entry["row"] == row && entry["system"] == system)
+}
+
+/// The page as it follows from the kept results.
+fn page(root: &Path) -> Result<(std::path::PathBuf, String)> {
+    let document: Value = serde_json::from_str(&fs::read_to_string(root.join(FILE))?)?;
+    let path = root.join(PAGE);
+    let text = fs::read_to_string(&path)?;
+    let fact = |name: &str| document["about"][name].as_str().unwrap_or("unknown").to_owned();
+    let conditions = format!("{}; {}; {}; {}", fact("date"), fact("machine"), fact("weir"), fact("pgpool"));
+    let part = format!("{conditions}.\n\n{}", table(results(&document)));
+    let text = pages::replaced(&text, MARKS, &part).with_context(|| format!("{PAGE} has no place for results"))?;
+    Ok((path, text))
+}
+
+/// Markdown.
+pub fn table(entries: &[Value]) -> String {
+    HEAD.to_owned() + &entries.iter().map(line).collect::<String>()
+}
+
+fn line(entry: &Value) -> String {
+    let rounds = entry["rounds"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let numbers = |name: &str| rounds.iter().map(|round| round[name].as_u64().unwrap_or_default()).collect::<Vec<u64>>();
+    let sum = |name: &str| numbers(name).iter().sum::<u64>();
+    let most = |name: &str| numbers(name).into_iter().max().unwrap_or_default();
+    let mut gaps = numbers("gap_ms");
+    gaps.sort_unstable();
+    let stuck = rounds.iter().filter(|round| round["goes_on"] == false).count();
+    let stuck = if stuck == 0 { String::new() } else { format!(" (no end in {stuck})") };
+    let title = ROWS.iter().find(|row| entry["row"] == row.name).map_or("", |row| row.title);
+    format!(
+        "| {title} | {} | {} | {}, {}{stuck} | {} | {} | {} of {} | {} | {} of {} | {} |\n",
+        entry["system"].as_str().unwrap_or_default(),
+        rounds.len(),
+        seconds(gaps.get(gaps.len() / 2).copied().unwrap_or_default()),
+        seconds(most("gap_ms")),
+        most("disconnected"),
+        failed(rounds),
+        sum("missing"),
+        sum("acknowledged"),
+        sum("unreported"),
+        sum("failed_reads"),
+        sum("failed_reads") + sum("reads"),
+        seconds(most("slowest_read_ms")),
+    )
+}
+
+/// "0.15 s"
+fn seconds(ms: u64) -> String {
+    format!("{}.{:02} s", ms / 1000, ms % 1000 / 10)
+}
+
+/// "40001: 12.5, 08007: 3.0"
+fn failed(rounds: &[Value]) -> String {
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for (sqlstate, count) in rounds.iter().flat_map(|round| round["failed"].as_object()).flatten() {
+        *sums.entry(sqlstate).or_default() += count.as_u64().unwrap_or_default();
+    }
+    let tenths = |sum: u64| sum * 10 / (rounds.len() as u64).max(1);
+    let shown = sums.iter().map(|(sqlstate, sum)| format!("{sqlstate}: {}.{}", tenths(*sum) / 10, tenths(*sum) % 10));
+    let shown: Vec<String> = shown.collect();
+    if shown.is_empty() { "–".to_owned() } else { shown.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_the_page_is_that_of_the_kept_results() {
+        let (path, expected) = page(crate::root()).expect("kept results");
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        assert!(text == expected, "{} is not as the kept results say: run `cargo xtask failover --draw`", path.display());
+    }
+
+    #[test]
+    fn a_line_tells_medians_maxima_and_sums() {
+        let round = |gap: u64, failed: Value| json!({ "gap_ms": gap, "goes_on": true, "disconnected": 0, "failed": failed, "acknowledged": 10, "missing": 1, "unreported": 0, "reads": 5, "failed_reads": 0, "slowest_read_ms": 7 });
+        let rounds = [round(100, json!({ "40001": 3 })), round(300, json!({})), round(200, json!({ "40001": 2, "08007": 1 }))];
+        let line = line(&entry(&ROWS[1], System::Weir, &rounds));
+        assert_eq!(
+            line,
+            "| primary killed (`kill -9`), `ANY 1` | Weir | 3 | 0.20 s, 0.30 s | 0 | 08007: 0.3, 40001: 1.6 | 3 of 30 | 0 | 0 of 15 | 0.00 s |\n"
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! One round: load, fault, recovery, count, repair.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use weir_demo::{Cluster, Crew, Load, Mode, Noted, Server, wait_until};
+
+use super::row::{Commit, Fault, Row, Victim};
+use super::system::Running;
+
+/// Clients of a round.
+const CREW: Crew = Crew {
+    writers: 0,
+    transactions: super::CLIENTS - super::IDLE,
+    readers: super::READERS,
+    idle: super::IDLE,
+    pause: Duration::from_millis(5),
+};
+/// The load before the fault.
+const WARM: Duration = Duration::from_secs(1);
+/// The longest wait for writes to go on.
+const OVER_LIMIT: Duration = Duration::from_secs(60);
+/// Acknowledgements after which writes count as going on.
+const GOING_ON: usize = 200;
+/// The load after that, in which late failures come.
+const CALM: Duration = Duration::from_secs(1);
+/// The load after a standby's fault: longer than its discovery takes.
+const STANDBY_TIME: Duration = Duration::from_secs(6);
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+const FOLLOW_LIMIT: Duration = Duration::from_secs(15);
+/// Failed reads of a round that are told.
+const FAILED_SHOWN: usize = 3;
+const DAY_MS: u64 = 86_400_000;
+
+/// The numbers of a round.
+struct Round {
+    gap: Duration,
+    noted: Noted,
+    /// Acknowledged writes that the new primary lacks, and those of them that the proxy did not report.
+    missing: usize,
+    unreported: usize,
+    goes_on: bool,
+}
+
+impl Round {
+    /// For the kept file.
+    fn json(&self) -> Value {
+        let mut failed: BTreeMap<&str, usize> = BTreeMap::new();
+        for (sqlstate, _) in &self.noted.errors {
+            *failed.entry(sqlstate).or_default() += 1;
+        }
+        json!({
+            "gap_ms": ms(self.gap),
+            "goes_on": self.goes_on,
+            "disconnected": self.noted.disconnected,
+            "failed": failed,
+            "acknowledged": self.noted.acknowledged.len(),
+            "missing": self.missing,
+            "unreported": self.unreported,
+            "reads": self.noted.reads,
+            "failed_reads": self.noted.failed_reads.len(),
+            "slowest_read_ms": ms(self.noted.slowest_read),
+        })
+    }
+}
+
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Plays one round, adds its numbers to `rounds`, and mends the servers after it.
+pub fn play(row: &Row, cluster: &Cluster, proxy: &mut Running, rounds: &mut Vec<Value>) -> Result<()> {
+    let primary = cluster.writable()?;
+    primary.query("truncate written")?;
+    if row.commit == Commit::Any {
+        // Those that count as acknowledging must be there.
+        cluster.wait_streaming(super::SERVERS - 1)?;
+    }
+    let victim = match row.victim {
+        Victim::Primary => primary,
+        Victim::Standby => {
+            let standby = cluster.servers().iter().rev().find(|server| server.port() != primary.port());
+            standby.context("no standby")?
+        }
+    };
+    let said_before = proxy.log().len();
+    let load = Load::begin(proxy.port(), CREW)?;
+    thread::sleep(WARM);
+    let begun = Instant::now();
+    match row.fault {
+        Fault::Killed => victim.kill9()?,
+        Fault::Stopped => victim.stop(Mode::Fast)?,
+        Fault::Hung => victim.freeze(),
+    }
+    let new = match row.victim {
+        Victim::Primary => wait_over(cluster, victim, &load),
+        Victim::Standby => {
+            thread::sleep(STANDBY_TIME);
+            Some(primary)
+        }
+    };
+    let ended = Instant::now();
+    let noted = load.end();
+    let lacked = new.map(|new| noted.missing_on(new)).transpose()?.unwrap_or_default();
+    let log = proxy.log();
+    let reported = reported_since(log.get(said_before..).unwrap_or_default());
+    let unreported = lacked.iter().filter(|(_, at)| reported.is_none_or(|since| *at < since)).count();
+    let gap = gap(&noted, begun, ended);
+    for (sqlstate, message) in noted.failed_reads.iter().take(FAILED_SHOWN) {
+        eprintln!("  a read failed: {sqlstate} {message}");
+    }
+    for line in log.get(said_before..).unwrap_or_default().lines().filter(|line| line.contains("is the primary after")) {
+        eprintln!("  {line}");
+    }
+    rounds.push(Round { gap, missing: lacked.len(), unreported, goes_on: new.is_some(), noted }.json());
+    if new.is_none() {
+        eprintln!("  writes did not go on within {} s:\n{}", OVER_LIMIT.as_secs(), proxy.last_words());
+    }
+    mend(row, cluster, victim, new)?;
+    proxy.use_all_again()
+}
+
+/// The longest time without an acknowledgement after the fault; a last one that does not end counts to the end of the load.
+fn gap(noted: &Noted, begun: Instant, ended: Instant) -> Duration {
+    let mut times: Vec<Instant> = noted.acknowledged.iter().map(|(_, at)| *at).filter(|at| *at > begun && *at < ended).collect();
+    times.extend([begun, ended]);
+    times.sort_unstable();
+    times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
+}
+
+/// Waits until another server takes writes and clients hear of it. Gives that server.
+fn wait_over<'c>(cluster: &'c Cluster, victim: &Server, load: &Load) -> Option<&'c Server> {
+    let end = Instant::now() + OVER_LIMIT;
+    let mut new: Option<(&Server, usize)> = None;
+    while Instant::now() < end {
+        match new {
+            Some((server, before)) if load.acknowledged() >= before + GOING_ON => {
+                thread::sleep(CALM);
+                return Some(server);
+            }
+            Some(_) => {}
+            None => {
+                let is_new =
+                    |server: &&Server| server.port() != victim.port() && server.in_recovery().is_ok_and(|recovers| !recovers);
+                new = cluster.servers().iter().find(is_new).map(|server| (server, load.acknowledged()));
+            }
+        }
+        thread::sleep(LOOK_PAUSE);
+    }
+    None
+}
+
+/// Makes a primary and standbys of all servers again.
+fn mend(row: &Row, cluster: &Cluster, victim: &Server, new: Option<&Server>) -> Result<()> {
+    let new = new.context("no new primary: the servers are made anew")?;
+    match (row.victim, row.fault) {
+        (Victim::Standby, Fault::Hung) => victim.thaw(),
+        (Victim::Standby, _) => victim.start()?,
+        (Victim::Primary, _) => {
+            victim.kill9()?;
+            victim.clone_from(new)?;
+        }
+    }
+    let streaming = |server: &Server| {
+        let text = format!(
+            "select count(*) from pg_stat_replication where state = 'streaming' and application_name = '{}'",
+            server.name()
+        );
+        Ok(new.value(&text)? == "1")
+    };
+    for standby in cluster.servers().iter().filter(|server| server.port() != new.port()) {
+        if wait_until("a standby to stream", FOLLOW_LIMIT, || streaming(standby)).is_err() {
+            eprintln!("  server {} does not follow: it is made a copy", standby.name());
+            standby.clone_from(new)?;
+        }
+    }
+    cluster.wait_streaming(super::SERVERS - 1)
+}
+
+/// Since when writes may be lost, by the log of Weir; `None` if nothing was reported.
+fn reported_since(log: &str) -> Option<Instant> {
+    let line = log.lines().rev().find(|line| line.contains("is the primary after"))?;
+    let (since_day_ms, wall) = (reported_of(line)?, SystemTime::now().duration_since(UNIX_EPOCH).ok()?);
+    let day_ms = ms(wall) % DAY_MS;
+    Instant::now().checked_sub(Duration::from_millis((day_ms + DAY_MS - since_day_ms) % DAY_MS))
+}
+
+/// The time of the day, in ms, after which acknowledged writes may be lost. `2026-11-25 11:34:31.333: ... in the 4640 ms before; ...`
+fn reported_of(line: &str) -> Option<u64> {
+    let time = line.split_whitespace().nth(1)?.trim_end_matches(':');
+    let (clock, millis) = time.split_once('.')?;
+    let mut seconds = 0;
+    for part in clock.split(':') {
+        seconds = seconds * 60 + part.parse::<u64>().ok()?;
+    }
+    let (_, rest) = line.split_once("acknowledged in the ")?;
+    let before: u64 = rest.split_whitespace().next()?.parse().ok()?;
+    Some((seconds * 1000 + millis.parse::<u64>().ok()? + DAY_MS - before) % DAY_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_a_loss_is_read_from_the_log() {
+        let line = "2026-11-25 00:00:01.500: [x] pid 1: WARNING:  node 0 is the primary after node 1 (x); lost: at most what was acknowledged in the 500 ms before; at least 0 bytes of log";
+        assert_eq!(reported_of(line), Some(1000));
+        assert_eq!(reported_of(&line.replace("500 ms", "2000 ms")), Some(DAY_MS - 500));
+        assert_eq!(reported_of("2026-11-25 00:00:01.500: lost: nothing that was acknowledged"), None);
+    }
+}
