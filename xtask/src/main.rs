@@ -16,6 +16,7 @@ mod process;
 mod proxy;
 mod regress;
 mod source;
+mod structs;
 mod test;
 mod tidy;
 mod transparency;

@@ -143,8 +143,7 @@ mod tests {
 
     const BEGIN: Transaction = Transaction::Begin(Begin {
         starts: false,
-        read_only: false,
-        read_write: false,
+        access: weir_sql::facts::AccessMode::Unset,
         isolation: weir_sql::facts::Isolation::Unset,
         deferrable: false,
     });

@@ -157,22 +157,38 @@ pub enum Reply {
 pub struct Dropped {
     /// Parses and Closes of the client's that will not happen, the failed one included.
     pub changes: u32,
-    /// The failed message is the first of `changes`: a Parse the server refused.
-    pub parse: bool,
     /// Parses of ours that will not happen.
     pub ours: u32,
     /// Descriptions that were to be looked at.
     pub described: u32,
     /// Refusals that come too late: an earlier error comes first.
     pub refused: u32,
-    /// The failed message is one we refused: exchange the error.
-    pub exchange: bool,
-    /// The failed message is of the last statement that was brought along: the question that a message of the client's waits for.
-    pub is_question: bool,
-    /// The server skips all messages up to a Sync that was not sent yet.
-    pub skips: bool,
-    /// The client's own messages up to its Sync are to be thrown away by us: the server was given a Sync of ours.
-    pub discard: bool,
+    pub failed: Failed,
+    pub rest: Rest,
+}
+
+/// The message that failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Failed {
+    #[default]
+    Other,
+    /// The first of `Dropped::changes`: a Parse the server refused.
+    Parse,
+    /// One we refused: exchange the error.
+    Refused,
+    /// Of the last statement that was brought along: the question that a message of the client's waits for.
+    Question,
+}
+
+/// The client's messages behind those that were dropped, up to its Sync.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rest {
+    #[default]
+    Served,
+    /// The server skips them: their Sync was not sent yet.
+    Skipped,
+    /// They are to be thrown away by us: the server was given a Sync of ours.
+    Discarded,
 }
 
 /// Replies that a client waits for when its server connection is gone.
@@ -580,22 +596,21 @@ impl Replies {
             Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall | Expect::SyncGarbled) => {
                 return Reply::Error(Dropped::default());
             }
-            Some(Expect::QueryRefused) => return Reply::Error(Dropped { exchange: true, ..Dropped::default() }),
+            Some(Expect::QueryRefused) => return Reply::Error(Dropped { failed: Failed::Refused, ..Dropped::default() }),
             Some(_) => {}
         }
-        let exchange = front == Some(Expect::Refused);
-        let mut dropped = Dropped { exchange, parse: front == Some(Expect::Parse), ..Dropped::default() };
+        let mut dropped = Dropped::default();
         loop {
             match self.ring.front() {
                 Some(Expect::Sync | Expect::SyncGarbled) => break,
                 Some(Expect::SyncOurs) => {
-                    dropped.discard = true;
+                    dropped.rest = Rest::Discarded;
                     break;
                 }
                 // The server skips even simple queries until a Sync.
                 None => {
                     self.skipping = true;
-                    dropped.skips = true;
+                    dropped.rest = Rest::Skipped;
                     break;
                 }
                 Some(Expect::Parse | Expect::Close | Expect::QueryChange) => dropped.changes += 1,
@@ -606,10 +621,12 @@ impl Replies {
             }
             self.ring.pop_front();
         }
-        dropped.is_question = match front {
-            Some(Expect::ParseOurs) => dropped.ours == 1,
-            Some(Expect::DescribeOurs) => dropped.ours == 0,
-            _ => false,
+        dropped.failed = match front {
+            Some(Expect::Refused) => Failed::Refused,
+            Some(Expect::Parse) => Failed::Parse,
+            Some(Expect::ParseOurs) if dropped.ours == 1 => Failed::Question,
+            Some(Expect::DescribeOurs) if dropped.ours == 0 => Failed::Question,
+            _ => Failed::Other,
         };
         Reply::Error(dropped)
     }

@@ -249,7 +249,7 @@ pub fn misplaced(s: &mut Session, w: &Context, statement: &Statement) -> Option<
     if let Some(fault) = sequences::refusal(s, w, statement) {
         return Some(fault);
     }
-    let stays = statement.has(Trait::Locks) || !statement.leaves.without(lazy_begin::MOVES).is_empty();
+    let stays = statement.has(Trait::Locks) || !statement.state.leaves.without(lazy_begin::MOVES).is_empty();
     let conn = s.conn().filter(|_| stays)?;
     let is_misplaced = !is_primary(w, conn) && w.view().primary.is_some();
     is_misplaced

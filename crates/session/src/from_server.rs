@@ -25,7 +25,7 @@ use foldhash::HashMap;
 use std::collections::VecDeque;
 use weir_policy::loss::Control;
 use weir_policy::read_retry::is_of_recovery;
-use weir_policy::replies::{Dropped, Reply, Whose};
+use weir_policy::replies::{Dropped, Failed, Reply, Rest, Whose};
 use weir_wire::back::{Report, read_report};
 use weir_wire::frame::{HEADER_BYTES, Header, back};
 
@@ -310,13 +310,13 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
     }
     upstream.left.due.add_rollback();
     let asked = upstream.brought.asked.take();
-    let asked_alone = asked.is_some() && dropped.discard;
-    let may_tell = dropped.is_question && upstream.txn.status != FAILED;
+    let asked_alone = asked.is_some() && dropped.rest == Rest::Discarded;
+    let may_tell = dropped.failed == Failed::Question && upstream.txn.status != FAILED;
     let parameters = asked.and_then(|asked| asked.parameters).filter(|_| may_tell);
     let refused = next_refusal(&mut upstream.brought.refusals, dropped);
     s.undo(dropped);
     let skip_before = s.intake.skip;
-    s.intake.skip = skip_before.or_if(dropped.discard);
+    s.intake.skip = skip_before.or_if(dropped.rest == Rest::Discarded);
     if let Some(Refusal { parameters, fault }) = refused {
         s.down.eat(header);
         result_shape::tell_parameters(s, w, parameters);
@@ -366,7 +366,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
         return s.down.pass(header, &w.buffers);
     }
     let fault = last_word(&report);
-    let is_due = skip_before == Skip::No && (dropped.skips || dropped.discard);
+    let is_due = skip_before == Skip::No && dropped.rest != Rest::Served;
     note_final_error(s, fault, asked_alone, is_due);
     if asked_alone {
         s.intake.skip = skip_before;
@@ -390,8 +390,9 @@ fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, is_due: bo
 
 /// The refusal that the client hears in place of an error. Refusals that come too late are dropped.
 fn next_refusal(refusals: &mut VecDeque<Refusal>, dropped: Dropped) -> Option<Refusal> {
-    let refused = if dropped.exchange { refusals.pop_front() } else { None };
-    for _ in u32::from(dropped.exchange)..dropped.refused {
+    let is_due = dropped.failed == Failed::Refused;
+    let refused = if is_due { refusals.pop_front() } else { None };
+    for _ in u32::from(is_due)..dropped.refused {
         refusals.pop_front();
     }
     refused

@@ -6,8 +6,8 @@ use crate::context::Context;
 use crate::outcome;
 use crate::fault::{Fault, sqlstate};
 use crate::session::Session;
-pub use crate::session::read_preference::Logged;
 use crate::session::read_preference::{Item, OWN, Own, Set};
+pub use crate::session::read_preference::{Line, Logged};
 use crate::session_state;
 use crate::statements::{Statement, Trait};
 use std::sync::Arc;
@@ -175,11 +175,11 @@ mod tests {
     fn what_a_session_has_set_goes_before_the_configuration() {
         let mut config = Config::default();
         let mut own = Own::default();
-        assert_eq!((own.logged(&config).notice, own.shown("notice_per_node_statement")), (false, None));
+        assert_eq!((own.logged(&config).has(Line::Notice), own.shown("notice_per_node_statement")), (false, None));
         let set = |value: u64, shown: &str| Some(Set { value, shown: shown.into() });
         own.0[Item::Notice as usize] = set(1, "on");
-        assert_eq!((own.logged(&config).notice, own.shown("Notice_Per_Node_Statement")), (true, Some("on")));
+        assert_eq!((own.logged(&config).has(Line::Notice), own.shown("Notice_Per_Node_Statement")), (true, Some("on")));
         (own.0[Item::Notice as usize], config.log.notice_per_node_statement) = (set(0, "off"), true);
-        assert!(!own.logged(&config).notice);
+        assert!(!own.logged(&config).has(Line::Notice));
     }
 }

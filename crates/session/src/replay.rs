@@ -218,7 +218,7 @@ fn may_repeat(s: &Session, statement: &Statement, text: &[u8]) -> bool {
         Verb::Definition => false,
     };
     let does_more = statement.has(Trait::Many) || statement.has(Trait::Signals) || statement.has(Trait::Executes);
-    is_known && !does_more && statement.functions.is_empty() && session_state::left_unseen(s, statement).is_empty()
+    is_known && !does_more && statement.state.functions.is_empty() && session_state::left_unseen(s, statement).is_empty()
 }
 
 /// Messages of a read were put back, and come again.

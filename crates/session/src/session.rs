@@ -35,7 +35,7 @@ use weir_cache::Outcome;
 use weir_io::lane::Lane;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::prepared::StatementId;
-use weir_policy::replies::{Dropped, Expect, Owed, Replies};
+use weir_policy::replies::{Dropped, Expect, Failed, Owed, Replies};
 use weir_policy::transaction::Written;
 use weir_sql::facts::{StateKind, StateKinds};
 use weir_wire::write;
@@ -340,7 +340,7 @@ impl Session {
         for at in (0..count).rev() {
             let Some(entered) = journal.remove(at) else { continue };
             // A Parse that the server refused has dropped the unnamed statement all the same.
-            let refused = dropped.parse && at == 0;
+            let refused = dropped.failed == Failed::Parse && at == 0;
             entered.change.made().into_iter().for_each(|id| conn.forget(id));
             self.statements.take_back(journal, at, entered.change, refused);
         }
@@ -529,16 +529,16 @@ impl Session {
         let set = self.state.reading.escapes;
         let Some(Server { conn, upstream }) = &self.server else { return set == Some(true) };
         // The server's last report holds, unless it is told otherwise right now.
-        let is_off = conn.escapes && !upstream.replies.is_setting();
-        set == Some(true) || is_off || (set.is_none() && conn.begins_with_escapes)
+        let is_off = conn.reads.escapes && !upstream.replies.is_setting();
+        set == Some(true) || is_off || (set.is_none() && conn.begins.escapes)
     }
 
     #[inline]
     fn is_recoded(&self) -> bool {
         let set = self.state.reading.recoded;
         let Some(Server { conn, upstream }) = &self.server else { return set == Some(true) };
-        let is_other = conn.is_recoded && !upstream.replies.is_setting();
-        set == Some(true) || is_other || (set.is_none() && conn.begins_recoded)
+        let is_other = conn.reads.is_recoded && !upstream.replies.is_setting();
+        set == Some(true) || is_other || (set.is_none() && conn.begins.is_recoded)
     }
 
     /// True if something of our own may be said now: all that was asked before is answered, to its last byte.

@@ -91,12 +91,12 @@ fn reply_name(reply: Reply) -> String {
                     name += &format!(" {what}={count}");
                 }
             }
-            for (is, what) in [(d.parse, "parse"), (d.exchange, "exchange"), (d.discard, "discard")] {
-                if is {
-                    name += &format!(" {what}");
-                }
-            }
-            name
+            name += match d.failed {
+                Failed::Parse => " parse",
+                Failed::Refused => " exchange",
+                Failed::Question | Failed::Other => "",
+            };
+            name + if d.rest == Rest::Discarded { " discard" } else { "" }
         }
         Reply::SettingsRefused => "settings refused".into(),
         Reply::Unasked => "unasked".into(),
@@ -287,7 +287,7 @@ fn an_error_with_which_the_server_goes_is_still_owed() {
     let mut replies = Replies::default();
     replies.push(Expect::Parse);
     let Reply::Error(dropped) = replies.on_server(back::ERROR, 0) else { panic!("an error") };
-    assert!(dropped.skips && replies.owed() == Owed { skipping: true, ..Owed::default() }, "it was told");
+    assert!(dropped.rest == Rest::Skipped && replies.owed() == Owed { skipping: true, ..Owed::default() }, "it was told");
     replies.unskip();
     assert_eq!(replies.owed(), Owed { unsynced: true, ..Owed::default() });
     // A second error is none that anybody waits for.

@@ -81,7 +81,7 @@ pub struct Promoted {
 
 impl Control {
     pub fn new(shared: Arc<Shared>) -> Rc<Control> {
-        let view = RefCell::new(ClusterView::clone(&shared.view.load()));
+        let view = RefCell::new(ClusterView::clone(&shared.cluster.view.load()));
         Rc::new(Control {
             shared,
             bells: Bells::default(),

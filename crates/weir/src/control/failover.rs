@@ -174,7 +174,7 @@ impl Driver {
 
     fn publish(&self) {
         let view = FailoverView::of(&self.state, &self.rules, self.now());
-        self.c.shared.failover.store(Arc::new(view));
+        self.c.shared.cluster.failover.store(Arc::new(view));
     }
 }
 

@@ -139,7 +139,7 @@ impl Host for SessionHost {
         let now = Instant::now();
         let now_ms = now.saturating_duration_since(self.w.shared.begun).as_millis() as u64;
         let since = self.wants_nodes_since.get().unwrap_or(now_ms);
-        let freshness = self.w.shared.failover.load().freshness(since, now_ms);
+        let freshness = self.w.shared.cluster.failover.load().freshness(since, now_ms);
         if freshness == Freshness::Shown {
             self.wants_nodes_since.set(None);
             return true;

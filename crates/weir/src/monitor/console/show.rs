@@ -193,7 +193,7 @@ fn stamp(seconds: u64) -> Value {
 
 /// A time in milliseconds since the start, as a stamp; `otherwise` when it never came.
 fn stamp_of(shared: &Shared, at_ms: u64, otherwise: u64) -> Value {
-    stamp(if at_ms == 0 { otherwise } else { seconds(shared.started_at + Duration::from_millis(at_ms)) })
+    stamp(if at_ms == 0 { otherwise } else { seconds(shared.life.started_at + Duration::from_millis(at_ms)) })
 }
 
 fn address(serial: u64) -> String {
@@ -487,7 +487,7 @@ fn totals(w: &Worker) -> Rows {
 
 fn lists(w: &Worker) -> Rows {
     let shared = &w.shared;
-    let clients = shared.clients.load(Ordering::Relaxed) as usize;
+    let clients = shared.clients.connected.load(Ordering::Relaxed) as usize;
     let known = shared.session_statuses.all().len();
     let pools = groups(&w.shared);
     let conns: usize = conns(&w.shared).len();

@@ -28,8 +28,8 @@ pub struct Node {
 pub fn nodes(shared: &Shared) -> Vec<Node> {
     let config = shared.config.load();
     let is_by_time = config.check.delay_ms_max > 0;
-    let failover = shared.failover.load();
-    let view = shared.view.load();
+    let failover = shared.cluster.failover.load();
+    let view = shared.cluster.view.load();
     let node = |(at, node): (usize, &NodeView)| {
         let (replication_state, replication_sync_state) = node.replication.clone().unwrap_or_default();
         let (bytes, micros) = (node.lag_bytes.unwrap_or(0), node.lag_us.unwrap_or(0));
@@ -55,7 +55,7 @@ pub fn nodes(shared: &Shared) -> Vec<Node> {
 
 /// If a node is in use, and since when. Where nobody decides about that, one that answers is.
 fn standing(shared: &Shared, node: &NodeView, is_silent: bool) -> (NodeStatus, u64) {
-    let failover = shared.failover.load();
+    let failover = shared.cluster.failover.load();
     let since_s = |at_ms: u64| at_s(shared, at_ms);
     match failover.node(node.id).map(|node| node.standing) {
         // It gets nothing, whatever is decided about it.
@@ -75,7 +75,7 @@ fn status_for_client(status: NodeStatus) -> String {
 
 /// A time in milliseconds since the start of the proxy, in seconds since 1970.
 fn at_s(shared: &Shared, at_ms: u64) -> u64 {
-    seconds(shared.started_at + Duration::from_millis(at_ms))
+    seconds(shared.life.started_at + Duration::from_millis(at_ms))
 }
 
 fn role(view: &ClusterView, at: usize) -> NodeRole {
@@ -132,13 +132,13 @@ fn place(Node { id, info, .. }: &Node) -> Vec<String> {
 
 /// `SHOW pool_health_check_stats`.
 pub fn health_check_rows(shared: &Shared) -> Rows {
-    let failover = shared.failover.load();
+    let failover = shared.cluster.failover.load();
     let row = |node: Node| {
         let mut row = place(&node);
         row.push(utc(node.info.changed_at_s));
         match failover.node(node.id) {
             Some(known) => row.extend(stats(shared, &known.stats)),
-            None => row.extend(shared.probes.row(node.id)),
+            None => row.extend(shared.cluster.probes.row(node.id)),
         }
         row
     };
@@ -199,7 +199,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus) -> Vec<String> {
     let of_session = |value: fn(&SessionStatus) -> String| session.as_ref().map(|s| value(s)).unwrap_or_default();
     vec![
         session.as_ref().map_or_else(std::process::id, |s| s.pid).to_string(),
-        utc(seconds(shared.started_at)),
+        utc(seconds(shared.life.started_at)),
         status.uses.load(Ordering::Relaxed).to_string(),
         status.serial.to_string(),
         pool.key.node.to_string(),
@@ -209,8 +209,8 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus) -> Vec<String> {
         session.as_ref().map_or_else(|| left.clone(), |s| utc(s.connected_at_s)),
         left,
         session.as_ref().map_or(0, |s| idle_s(shared, s)).to_string(),
-        status.protocol.major().to_string(),
-        status.protocol.minor().to_string(),
+        status.terms.protocol.major().to_string(),
+        status.terms.protocol.minor().to_string(),
         status.uses.load(Ordering::Relaxed).to_string(),
         status.pid.to_string(),
         u8::from(session.is_some()).to_string(),
@@ -224,7 +224,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus) -> Vec<String> {
 
 /// A process without a server connection, in the columns of `SHOW pool_pools`.
 pub fn idle_row(shared: &Shared, pid: u32) -> Vec<String> {
-    let started = utc(seconds(shared.started_at));
+    let started = utc(seconds(shared.life.started_at));
     let waits = Doing::WaitingForConnection.name();
     let row =
         [&pid.to_string(), &started, "0", "0", "0", "", "", "", "", "", "0", "0", "0", "0", "0", "0", waits, "0", "", "", ""];
@@ -247,7 +247,7 @@ pub fn process_rows(shared: &Shared) -> Rows {
     let row = |status: Arc<SessionStatus>| {
         vec![
             status.pid.to_string(),
-            utc(seconds(shared.started_at)),
+            utc(seconds(shared.life.started_at)),
             "1".to_string(),
             status.database.to_string(),
             status.user.to_string(),
