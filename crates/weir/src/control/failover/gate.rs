@@ -54,10 +54,21 @@ impl Door {
         self.promoter = Promoter::of(config, mode);
     }
 
+    /// Roles decide, at least until others have made a primary known.
+    fn is_by_roles(&self) -> bool {
+        match self.promoter {
+            Promoter::Weir => false,
+            Promoter::Others => self.served.is_none(),
+            Promoter::Nobody => true,
+        }
+    }
+
     /// The gate that workers see.
     fn shown(&self, rules: &Rules, state: &State) -> Gate {
         let decider = if self.promoter == Promoter::Nobody { Decider::Roles } else { state.decider(rules) };
         match decider {
+            // As long as nothing was released, nobody sees the gate open and shut.
+            Decider::Gate if self.is_by_roles() => Gate::ByRoles,
             Decider::Gate => self.gate,
             Decider::Roles => Gate::ByRoles,
             Decider::Nothing => Gate::Shut,
@@ -78,7 +89,7 @@ impl Door {
     pub async fn hold(&mut self, c: &Control, (rules, state): (&Rules, &State), why: Held, transactions: Transactions) {
         self.gate = Gate::Shut;
         self.show(c, rules, state);
-        if self.promoter == Promoter::Nobody {
+        if self.is_by_roles() {
             return;
         }
         c.shared.log.say(Level::Log, format_args!("writes wait: {}", why.describe()));
