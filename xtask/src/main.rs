@@ -1,5 +1,5 @@
-//! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`,
-//! `pgpool-tests`, `driver-suites`, `transparency`, `pg`, `layers`, `tidy`.
+//! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`, `pgpool-tests`,
+//! `driver-suites`, `transparency`, `pg`, `layers`, `tidy`.
 
 mod bench;
 mod cargo;

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use super::rules::tests::rules;
 use super::*;
 
+mod switchover;
+
 /// Facts of a server on timeline 1.
 fn server(position: Lsn, recovery: Recovery) -> Facts {
     let history = History { system: 7, timeline: 1, switches: Vec::new() };
@@ -109,6 +111,13 @@ fn say(action: &Action) -> Option<String> {
         Action::Report(Report::FalsePrimary { node }) => format!("false primary {node}"),
         Action::Report(Report::NotFound { waited_ms }) => format!("none in {waited_ms}"),
         Action::Report(Report::Done(record)) => format!("done {} {:?}", record.new, record.loss),
+        Action::Prepare { node, .. } => format!("prepare {node}"),
+        Action::Drain { node, .. } => format!("drain {node}"),
+        Action::StopServer { node, .. } => format!("stop {node}"),
+        Action::Inspect { node, .. } => format!("inspect {node}"),
+        Action::StartServer { node, .. } => format!("start {node}"),
+        Action::FollowServer { node, primary, .. } => format!("follow {node} to {primary}"),
+        Action::Rejoin { node, primary, .. } => format!("rejoin {node} to {primary}"),
         Action::Probe { .. } | Action::Store { .. } | Action::WriteStatus { .. } | Action::Report(_) => return None,
     })
 }
@@ -195,6 +204,24 @@ fn a_primary_that_its_standbys_hear_is_quarantined() {
     play.check("heard after it was silent to us", &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]);
     play.after(500, [seen(primary(103)), seen(standby(103, 5)), seen(standby(103, 5))]);
     play.check("it answers", &["release 0"]);
+}
+
+/// It stops within a look at it: its last words are no sign of life.
+#[test]
+fn a_primary_that_was_heard_as_a_look_at_it_began_is_dead() {
+    for (heard_at, expected) in [
+        (1_400, &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"][..]),
+        (1_600, &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]),
+    ] {
+        let mut play = Play::new(|_| ());
+        for begun_at in [1_000, 2_500] {
+            play.now = begun_at + 1_000;
+            play.tell(Event::Probed { node: 0, begun_at, found: gone(Failure::TimedOut) });
+            play.probed(1, seen(standby(101, play.now - heard_at)));
+            play.probed(2, seen(standby(101, play.now - heard_at)));
+        }
+        play.check(&format!("heard at {heard_at}"), expected);
+    }
 }
 
 #[test]

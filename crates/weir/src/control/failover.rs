@@ -4,7 +4,9 @@
 //! the next fact, so that no node delays another. Demands on this: `docs/design/failover.md`.
 
 mod action;
+mod agents;
 mod command;
+mod drain;
 mod facts;
 mod files;
 mod gate;

@@ -2,7 +2,7 @@
 
 mod cuts;
 mod faults;
-mod load;
+pub mod load;
 
 use crate::support::faults::{Fault, Network};
 use crate::support::ground::{Owned, cluster_with};
