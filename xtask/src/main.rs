@@ -79,7 +79,10 @@ fn run(task: Task) -> Result<()> {
         Task::Test(arguments) => memory::move_into().and_then(|()| test::run(&arguments, root())),
         Task::Pg(arguments) => pg_task::run(&arguments),
         Task::Regress(arguments) => memory::move_into().and_then(|()| regress::run(&arguments)),
-        Task::PgpoolTests(arguments) => memory::move_into().and_then(|()| pgpool_tests::run(&arguments)),
+        Task::PgpoolTests(arguments) => {
+            memory::move_into()?;
+            pgpool_tests::run(&arguments, &target_folder()?, &cargo::build_proxy()?)
+        }
         Task::DriverSuites(arguments) => driver_suites::run(&arguments),
         Task::Transparency(arguments) => transparency::run(&arguments, root()),
         Task::Layers => layers::run(root()),

@@ -8,11 +8,11 @@ mod children;
 mod sources;
 mod stage;
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
-use crate::cargo::build_proxy;
 use cases::{Case, cases};
 use stage::{Stage, Verdict};
 
@@ -33,12 +33,12 @@ pub struct Arguments {
     limit: u64,
 }
 
-/// Runs the tests one after the other and prints how each ended. Error: one failed, or they cannot run here.
-pub fn run(arguments: &Arguments) -> Result<()> {
-    let source = sources::fetch(&arguments.suite)?;
+/// Runs the tests one after the other with this Weir and prints how each ended. `target` is cargo's folder. Error: one failed, or they cannot run here.
+pub fn run(arguments: &Arguments, target: &Path, weir: &Path) -> Result<()> {
+    let source = sources::fetch(target, &arguments.suite)?;
     let chosen: Vec<Case> = cases(&source, &arguments.tests)?;
     ensure!(!chosen.is_empty(), "no test of this release has such a name");
-    let stage = Stage::prepare(&source, &build_proxy()?)?;
+    let stage = Stage::prepare(&source, weir)?;
     let (mut passed, mut failed) = (0, Vec::new());
     for case in &chosen {
         let (verdict, seconds) = stage.play(case, Duration::from_secs(arguments.limit))?;

@@ -20,10 +20,10 @@ pub struct Source {
 }
 
 /// The source of Pgpool-II in a suite, fetched if it is not there. Error: not a Debian, or no network.
-pub fn fetch(suite: &str) -> Result<Source> {
+pub fn fetch(target: &Path, suite: &str) -> Result<Source> {
     let is_name = !suite.is_empty() && suite.bytes().all(|byte| byte.is_ascii_lowercase());
     ensure!(is_name, "{suite} is no name of a suite of Debian's");
-    let place = crate::target_folder()?.join("pgpool-tests").join(suite);
+    let place = target.join("pgpool-tests").join(suite);
     if let Some(source) = unpacked(&place) {
         return Ok(source);
     }
