@@ -68,7 +68,7 @@ fn pass_answers(s: &mut Session, w: &Context) {
         return;
     }
     let Some(Server { upstream, .. }) = &mut s.server else { return };
-    if !upstream.brought.described.is_empty() || upstream.left.asking.is_some() {
+    if !upstream.brought.described.is_empty() || upstream.left.asking.is_some() || upstream.txn.numbered.is_committing {
         return;
     }
     let bytes = upstream.replies.pass_run(s.down.unseen(), |body_bytes| !SESSION_TAG_BYTES.contains(&body_bytes));
@@ -181,6 +181,9 @@ fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) {
     } else if header.tag == back::NOTICE && looks && s.down.whole(header).is_some_and(read_retry::is_farewell) {
         // It says that the client's connection ends, which does not.
         return s.down.eat(header);
+    }
+    if header.tag == back::COMMAND_COMPLETE {
+        outcome::on_tag(s);
     }
     s.down.pass(header, &w.buffers);
     if header.tag == back::COPY_DATA && !query_cache::is_watching(s) {

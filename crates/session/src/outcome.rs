@@ -92,8 +92,13 @@ pub enum Asked {
     /// It has sent something that may have written.
     Due,
     /// The answer is due.
-    Waits { at: Us },
-    Known { number: Number, at: Us },
+    Waits {
+        at: Us,
+    },
+    Known {
+        number: Number,
+        at: Us,
+    },
     /// Another transaction may have begun since.
     Spoiled,
 }
@@ -254,7 +259,7 @@ pub fn on_row(s: &mut Session, header: Header) {
     let Asked::Waits { at } = numbered.asked else { return };
     let number = read.and_then(|(xid, said)| {
         let xid: NonZeroU64 = xid.parse().ok()?;
-        Some(Number { xid, line, said_s: said.parse().ok()? })
+        Some(Number { xid, node: conn.status.address.node, line, said_s: said.parse().ok()? })
     });
     // A transaction that has none yet may write later.
     numbered.asked = number.map_or(Asked::Due, |number| Asked::Known { number, at });
@@ -308,6 +313,12 @@ impl ServerTxn {
     }
 }
 
+/// The client is about to see a command tag: that of the COMMIT is not said once more.
+#[inline]
+pub fn on_tag(s: &mut Session) {
+    s.upstream_mut().into_iter().for_each(|upstream| upstream.txn.numbered.is_committing &= !upstream.replies.is_last());
+}
+
 /// The server connection is lost, and the outcome of what was under way is not known: the COMMIT of a numbered transaction, if it is nothing else.
 #[cold]
 pub fn doubt(s: &mut Session, outcome: Outcome, unknown: &Fault) -> Option<Box<Doubt>> {
@@ -354,7 +365,8 @@ pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
         (Verdict::Committed, None) => {
             w.count(Metric::OutcomesCommitted);
             undo(s, &mut journal);
-            let text = "the transaction was committed, and its other answers, or the state that it left, were lost with the connection";
+            let text =
+                "the transaction was committed, and its other answers, or the state that it left, were lost with the connection";
             let fault = Fault::error(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text).hint("Do not run it again.");
             tell(s, w, owed, &fault);
         }
@@ -362,7 +374,8 @@ pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
             w.count(Metric::OutcomesRolledBack);
             undo(s, &mut journal);
             let text = "the connection to the server was lost, and with it the transaction: nothing of it was committed";
-            let fault = Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail(unknown.detail).hint("Run the transaction again.");
+            let fault =
+                Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail(unknown.detail).hint("Run the transaction again.");
             let Err(told) = replay::begin(s, w, Told { then: Then::Outside, owed, fault }) else { return };
             replay::forget(s);
             w.count(Metric::TransactionsLost);

@@ -197,7 +197,8 @@ fn note(s: &mut Session, header: Header, unit: Unit<'_>) {
             return s.intake.replay.iter_mut().filter(|record| record.is_kept()).for_each(|record| record.spoil());
         }
     };
-    let is_open = s.lazy_begin.is_open() || s.upstream().is_some_and(|upstream| upstream.txn.control.is_open(upstream.txn.status != IDLE));
+    let is_open =
+        s.lazy_begin.is_open() || s.upstream().is_some_and(|upstream| upstream.txn.control.is_open(upstream.txn.status != IDLE));
     let is_harmless = may_repeat(s, statement, split_cstr(text).map_or(&[][..], |(text, _)| text));
     let Some(record) = &mut s.intake.replay else { return };
     let next = match (&record.state, statement.transaction) {
@@ -341,8 +342,16 @@ pub fn begin(s: &mut Session, w: &Context, told: Told) -> Result<(), Told> {
         State::Again(run) => (all - run.left.min(all), Run { times: run.times + 1, is_same: false, ..*run }),
         state => {
             let is_ending = matches!(state, State::Ending);
-            let run =
-                Run { left: 0, answers: Shown::default(), since: w.now(), times: 1, told, prepared: Vec::new(), is_same: false, is_ending };
+            let run = Run {
+                left: 0,
+                answers: Shown::default(),
+                since: w.now(),
+                times: 1,
+                told,
+                prepared: Vec::new(),
+                is_same: false,
+                is_ending,
+            };
             (all, run)
         }
     };
@@ -400,6 +409,7 @@ pub fn refuse(s: &mut Session, w: &Context) {
     s.down.drop_unseen();
     s.down.forget_pending(&w.buffers);
     s.up.drop_rest();
+    s.intake.skip = Skip::No;
     let mut left = run.left;
     while left > 0 {
         let Ok(Some(header)) = s.up.peek(&w.buffers) else { break };
