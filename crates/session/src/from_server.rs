@@ -134,11 +134,7 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
             s.down.eat(header);
         }
         Reply::NumberRefused => {
-            outcome::on_refused(s);
-            let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
-            let word = is_end(&report).then(|| last_word(&report));
-            s.upstream_mut().into_iter().filter(|_| word.is_some()).for_each(|upstream| upstream.final_error = word.clone());
-            s.down.eat(header);
+            on_number_refused(s, header, looks);
         }
         Reply::OursRefused => {
             if looks {
@@ -167,6 +163,18 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
         }
     }
     Ok(true)
+}
+
+/// The server refuses the question for the transaction's number, or goes.
+#[cold]
+fn on_number_refused(s: &mut Session, header: Header, looks: bool) {
+    outcome::on_refused(s);
+    let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
+    let word = is_end(&report).then(|| last_word(&report));
+    if let Some(upstream) = s.upstream_mut().filter(|_| word.is_some()) {
+        upstream.final_error = word;
+    }
+    s.down.eat(header);
 }
 
 /// A message that is the client's, but for what only we know of.

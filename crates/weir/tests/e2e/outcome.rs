@@ -5,11 +5,12 @@ use crate::support::faults::{Network, Toward};
 use crate::support::ground::{Owned, cluster_with};
 use crate::support::proxy::Backend;
 use crate::support::raw::Message;
+use crate::support::time::let_pass;
 use crate::support::{Proxy, Raw, wait_until, wire};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weir_demo::Options;
 
 const ON: &str = "commit_outcome = on";
@@ -81,10 +82,7 @@ fn outcomes_are_exact_whenever_the_connection_breaks() {
         // The network may still be busy with the cut before.
         wait_until("the write", || begins(&mut client));
         client.send(&commit(round % 2 == 0));
-        let until = Instant::now() + Duration::from_micros(40 * (round as u64 % 30));
-        while Instant::now() < until {
-            std::hint::spin_loop();
-        }
+        let_pass(Duration::from_micros(150 * (round as u64 % 30)));
         stage.network.cut();
         let heard = heard(&client.until_ready());
         let is_there = direct.value(&format!("select count(*) from t where a = {round}")) == "1";
