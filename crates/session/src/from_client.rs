@@ -273,6 +273,9 @@ fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statem
         if !s.may_speak() || s.replies().is_unsynced() {
             return Ok(settle_first(s, w));
         }
+        if !answer::is_fresh(s, local) {
+            return Ok(Flow::Hold);
+        }
         // As after any simple query.
         s.statements.drop_unnamed();
         statement_log::answered(s, w);

@@ -22,6 +22,8 @@ pub enum Subject {
     Failover,
     /// Somebody needs a WAL position, or the view is another one.
     Positions,
+    /// A connection to a node that was given up is closed.
+    Parted,
     /// Something of this database has changed.
     Database(Arc<str>),
     /// Listening sockets are to be closed.

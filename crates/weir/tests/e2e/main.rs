@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod agent;
 mod auth;
 mod auth_query;
 mod begun;
@@ -62,6 +63,7 @@ mod pooling;
 mod prepared;
 mod protocol;
 mod read_only;
+mod readiness;
 mod refused;
 mod renamed;
 mod replay;
@@ -81,6 +83,7 @@ mod store_faults;
 mod store_tls;
 mod stores;
 mod stores_wal;
+mod switchover;
 mod tls;
 mod transactions;
 mod transparent;

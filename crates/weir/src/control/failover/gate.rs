@@ -1,7 +1,7 @@
 //! The node that workers send writes to, and the end of connections to one that was given up.
 
 use crate::control::cluster_view;
-use crate::control::context::{Control, Promoted};
+use crate::control::context::{Control, Promoted, Subject};
 use crate::control::mail::Nudge;
 use crate::monitor::log::Level;
 use crate::server::pool::server_conn::ConnStatus;
@@ -16,7 +16,6 @@ use weir_policy::outcome::{Horizon, Line};
 
 /// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
 const PART_LIMIT: Duration = Duration::from_secs(1);
-const PART_PERIOD: Duration = Duration::from_millis(1);
 
 /// See the module.
 pub struct Door {
@@ -129,6 +128,8 @@ fn horizon(promoted: Option<Promoted>, known: Option<Horizon>, node: NodeId, fac
 async fn wait_parted(c: &Control, node: NodeId, conns: &[Arc<ConnStatus>]) {
     let serials: HashSet<u64> = conns.iter().map(|conn| conn.serial).collect();
     let until = Instant::now() + PART_LIMIT;
+    // First the bell: one that is closed between the look and the wait rings it.
+    let bell = c.bell(Subject::Parted);
     loop {
         let pools = c.shared.pools.all();
         let mut statuses = pools.iter().filter(|pool| pool.key.node == node).flat_map(|pool| pool.statuses());
@@ -139,7 +140,8 @@ async fn wait_parted(c: &Control, node: NodeId, conns: &[Arc<ConnStatus>]) {
             let text = format_args!("node {node}: sessions have not let go of all connections in {} ms", PART_LIMIT.as_millis());
             return c.shared.log.say(Level::Warning, text);
         }
-        tokio::time::sleep(PART_PERIOD).await;
+        // Either way it is looked again.
+        let _ = tokio::time::timeout_at(until, bell.rung()).await;
     }
 }
 

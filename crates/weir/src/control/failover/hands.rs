@@ -5,6 +5,7 @@
 //!
 //! Rights beside those of `pg_monitor`: `docs/failover.md`.
 
+use super::agents::OrderError;
 use super::facts;
 use super::reach::{Line, Reach, failure};
 use crate::control::conn::Conn;
@@ -30,6 +31,8 @@ const ALREADY_THERE: &str = "42710";
 pub enum DeedError {
     #[error("{0}")]
     Server(#[from] OpenError),
+    #[error(transparent)]
+    Agent(#[from] OrderError),
     #[error("node {0}: primary_conninfo cannot be read; it must be words and values, and no URI")]
     Conninfo(NodeId),
 }
@@ -38,6 +41,7 @@ impl DeedError {
     pub fn failure(&self) -> Failure {
         match self {
             DeedError::Server(error) => failure(error),
+            DeedError::Agent(error) => error.failure(),
             DeedError::Conninfo(_) => Failure::Refuses,
         }
     }
@@ -270,6 +274,13 @@ pub async fn fence(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Instan
         AND (r.rolsuper IS NOT TRUE OR (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) CURRENT_USER))";
     locked.conn.query(end).await?;
     Ok(Done::Yes)
+}
+
+/// Has a server write a checkpoint, so that its stop has little to write. Not cancel safe: it may go on.
+pub async fn checkpoint(reach: &Reach, node: NodeId, deadline: Instant) -> Result<(), DeedError> {
+    let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    conn.query("CHECKPOINT").await?;
+    Ok(())
 }
 
 /// Undoes that. Not cancel safe.
