@@ -21,6 +21,7 @@ pub struct Line {
 pub struct Number {
     /// All 64 bits of it.
     pub xid: NonZeroU64,
+    pub node: u16,
     pub line: Line,
     /// When its server said it, by the server's clock: whole seconds since 1970.
     pub said_s: u64,
@@ -84,7 +85,7 @@ pub fn judge(number: &Number, answer: &Answer, horizon: Option<&Horizon>) -> Ver
         // It is not the primary any more, or not yet.
         return Verdict::NotYet;
     }
-    if answer.line == number.line {
+    if (answer.node, answer.line) == (number.node, number.line) {
         return judge_own(number, answer);
     }
     let horizon = horizon.filter(|horizon| {
@@ -102,7 +103,7 @@ pub fn judge(number: &Number, answer: &Answer, horizon: Option<&Horizon>) -> Ver
     }
 }
 
-/// The same of the server that gave the number out, or of one that goes on with its timeline.
+/// The same of the server that gave the number out.
 fn judge_own(number: &Number, answer: &Answer) -> Verdict {
     let has_run_on = answer.is_of_old || (answer.started_s <= number.said_s && answer.checkpoint_s < number.said_s);
     match answer.status {
@@ -122,7 +123,7 @@ mod tests {
     const HORIZON: Horizon = Horizon { node: 1, reached: 100, fresh: 103, line: NEXT, before: 3 };
 
     fn number(xid: u64) -> Number {
-        Number { xid: NonZeroU64::new(xid).unwrap(), line: LINE, said_s: 1000 }
+        Number { xid: NonZeroU64::new(xid).unwrap(), node: 1, line: LINE, said_s: 1000 }
     }
 
     fn answer(line: Line, status: Status) -> Answer {
@@ -148,10 +149,15 @@ mod tests {
         for (what, answer, expected) in [
             ("it was started since", Answer { started_s: 1001, ..committed }, Verdict::Unknown),
             ("it may have made its checkpoint since", Answer { checkpoint_s: 1000, ..committed }, Verdict::Unknown),
-            ("a connection is older", Answer { started_s: 1001, checkpoint_s: 1001, is_of_old: true, ..committed }, Verdict::Committed),
+            (
+                "a connection is older",
+                Answer { started_s: 1001, checkpoint_s: 1001, is_of_old: true, ..committed },
+                Verdict::Committed,
+            ),
             ("it is no primary", Answer { in_recovery: true, ..committed }, Verdict::NotYet),
             ("aborted", Answer { started_s: 1001, status: Status::Aborted, ..committed }, Verdict::RolledBack),
             ("not given out again", Answer { started_s: 1001, status: Status::Future, ..committed }, Verdict::RolledBack),
+            ("another node", Answer { node: 2, status: Status::Aborted, ..committed }, Verdict::Unknown),
             ("another cluster", Answer { line: Line { system: 8, timeline: 3 }, ..committed }, Verdict::Unknown),
         ] {
             assert_eq!(judge(&number(50), &answer, None), expected, "{what}");

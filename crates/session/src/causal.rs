@@ -5,7 +5,6 @@ use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::metrics::Metric;
-use crate::replay;
 use crate::session::Session;
 use crate::session::causal::Causal;
 pub use crate::session::causal::SETTING;
@@ -85,8 +84,10 @@ pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), Fault> {
         }
         OnLost::Warning => {
             let report = Report { severity: "WARNING", sqlstate: "01000", message: text, detail: "", hint, routine: "" };
-            if !replay::owe_warning(s, |out| write::notice(out, &report)) {
-                write::notice(s.down.extra(&w.buffers), &report);
+            match s.intake.replay.as_mut().filter(|record| record.is_under_way()) {
+                // It would be in the midst of answers that must be the same as before.
+                Some(record) => write::notice(record.warning.get_or_insert_default(), &report),
+                None => write::notice(s.down.extra(&w.buffers), &report),
             }
             Ok(())
         }

@@ -45,11 +45,22 @@ pub fn notify(s: &mut Session, w: &Context) -> Result<bool, Fault> {
 /// Decides on one message of the client.
 #[inline]
 pub fn on_client(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
-    if replay::is_on(s) || s.intake.replay.is_some() { replay::on_client(s, w, header) } else { decide_on(s, w, header) }
+    if replay::is_on(s) || s.intake.replay.is_some() { on_kept(s, w, header) } else { decide_on(s, w, header) }
 }
 
-/// The same, without keeping the message for a transaction that runs again.
-pub(crate) fn decide_on(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+/// The same, and keeps the message for a transaction that runs again.
+#[cold]
+fn on_kept(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    let mark = match replay::keep(s, w, header) {
+        Ok(mark) => mark,
+        Err(flow) => return Ok(flow),
+    };
+    let flow = decide_on(s, w, header);
+    replay::kept(s, header, &mark, &flow);
+    flow
+}
+
+fn decide_on(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
     if (s.intake.skip != Skip::No || s.replies().is_skipping()) && is_skippable(header.tag) {
         if s.intake.skip != Skip::Owes {
             // It may have waited.

@@ -68,7 +68,7 @@ fn pass_answers(s: &mut Session, w: &Context) {
         return;
     }
     let Some(Server { upstream, .. }) = &mut s.server else { return };
-    if !upstream.brought.described.is_empty() || upstream.left.asking.is_some() {
+    if !upstream.brought.described.is_empty() || upstream.left.asking.is_some() || upstream.txn.numbered.is_committing {
         return;
     }
     let bytes = upstream.replies.pass_run(s.down.unseen(), |body_bytes| !SESSION_TAG_BYTES.contains(&body_bytes));
@@ -134,11 +134,7 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
             s.down.eat(header);
         }
         Reply::NumberRefused => {
-            outcome::on_refused(s);
-            let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
-            let word = is_end(&report).then(|| last_word(&report));
-            s.upstream_mut().into_iter().filter(|_| word.is_some()).for_each(|upstream| upstream.final_error = word.clone());
-            s.down.eat(header);
+            on_number_refused(s, header, looks);
         }
         Reply::OursRefused => {
             if looks {
@@ -169,6 +165,18 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
     Ok(true)
 }
 
+/// The server refuses the question for the transaction's number, or goes.
+#[cold]
+fn on_number_refused(s: &mut Session, header: Header, looks: bool) {
+    outcome::on_refused(s);
+    let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
+    let word = is_end(&report).then(|| last_word(&report));
+    if let Some(upstream) = s.upstream_mut().filter(|_| word.is_some()) {
+        upstream.final_error = word;
+    }
+    s.down.eat(header);
+}
+
 /// A message that is the client's, but for what only we know of.
 #[inline(always)]
 fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) {
@@ -181,6 +189,9 @@ fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) {
     } else if header.tag == back::NOTICE && looks && s.down.whole(header).is_some_and(read_retry::is_farewell) {
         // It says that the client's connection ends, which does not.
         return s.down.eat(header);
+    }
+    if header.tag == back::COMMAND_COMPLETE {
+        outcome::on_tag(s);
     }
     s.down.pass(header, &w.buffers);
     if header.tag == back::COPY_DATA && !query_cache::is_watching(s) {

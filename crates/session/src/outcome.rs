@@ -1,38 +1,24 @@
-//! `commit_outcome`: the outcome of a COMMIT whose answer was lost.
+//! `commit_outcome`: asks for the number of a transaction, by which its outcome is found should the answer to its COMMIT be lost.
 //!
-//! The question for the transaction's number goes in front of the first statement that writes, in the same write, and its answer is eaten. It
-//! comes before the statement's answer, so that a client which has heard that has a transaction whose number is known. A statement that may
-//! write has the number asked for in front of a later one, at the latest the COMMIT. If the connection is lost and nothing but the COMMIT can
-//! have committed anything, the session waits: `weir::traffic::outcome` asks the primary. Decisions are `policy::outcome`'s.
+//! The question goes in front of the first statement that writes, in the same write, and its answer is eaten. It comes before the statement's
+//! answer, so that a client which has heard that has a transaction whose number is known. A statement that may write has the number asked for in
+//! front of a later one, at the latest the COMMIT. `doubt` uses the number, decisions are `policy::outcome`'s.
 
-use crate::causal;
 use crate::classify;
 use crate::conn::ServerLine;
 use crate::context::Context;
-use crate::fault::{Fault, sqlstate};
-use crate::metrics::Metric;
-use crate::replay::{self, Told};
-use crate::session::{Entered, FAILED, IDLE, Server, Session, Skip};
+use crate::session::{FAILED, IDLE, Server, Session};
 use crate::statements::{Statement, Trait};
-use crate::status::Doing;
-use crate::task::Us;
-use crate::upstream::ServerTxn;
-use std::collections::VecDeque;
+use crate::upstream::numbered::Asked;
 use std::num::NonZeroU64;
-use weir_policy::loss::{Behind, Commits, Control, Outcome, Then};
-use weir_policy::outcome::{Line, Number, Verdict};
+use weir_policy::outcome::{Line, Number};
 use weir_policy::prepared::{Need, StatementId, push_name};
-use weir_policy::replies::{Expect, Owed};
-use weir_policy::settings::Settings;
+use weir_policy::replies::Expect;
 use weir_policy::transaction::may_write;
 use weir_sql::facts::{Ending, Transaction, Verb};
 use weir_wire::back::read_row;
 use weir_wire::frame::{HEADER_BYTES, Header, front};
 use weir_wire::write;
-
-/// The parameters by which a session chooses for itself.
-pub const OUTCOME: &str = "weir.commit_outcome";
-pub const REPLAY: &str = "weir.transaction_replay";
 
 /// Questions, under numbers that no client's statement has.
 const LINE: Question = Question {
@@ -57,67 +43,6 @@ const PORTAL: &[u8] = b"weir_number";
 struct Question {
     id: StatementId,
     text: &'static str,
-}
-
-/// The choices of a session for itself.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Choice {
-    pub outcome: Option<bool>,
-    pub replay: Option<bool>,
-}
-
-impl Choice {
-    /// Takes what the settings say. A value that means nothing counts as none.
-    pub fn of(settings: &Settings) -> Choice {
-        let own = |name: &str| settings.get(name).and_then(of_word);
-        Choice { outcome: own(OUTCOME), replay: own(REPLAY) }
-    }
-}
-
-/// A switch in PostgreSQL's words.
-pub fn of_word(word: &str) -> Option<bool> {
-    match word.trim().to_ascii_lowercase().as_str() {
-        "on" | "true" | "yes" | "1" => Some(true),
-        "off" | "false" | "no" | "0" => Some(false),
-        _ => None,
-    }
-}
-
-/// The number of the open transaction, as far as it is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Asked {
-    /// It is not asked for: the transaction has not written, as far as is known.
-    #[default]
-    No,
-    /// It has sent something that may have written.
-    Due,
-    /// The answer is due.
-    Waits { at: Us },
-    Known { number: Number, at: Us },
-    /// Another transaction may have begun since.
-    Spoiled,
-}
-
-/// The question for the number, and the COMMIT behind it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Numbered {
-    pub asked: Asked,
-    /// A plain COMMIT of this transaction is the last that was sent.
-    pub is_committing: bool,
-}
-
-/// A COMMIT whose answer was lost. Its client waits for one.
-pub struct Doubt {
-    pub number: Number,
-    /// Connections that are older than this have been there when the number was.
-    pub asked_at: Us,
-    /// The answer to the COMMIT, as far as it is due, without its ReadyForQuery. `None`: other answers are lost.
-    answer: Option<Vec<u8>>,
-    owed: Owed,
-    /// Said if nothing is proved.
-    unknown: Fault,
-    /// Prepared statements that are not there if the client hears of an error.
-    journal: VecDeque<Entered>,
 }
 
 #[inline]
@@ -254,7 +179,7 @@ pub fn on_row(s: &mut Session, header: Header) {
     let Asked::Waits { at } = numbered.asked else { return };
     let number = read.and_then(|(xid, said)| {
         let xid: NonZeroU64 = xid.parse().ok()?;
-        Some(Number { xid, line, said_s: said.parse().ok()? })
+        Some(Number { xid, node: conn.status.address.node, line, said_s: said.parse().ok()? })
     });
     // A transaction that has none yet may write later.
     numbered.asked = number.map_or(Asked::Due, |number| Asked::Known { number, at });
@@ -284,109 +209,8 @@ pub fn on_answer(s: &mut Session, status: u8) {
     }
 }
 
-impl ServerTxn {
-    /// A statement that begins or ends a transaction is about to be sent, or one of which nothing is known. `before`: all that was sent before it
-    /// without an answer.
-    pub fn number_control(&mut self, transaction: Transaction, before: Control) {
-        let numbered = &mut self.numbered;
-        let may_follow = before.commits == Commits::No && before.behind != Behind::Closed;
-        match transaction {
-            Transaction::End(Ending::Commit) if may_follow => numbered.is_committing = true,
-            Transaction::Within => {}
-            Transaction::Begin(_) if numbered.asked == Asked::No && may_follow => {}
-            // A transaction behind another one, without an answer in between.
-            _ => *numbered = Numbered { asked: Asked::Spoiled, is_committing: false },
-        }
-    }
-
-    /// All that was sent is answered.
-    pub fn number_answered(&mut self) {
-        self.numbered.is_committing = false;
-        if self.status == IDLE {
-            self.numbered.asked = Asked::No;
-        }
-    }
-}
-
-/// The server connection is lost, and the outcome of what was under way is not known: the COMMIT of a numbered transaction, if it is nothing else.
-#[cold]
-pub fn doubt(s: &mut Session, outcome: Outcome, unknown: &Fault) -> Option<Box<Doubt>> {
-    if outcome != Outcome::Unknown(Then::Outside) || s.down.is_mid_message() {
-        return None;
-    }
-    let Server { upstream, .. } = s.server.as_mut()?;
-    let Numbered { asked: Asked::Known { number, at }, is_committing: true } = upstream.txn.numbered else { return None };
-    let owed = upstream.replies.owed();
-    if owed.unsynced || owed.skipping || owed.readies == 0 {
-        return None;
-    }
-    // State that the transaction may have left with the server is not the session's any more.
-    let has_left = !upstream.left.due.is_empty() || upstream.left.asking.is_some();
-    let answer = if has_left { None } else { upstream.replies.answer_of_one("COMMIT") };
-    let journal = std::mem::take(&mut upstream.journal);
-    Some(Box::new(Doubt { number, asked_at: at, answer, owed, unknown: unknown.clone(), journal }))
-}
-
-/// The session has lost its server connection, and its client waits.
-pub fn wait(s: &mut Session, doubt: Box<Doubt>) {
-    s.intake.doubt = Some(doubt);
-    s.handle.status.set_doing(Doing::WaitingForConnection);
-    s.wake();
-}
-
-/// The outcome is proved, or nothing is. Says the client's answer.
-pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
-    let Some(doubt) = s.intake.doubt.take() else { return };
-    if verdict != Verdict::RolledBack {
-        replay::forget(s);
-    }
-    let Doubt { answer, owed, unknown, mut journal, .. } = *doubt;
-    match (verdict, answer) {
-        (Verdict::Committed, Some(answer)) => {
-            w.count(Metric::OutcomesCommitted);
-            let round = w.shared.positions.next_round();
-            causal::heard_from_memory(s, w, round);
-            s.down.extra(&w.buffers).extend_from_slice(&answer);
-            s.say_ready(w);
-            s.show_doing();
-            return;
-        }
-        (Verdict::Committed, None) => {
-            w.count(Metric::OutcomesCommitted);
-            undo(s, &mut journal);
-            let text = "the transaction was committed, and its other answers, or the state that it left, were lost with the connection";
-            let fault = Fault::error(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text).hint("Do not run it again.");
-            tell(s, w, owed, &fault);
-        }
-        (Verdict::RolledBack, _) => {
-            w.count(Metric::OutcomesRolledBack);
-            undo(s, &mut journal);
-            let text = "the connection to the server was lost, and with it the transaction: nothing of it was committed";
-            let fault = Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail(unknown.detail).hint("Run the transaction again.");
-            let Err(told) = replay::begin(s, w, Told { then: Then::Outside, owed, fault }) else { return };
-            replay::forget(s);
-            w.count(Metric::TransactionsLost);
-            tell(s, w, owed, &told.fault);
-        }
-        (Verdict::Unknown | Verdict::NotYet, _) => {
-            w.count(Metric::OutcomesUnknown);
-            undo(s, &mut journal);
-            tell(s, w, owed, &unknown);
-        }
-    }
-    s.show_doing();
-}
-
-fn undo(s: &mut Session, journal: &mut VecDeque<Entered>) {
-    while let Some(entered) = journal.pop_back() {
-        s.statements.take_back(journal, journal.len(), entered.change, false);
-    }
-}
-
-fn tell(s: &mut Session, w: &Context, owed: Owed, fault: &Fault) {
-    for _ in 0..owed.readies {
-        s.say_error(w, fault);
-        s.say_ready(w);
-    }
-    s.intake.skip = Skip::No;
+/// The client is about to see a command tag: that of the COMMIT is not said once more.
+#[inline]
+pub fn on_tag(s: &mut Session) {
+    s.upstream_mut().into_iter().for_each(|upstream| upstream.txn.numbered.is_committing &= !upstream.replies.is_last());
 }

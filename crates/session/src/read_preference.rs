@@ -2,8 +2,8 @@
 //! `policy::wish`'s. Worked out when settings or configuration have changed; a read costs two comparisons.
 
 use crate::causal;
+use crate::choice;
 use crate::context::Context;
-use crate::outcome;
 use crate::fault::{Fault, sqlstate};
 use crate::session::Session;
 use crate::session::read_preference::{Item, OWN, Own, Set};
@@ -36,8 +36,8 @@ pub const SETTINGS: [Setting; 4] = [
         takes: |value| value.trim().is_empty() || ReadTarget::of_hint(Hint::of_word(value)).is_some(),
     },
     Setting { name: causal::SETTING, allowed: "off, session, global", takes: |value| CausalReads::of_word(value).is_some() },
-    Setting { name: outcome::OUTCOME, allowed: "on, off", takes: |value| outcome::of_word(value).is_some() },
-    Setting { name: outcome::REPLAY, allowed: "on, off", takes: |value| outcome::of_word(value).is_some() },
+    Setting { name: choice::OUTCOME, allowed: "on, off", takes: |value| choice::of_word(value).is_some() },
+    Setting { name: choice::REPLAY, allowed: "on, off", takes: |value| choice::of_word(value).is_some() },
 ];
 
 /// The target of a read; `hinted`: the target in its hint, or in that of its transaction.

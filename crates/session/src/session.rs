@@ -1,9 +1,11 @@
 //! One client's session: its socket, its two lanes, its server connection while it has one, and its prepared statements.
 
 pub mod causal;
+pub mod doubt;
 pub mod query_cache;
 pub mod read_preference;
 pub mod read_retry;
+pub mod replay;
 
 use crate::account::Account;
 use crate::catalogs::Visit;
@@ -14,8 +16,6 @@ use crate::flow::Kept;
 use crate::handle::SessionHandle;
 use crate::host::Host;
 use crate::name_scopes::Place;
-use crate::outcome::Doubt;
-use crate::replay::Record;
 use crate::state::State;
 use crate::statements::{Statement, Trait};
 use crate::status::Doing;
@@ -25,9 +25,11 @@ use crate::upstream::changes::{OwnStatements, last_of};
 pub use crate::upstream::{FAILED, IDLE, LazyBegin, WITHIN};
 use crate::upstream::{Gate, TakenFor, Upstream};
 use causal::Causal;
+use doubt::Doubt;
 use query_cache::Cached;
 use read_preference::ReadPreferences;
 use read_retry::Net;
+use replay::Record;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;

@@ -4,13 +4,13 @@
 mod listening;
 
 use crate::catalogs::UNKNOWN;
+use crate::choice::Choice;
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::flow::Kept;
 use crate::host::{Level, Who};
 use crate::metrics::Metric;
-use crate::outcome::Choice;
 use crate::session::{FAILED, IDLE, Server, Session};
 use crate::state::{Plain, State};
 use crate::statements::{Prepared, Statement, Trait};

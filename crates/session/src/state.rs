@@ -3,8 +3,8 @@
 //! The session owns the state that can move; a server connection is brought to it before use. Any other state on the connection is
 //! `upstream::left`'s.
 
+use crate::choice::Choice;
 use crate::listen_hub::Subscription;
-use crate::outcome::Choice;
 use std::sync::Arc;
 use weir_policy::by_sql::BySql;
 use weir_policy::sequences::Drawn;

@@ -5,13 +5,14 @@
 
 pub mod changes;
 pub mod left;
+pub mod numbered;
 
 use crate::cached_results::Raised;
 use crate::fault::Fault;
-use crate::outcome::Numbered;
 use crate::statements::Statement;
 use changes::{Brought, Entered};
 use left::{Left, Resetting};
+use numbered::Numbered;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use weir_cache::Slot;
@@ -91,7 +92,7 @@ impl ServerTxn {
             self.portal = Commits::No;
         }
         self.control = Control { commits: self.portal, behind: Behind::AsBefore };
-        self.number_answered();
+        self.numbered.answered(self.status);
     }
 }
 

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_policy::cluster::Probe;
 use weir_policy::outcome::Verdict;
+use weir_session::doubt::settle;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::Overdue;
-use weir_session::outcome::settle;
 
 /// Makes it happen. Panics at a line that means nothing.
 pub fn happen(world: &World, client: &mut Client, line: &str) {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
 use weir_policy::outcome::{Answer, Line, Number, Status, Verdict, judge};
-use weir_session::outcome::settle;
+use weir_session::doubt::settle;
 use weir_session::task::Us;
 
 /// Time between two questions to a server that does not know yet, or refuses.

@@ -5,11 +5,12 @@ use crate::support::faults::{Network, Toward};
 use crate::support::ground::{Owned, cluster_with};
 use crate::support::proxy::Backend;
 use crate::support::raw::Message;
+use crate::support::time::let_pass;
 use crate::support::{Proxy, Raw, wait_until, wire};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use weir_demo::Options;
 
 const ON: &str = "commit_outcome = on";
@@ -81,10 +82,7 @@ fn outcomes_are_exact_whenever_the_connection_breaks() {
         // The network may still be busy with the cut before.
         wait_until("the write", || begins(&mut client));
         client.send(&commit(round % 2 == 0));
-        let until = Instant::now() + Duration::from_micros(40 * (round as u64 % 30));
-        while Instant::now() < until {
-            std::hint::spin_loop();
-        }
+        let_pass(Duration::from_micros(150 * (round as u64 % 30)));
         stage.network.cut();
         let heard = heard(&client.until_ready());
         let is_there = direct.value(&format!("select count(*) from t where a = {round}")) == "1";
@@ -96,7 +94,8 @@ fn outcomes_are_exact_whenever_the_connection_breaks() {
         }
         doubts += 1;
     }
-    let (committed, rolled_back) = (stage.proxy.metric("outcomes_committed_total"), stage.proxy.metric("outcomes_rolled_back_total"));
+    let (committed, rolled_back) =
+        (stage.proxy.metric("outcomes_committed_total"), stage.proxy.metric("outcomes_rolled_back_total"));
     eprintln!("{doubts} breaks: {committed} proved committed, {rolled_back} proved rolled back, {unknown} unknown");
     assert!(unknown * 20 <= ROUNDS, "{unknown} of {ROUNDS} are unknown");
     assert!(committed + rolled_back > 0);
@@ -139,7 +138,9 @@ fn write_on(mut client: Raw, first: u32, is_over: &AtomicBool) -> Ledger {
         answers.extend(client.query(&format!("insert into t values ({value})")));
         client.send(&commit(value % 2 == 0));
         answers.extend(client.until_ready());
-        match heard(&answers.into_iter().filter(|message| message.tag == b'E' || message.tag == b'C').collect::<Vec<_>>()).as_str() {
+        match heard(&answers.into_iter().filter(|message| message.tag == b'E' || message.tag == b'C').collect::<Vec<_>>())
+            .as_str()
+        {
             "COMMIT" => ledger.done.push(value),
             "ERROR 08007" => ledger.unknown.push(value),
             "ERROR 40001" | "ERROR 57P03" => ledger.failed.push(value),
@@ -255,7 +256,9 @@ fn a_server_that_has_crashed_tells_of_what_it_has_not_committed() {
 #[test]
 fn a_user_has_it_by_the_list_and_a_session_by_its_own_choice() {
     let stage = Stage::primary_with("limit_override_list = 'user=postgres: commit_outcome=on'");
-    for (set, expected) in [("select 1", "COMMIT"), ("set weir.commit_outcome = off", "ERROR 08007"), ("set weir.commit_outcome = on", "COMMIT")] {
+    for (set, expected) in
+        [("select 1", "COMMIT"), ("set weir.commit_outcome = off", "ERROR 08007"), ("set weir.commit_outcome = on", "COMMIT")]
+    {
         let mut client = stage.client();
         client.run(set);
         client.run("begin");
