@@ -2,7 +2,8 @@
 //! seeds differ in kind and not only in luck.
 
 use weir_policy::failover::{
-    Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, Ms, NodeId, NodeRules, OnLinkEnd, Rule, Rules,
+    Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, Ms, NodeId, NodeRules, OnLinkEnd, Returns, Rule,
+    Rules,
 };
 
 use crate::dice::Dice;
@@ -100,6 +101,7 @@ fn rules(nodes: NodeId, company: Company, barred: Option<NodeId>, without: Optio
         flag: Flag::None,
         priority: if barred == Some(id) { 0 } else { 100 },
         health: HealthRules { period_ms: 1_000, timeout_ms: 1_000, retries: 1, retry_delay_ms: 500 },
+        returns: Returns::ByOperator,
     };
     Rules {
         mode: Mode::Builtin,
