@@ -1,6 +1,6 @@
 //! Rules from the configuration.
 
-use super::rules::{Address, Commands, Failback, Flag, HealthRules, Mode, NodeRules, Returns, Rules};
+use super::rules::{Address, Agent, Commands, Failback, Flag, HealthRules, Mode, NodeRules, Returns, Rules};
 use weir_config::agents::Rejoin;
 use weir_config::{ClusteringMode, Config, NodeConfig};
 
@@ -25,6 +25,7 @@ impl Rules {
             } else {
                 Failback::ByOperator
             },
+            transaction_limit_ms: failover.transaction_limit_ms,
             commands: Commands {
                 failover: failover.command.clone(),
                 failback: failover.failback_command.clone(),
@@ -47,6 +48,7 @@ fn node(config: &Config, node: &NodeConfig) -> NodeRules {
             (false, true) => Flag::None,
         },
         priority: node.promote_priority,
+        agent: if node.agent().is_some() { Agent::There } else { Agent::None },
         health: HealthRules {
             period_ms: node.health.period_ms,
             timeout_ms: node.health.timeout_ms,

@@ -69,6 +69,10 @@ pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
 /// The way of a node that is to be brought back now, and how often it failed before.
 fn due(state: &State, rules: &Rules, vote: &Vote, id: NodeId, now: Ms) -> Option<(NodeId, Way, u32)> {
     let node = state.nodes.get(&id)?;
+    // A switchover brings its old primary back itself.
+    if state.planned.switchover.as_ref().is_some_and(|of| of.from == id) {
+        return None;
+    }
     let is_ours = id != vote.epoch.node && rules.node(id)?.returns == Returns::ByAgent;
     if !is_ours || matches!(node.standing, Standing::Detached | Standing::Recovering) {
         return None;

@@ -178,6 +178,11 @@ impl Deeds {
     }
 }
 
+/// How a node is to follow its primary.
+pub fn follow(config: &Config, order: Return) -> Result<Follow, ReturnError> {
+    Ok(Deeds::new(config, order)?.follow)
+}
+
 fn left_ms(deadline: Instant) -> u32 {
     u32::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(u32::MAX)
 }

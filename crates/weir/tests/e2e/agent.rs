@@ -1,7 +1,7 @@
 //! `weir agent` beside real servers: each deed, strangers at its door, and its death at every step.
 
 mod returns;
-mod stand;
+pub mod stand;
 mod tls;
 
 use crate::support::ground::Owned;

@@ -3,7 +3,7 @@
 use super::command;
 use super::hands::{self, Cuts, DeedError};
 use super::reach::{Reach, failure};
-use super::{Driver, facts, say};
+use super::{Driver, agents, drain, facts, say};
 use crate::control::context::Control;
 use crate::control::return_node::{self, Return};
 use crate::monitor::log::Level;
@@ -61,6 +61,13 @@ impl Driver {
                     promise.keep(Event::Stored { number, done });
                 });
             }
+            Action::Drain { node, limit_ms } => {
+                let promise = Promise { c: self.c.clone(), otherwise: Some(Event::Drained { node }) };
+                self.orders.spawn_local(async move {
+                    drain::drain(&promise.c, node, Duration::from_millis(limit_ms)).await;
+                    promise.keep(Event::Drained { node });
+                });
+            }
             Action::RunCommand { number, kind, line, limit_ms } => {
                 let promise = Promise { c: self.c.clone(), otherwise: Some(Event::CommandEnded { number, done: Done::No }) };
                 self.orders.spawn_local(async move {
@@ -84,7 +91,12 @@ impl Driver {
             | Action::WaitWritable { .. }
             | Action::Repoint { .. }
             | Action::Fence { .. }
-            | Action::Unfence { .. }) => self.send(order),
+            | Action::Unfence { .. }
+            | Action::Prepare { .. }
+            | Action::StopServer { .. }
+            | Action::Inspect { .. }
+            | Action::StartServer { .. }
+            | Action::FollowServer { .. }) => self.send(order),
         }
     }
 
@@ -140,6 +152,11 @@ fn complain(reach: &Reach, node: NodeId, order: &Action, error: &DeedError) {
         Action::WaitWritable { .. } => (Level::Warning, "wait for writes"),
         Action::Repoint { .. } => (Level::Warning, "vote"),
         Action::Fence { .. } | Action::Unfence { .. } => (Level::Warning, "fence"),
+        Action::Prepare { .. } => (Level::Log, "checkpoint before a switchover"),
+        Action::StopServer { .. } => (Level::Warning, "stop"),
+        Action::Inspect { .. } => (Level::Warning, "look at the end of the log"),
+        Action::StartServer { .. } => (Level::Warning, "start"),
+        Action::FollowServer { .. } => (Level::Warning, "change into a standby"),
         _ => return,
     };
     reach.c.shared.log.say(level, format_args!("node {node}: {what} failed: {error}"));
@@ -176,6 +193,25 @@ async fn execute(reach: &Reach, order: &Action, begun_at: Ms, deadline: Instant)
         }
         Action::Fence { node, ballot, .. } => Event::Fenced { node, done: hands::fence(reach, node, ballot, deadline).await? },
         Action::Unfence { node, .. } => Event::Unfenced { node, done: hands::unfence(reach, node, deadline).await? },
+        Action::Prepare { node, .. } => {
+            hands::checkpoint(reach, node, deadline).await?;
+            Event::Prepared { node }
+        }
+        Action::StopServer { node, ballot, started_at, .. } => {
+            agents::stop(reach, node, started_at, deadline).await?;
+            Event::ServerStopped { node, ballot, done: Done::Yes }
+        }
+        Action::Inspect { node, ballot, .. } => {
+            Event::Inspected { node, ballot, outcome: Ok(agents::inspect(reach, node, deadline).await?) }
+        }
+        Action::StartServer { node, .. } => {
+            agents::start(reach, node, deadline).await?;
+            Event::ServerStarted { node, done: Done::Yes }
+        }
+        Action::FollowServer { node, primary, ballot, .. } => {
+            agents::follow(reach, node, (primary, ballot), deadline).await?;
+            Event::ServerFollows { node, done: Done::Yes }
+        }
         _ => Event::Timer,
     })
 }
@@ -190,6 +226,11 @@ fn target(action: &Action) -> Option<(NodeId, Ms)> {
         | Action::WaitWritable { node, limit_ms, .. }
         | Action::Repoint { node, limit_ms, .. }
         | Action::Fence { node, limit_ms, .. }
+        | Action::Prepare { node, limit_ms }
+        | Action::StopServer { node, limit_ms, .. }
+        | Action::Inspect { node, limit_ms, .. }
+        | Action::StartServer { node, limit_ms }
+        | Action::FollowServer { node, limit_ms, .. }
         | Action::Unfence { node, limit_ms } => Some((*node, *limit_ms)),
         _ => None,
     }
@@ -207,6 +248,11 @@ fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> {
         Action::Repoint { node, vote, .. } => Event::Repointed { node, vote, outcome: Repointed::Failed(failure) },
         Action::Fence { node, .. } => Event::Fenced { node, done: Done::No },
         Action::Unfence { node, .. } => Event::Unfenced { node, done: Done::No },
+        Action::Prepare { node, .. } => Event::Prepared { node },
+        Action::StopServer { node, ballot, .. } => Event::ServerStopped { node, ballot, done: Done::No },
+        Action::Inspect { node, ballot, .. } => Event::Inspected { node, ballot, outcome: Err(failure) },
+        Action::StartServer { node, .. } => Event::ServerStarted { node, done: Done::No },
+        Action::FollowServer { node, .. } => Event::ServerFollows { node, done: Done::No },
         _ => return None,
     })
 }

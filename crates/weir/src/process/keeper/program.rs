@@ -149,7 +149,8 @@ mod tests {
         heard.sort();
         assert_eq!((heard.join(" "), ended.end, ended.out.len()), ("one two wrong".into(), End::Failure, 2));
         let silent = run(shell("exec >&- 2>&-; exit 0"), until, &mut |_| {}).unwrap();
-        assert_eq!((silent.end, silent.words()), (End::Success, String::new()));
+        let words = silent.words();
+        assert_eq!((silent.end, words), (End::Success, String::new()));
     }
 
     #[test]

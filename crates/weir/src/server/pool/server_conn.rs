@@ -26,6 +26,7 @@ use weir_policy::prepared::Known;
 use weir_policy::sequences::Tally;
 use weir_policy::settings::ENCODING;
 use weir_policy::tls::{Attempt, Check, plan};
+use weir_session::conn::ServerLine;
 pub use weir_session::conn::{Address, Conn, ConnStatus};
 use weir_session::conn::{UTF8, escapes, is_recoded, note_report, value_of};
 use weir_session::fault::{Fault, sqlstate};
@@ -320,6 +321,7 @@ fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Vec<(String, String)>) -
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),
         rested_at: Cell::new(w.now_us()),
+        line: ServerLine::default(),
         status,
     }
 }
