@@ -47,8 +47,8 @@ pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
 #[cfg(test)]
 pub(crate) use rules::tests::rules as tests_rules;
 pub use rules::{
-    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns,
-    Rule, Rules,
+    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns, Rule,
+    Rules,
 };
 pub use state::{Decider, Gate, State};
 pub use step::step;

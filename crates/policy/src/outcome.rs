@@ -148,11 +148,7 @@ mod tests {
         for (what, answer, expected) in [
             ("it was started since", Answer { started_s: 1001, ..committed }, Verdict::Unknown),
             ("it may have made its checkpoint since", Answer { checkpoint_s: 1000, ..committed }, Verdict::Unknown),
-            (
-                "a connection is older",
-                Answer { started_s: 1001, checkpoint_s: 1001, is_of_old: true, ..committed },
-                Verdict::Committed,
-            ),
+            ("a connection is older", Answer { started_s: 1001, checkpoint_s: 1001, is_of_old: true, ..committed }, Verdict::Committed),
             ("it is no primary", Answer { in_recovery: true, ..committed }, Verdict::NotYet),
             ("aborted", Answer { started_s: 1001, status: Status::Aborted, ..committed }, Verdict::RolledBack),
             ("not given out again", Answer { started_s: 1001, status: Status::Future, ..committed }, Verdict::RolledBack),

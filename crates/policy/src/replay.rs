@@ -3,26 +3,8 @@
 /// Statements without an effect outside of their transaction, beside reads and writes of rows. Not among them: `COPY`, which reads what the client
 /// sends or what others wrote, `CALL`, `DO` and `EXECUTE`, of which nothing is known, and all that defines something.
 const HARMLESS: &[&str] = &[
-    "abort",
-    "begin",
-    "close",
-    "commit",
-    "declare",
-    "end",
-    "fetch",
-    "listen",
-    "lock",
-    "merge",
-    "move",
-    "notify",
-    "release",
-    "rollback",
-    "savepoint",
-    "set",
-    "show",
-    "start",
-    "truncate",
-    "unlisten",
+    "abort", "begin", "close", "commit", "declare", "end", "fetch", "listen", "lock", "merge", "move", "notify", "release", "rollback",
+    "savepoint", "set", "show", "start", "truncate", "unlisten",
 ];
 
 /// Longest word of the list.
@@ -47,16 +29,7 @@ mod tests {
         for text in ["BEGIN", "  savepoint a", "Fetch 3 from c", "set local a = 1", "commit;", "MERGE INTO t"] {
             assert!(is_harmless(text.as_bytes()), "{text}");
         }
-        for text in [
-            "",
-            "copy t from stdin",
-            "call p()",
-            "do $$ $$",
-            "execute a",
-            "/* set */ vacuum",
-            "settle",
-            "prepare transaction 'a'",
-        ] {
+        for text in ["", "copy t from stdin", "call p()", "do $$ $$", "execute a", "/* set */ vacuum", "settle", "prepare transaction 'a'"] {
             assert!(!is_harmless(text.as_bytes()), "{text}");
         }
         assert!(HARMLESS.iter().all(|word| word.len() <= WORD_BYTES_MAX) && HARMLESS.is_sorted());

@@ -92,13 +92,8 @@ pub enum Asked {
     /// It has sent something that may have written.
     Due,
     /// The answer is due.
-    Waits {
-        at: Us,
-    },
-    Known {
-        number: Number,
-        at: Us,
-    },
+    Waits { at: Us },
+    Known { number: Number, at: Us },
     /// Another transaction may have begun since.
     Spoiled,
 }
@@ -359,8 +354,7 @@ pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
         (Verdict::Committed, None) => {
             w.count(Metric::OutcomesCommitted);
             undo(s, &mut journal);
-            let text =
-                "the transaction was committed, and its other answers, or the state that it left, were lost with the connection";
+            let text = "the transaction was committed, and its other answers, or the state that it left, were lost with the connection";
             let fault = Fault::error(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text).hint("Do not run it again.");
             tell(s, w, owed, &fault);
         }
@@ -368,8 +362,7 @@ pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
             w.count(Metric::OutcomesRolledBack);
             undo(s, &mut journal);
             let text = "the connection to the server was lost, and with it the transaction: nothing of it was committed";
-            let fault =
-                Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail(unknown.detail).hint("Run the transaction again.");
+            let fault = Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail(unknown.detail).hint("Run the transaction again.");
             let Err(told) = replay::begin(s, w, Told { then: Then::Outside, owed, fault }) else { return };
             replay::forget(s);
             w.count(Metric::TransactionsLost);

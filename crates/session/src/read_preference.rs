@@ -3,8 +3,8 @@
 
 use crate::causal;
 use crate::context::Context;
-use crate::fault::{Fault, sqlstate};
 use crate::outcome;
+use crate::fault::{Fault, sqlstate};
 use crate::session::Session;
 pub use crate::session::read_preference::Logged;
 use crate::session::read_preference::{Item, OWN, Own, Set};

@@ -197,8 +197,7 @@ fn note(s: &mut Session, header: Header, unit: Unit<'_>) {
             return s.intake.replay.iter_mut().filter(|record| record.is_kept()).for_each(|record| record.spoil());
         }
     };
-    let is_open =
-        s.lazy_begin.is_open() || s.upstream().is_some_and(|upstream| upstream.txn.control.is_open(upstream.txn.status != IDLE));
+    let is_open = s.lazy_begin.is_open() || s.upstream().is_some_and(|upstream| upstream.txn.control.is_open(upstream.txn.status != IDLE));
     let is_harmless = may_repeat(s, statement, split_cstr(text).map_or(&[][..], |(text, _)| text));
     let Some(record) = &mut s.intake.replay else { return };
     let next = match (&record.state, statement.transaction) {
@@ -342,16 +341,8 @@ pub fn begin(s: &mut Session, w: &Context, told: Told) -> Result<(), Told> {
         State::Again(run) => (all - run.left.min(all), Run { times: run.times + 1, is_same: false, ..*run }),
         state => {
             let is_ending = matches!(state, State::Ending);
-            let run = Run {
-                left: 0,
-                answers: Shown::default(),
-                since: w.now(),
-                times: 1,
-                told,
-                prepared: Vec::new(),
-                is_same: false,
-                is_ending,
-            };
+            let run =
+                Run { left: 0, answers: Shown::default(), since: w.now(), times: 1, told, prepared: Vec::new(), is_same: false, is_ending };
             (all, run)
         }
     };

@@ -16,8 +16,7 @@ fn check(name: &str) {
 }
 
 /// Every file has a test below.
-const FILES: &[&str] =
-    &["cache", "concerns", "copy", "extended", "outcome", "reads", "replay", "simple", "state", "transactions"];
+const FILES: &[&str] = &["cache", "concerns", "copy", "extended", "outcome", "reads", "replay", "simple", "state", "transactions"];
 
 #[test]
 fn every_file_of_scripts_is_played() {

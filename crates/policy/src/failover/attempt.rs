@@ -182,9 +182,7 @@ impl Attempt {
     fn needed(&self, rules: &Rules) -> usize {
         match self.aim {
             Aim::Force { .. } => 1,
-            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Succeed { .. } => {
-                rules.needed(self.electors(rules).len(), self.quorum)
-            }
+            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Succeed { .. } => rules.needed(self.electors(rules).len(), self.quorum),
         }
     }
 

@@ -313,9 +313,7 @@ fn bring_back(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, ou
         return Next::End(Ok(()));
     }
     match &mut of.stage {
-        Stage::Following { until, .. } if now >= *until => {
-            failed("could not be made a standby; SHOW pool_nodes and the log tell more")
-        }
+        Stage::Following { until, .. } if now >= *until => failed("could not be made a standby; SHOW pool_nodes and the log tell more"),
         Stage::Starting { until, .. } if now >= *until => failed("was not started"),
         Stage::Returning { until } if now >= *until => failed("does not stream from it yet"),
         Stage::Following { retry_at, .. } if now >= *retry_at => {

@@ -96,8 +96,7 @@ fn outcomes_are_exact_whenever_the_connection_breaks() {
         }
         doubts += 1;
     }
-    let (committed, rolled_back) =
-        (stage.proxy.metric("outcomes_committed_total"), stage.proxy.metric("outcomes_rolled_back_total"));
+    let (committed, rolled_back) = (stage.proxy.metric("outcomes_committed_total"), stage.proxy.metric("outcomes_rolled_back_total"));
     eprintln!("{doubts} breaks: {committed} proved committed, {rolled_back} proved rolled back, {unknown} unknown");
     assert!(unknown * 20 <= ROUNDS, "{unknown} of {ROUNDS} are unknown");
     assert!(committed + rolled_back > 0);
@@ -140,9 +139,7 @@ fn write_on(mut client: Raw, first: u32, is_over: &AtomicBool) -> Ledger {
         answers.extend(client.query(&format!("insert into t values ({value})")));
         client.send(&commit(value % 2 == 0));
         answers.extend(client.until_ready());
-        match heard(&answers.into_iter().filter(|message| message.tag == b'E' || message.tag == b'C').collect::<Vec<_>>())
-            .as_str()
-        {
+        match heard(&answers.into_iter().filter(|message| message.tag == b'E' || message.tag == b'C').collect::<Vec<_>>()).as_str() {
             "COMMIT" => ledger.done.push(value),
             "ERROR 08007" => ledger.unknown.push(value),
             "ERROR 40001" | "ERROR 57P03" => ledger.failed.push(value),
@@ -258,9 +255,7 @@ fn a_server_that_has_crashed_tells_of_what_it_has_not_committed() {
 #[test]
 fn a_user_has_it_by_the_list_and_a_session_by_its_own_choice() {
     let stage = Stage::primary_with("limit_override_list = 'user=postgres: commit_outcome=on'");
-    for (set, expected) in
-        [("select 1", "COMMIT"), ("set weir.commit_outcome = off", "ERROR 08007"), ("set weir.commit_outcome = on", "COMMIT")]
-    {
+    for (set, expected) in [("select 1", "COMMIT"), ("set weir.commit_outcome = off", "ERROR 08007"), ("set weir.commit_outcome = on", "COMMIT")] {
         let mut client = stage.client();
         client.run(set);
         client.run("begin");

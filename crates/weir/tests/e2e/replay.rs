@@ -132,9 +132,7 @@ fn pipelines_and_prepared_statements_run_again() {
     client.send(&[wire::parse("before", "insert into u values ($1)"), wire::sync()].concat());
     client.until_ready();
     client.run("begin");
-    client.send(
-        &[wire::run("before", &["1"]), wire::parse("within", "insert into u values ($1) returning a"), wire::sync()].concat(),
-    );
+    client.send(&[wire::run("before", &["1"]), wire::parse("within", "insert into u values ($1) returning a"), wire::sync()].concat());
     client.until_ready();
     client.send(&[wire::run("within", &["2"]), wire::run("within", &["3"]), wire::sync()].concat());
     client.until_ready();
@@ -145,8 +143,7 @@ fn pipelines_and_prepared_statements_run_again() {
     stage.network.stall_present(&[Toward::Client]);
     client.send(&[wire::run("within", &["6"]), wire::unnamed("select count(*) from u", &[]), wire::sync()].concat());
     let mut direct = stage.ground.direct();
-    let text =
-        "select count(*) from pg_stat_activity where state = 'idle in transaction' and query like 'select count(*) from u%'";
+    let text = "select count(*) from pg_stat_activity where state = 'idle in transaction' and query like 'select count(*) from u%'";
     wait_until("the pipeline to run", || direct.value(text) == "1");
     stage.network.cut();
     stage.network.go_on();
@@ -178,8 +175,7 @@ fn failover_stage() -> (Owned, Proxy) {
     let cluster = cluster(1);
     cluster.primary().query("create table t (a int primary key)").unwrap();
     cluster.wait_caught_up().unwrap();
-    let backends: Vec<Backend> =
-        cluster.servers().iter().zip([1, 0]).map(|(server, weight)| Backend::tcp(server.port(), weight)).collect();
+    let backends: Vec<Backend> = cluster.servers().iter().zip([1, 0]).map(|(server, weight)| Backend::tcp(server.port(), weight)).collect();
     let proxy = Proxy::spawn(&backends, &format!("pool_size = 60\n{ON}"));
     proxy.wait_for_nodes(2);
     (cluster, proxy)
@@ -208,12 +204,7 @@ fn transactions_of_a_load_go_through_a_failover() {
                         if is_over.load(Ordering::SeqCst) {
                             return done;
                         }
-                        let texts = [
-                            "begin".to_owned(),
-                            format!("insert into t values ({value})"),
-                            format!("select a from t where a = {value}"),
-                            "commit".to_owned(),
-                        ];
+                        let texts = ["begin".to_owned(), format!("insert into t values ({value})"), format!("select a from t where a = {value}"), "commit".to_owned()];
                         let heard: Vec<String> = texts.iter().flat_map(|text| seen(&client.query(text))).collect();
                         match heard.iter().find(|word| word.starts_with("ERROR")).map(String::as_str) {
                             None => done.push(value),

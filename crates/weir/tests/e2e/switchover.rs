@@ -76,8 +76,7 @@ impl Stand {
 
     /// The promises after anything: one primary, and no acknowledged write is missing there.
     fn check(&self, name: &str, outcome: &Outcome) -> usize {
-        let is_primary =
-            |server: &&Server| server.is_running() && server.value("select pg_is_in_recovery()").is_ok_and(|is| is == "f");
+        let is_primary = |server: &&Server| server.is_running() && server.value("select pg_is_in_recovery()").is_ok_and(|is| is == "f");
         wait_until("one primary", || self.cluster.servers().iter().filter(is_primary).count() == 1);
         let new = self.cluster.servers().iter().find(is_primary).unwrap();
         let at = self.cluster.servers().iter().position(|server| server.port() == new.port()).unwrap();

@@ -91,8 +91,7 @@ fn a_working_primary_makes_room_and_follows() {
     play.check("its files are those of a standby", &["start 0"]);
     play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
     play.check("it must stream", &[]);
-    let follows =
-        Facts { recovery: Recovery::Standby { upstream: Some(2), stream: Stream::On { silent_ms: 1 } }, ..promoted(106) };
+    let follows = Facts { recovery: Recovery::Standby { upstream: Some(2), stream: Stream::On { silent_ms: 1 } }, ..promoted(106) };
     play.probed(0, seen(Facts { started_at: 2, mark: mark(), ..follows }));
     let said = std::mem::take(&mut play.said);
     assert!(said.contains(&"reply Ok(())".to_string()), "{said:?}");
@@ -136,8 +135,7 @@ fn one_that_cannot_be_finished_is_undone() {
         ),
     ];
     for (name, play, deed, why) in cases {
-        let (mut play, name) =
-            (Play { state: play.state.clone(), rules: play.rules.clone(), now: play.now, said: Vec::new() }, *name);
+        let (mut play, name) = (Play { state: play.state.clone(), rules: play.rules.clone(), now: play.now, said: Vec::new() }, *name);
         deed(&mut play);
         play.tell(Event::Timer);
         assert_eq!(play.said.last().map(String::as_str), Some("start 0"), "{name}: {:?}", play.said);
