@@ -21,6 +21,7 @@ mod history;
 mod node;
 mod record;
 pub mod rejoin;
+mod restart;
 mod rules;
 mod state;
 pub mod status_file;
@@ -50,6 +51,7 @@ pub use rules::{
     Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns, Rule,
     Rules,
 };
+pub use restart::{Restart, Step};
 pub use state::{Decider, Gate, State};
 pub use step::step;
 pub use switchover::{Planned, Stage, Switchover};

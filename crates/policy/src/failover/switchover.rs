@@ -22,6 +22,7 @@ use super::health::RECHECK_MS;
 use super::history::Relation;
 use super::node::Standing;
 use super::record::Why;
+use super::restart::Restart;
 use super::rules::{Agent, Rule, Rules};
 use super::state::{self, Gate, State};
 
@@ -52,6 +53,7 @@ pub struct Planned {
     /// Named by somebody outside, and not yet seen as a primary.
     pub named: Option<NodeId>,
     pub switchover: Option<Switchover>,
+    pub restart: Option<Restart>,
 }
 
 /// See the module.
@@ -120,8 +122,8 @@ enum Next {
 /// An operator asks for it. Error: nothing is begun.
 pub(super) fn request(state: &mut State, rules: &Rules, to: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
     let Some(from) = state.primary() else { return Err("there is no primary".into()) };
-    if state.planned.switchover.is_some() {
-        return Err("a switchover is under way".into());
+    if state.planned.switchover.is_some() || state.planned.restart.is_some() {
+        return Err("a restart or a switchover is under way".into());
     }
     is_fit(state, rules, from, to)?;
     state.planned.switchover = Some(Switchover { from, to, ticket, stage: Stage::Waiting { until: now + QUIET_MS } });

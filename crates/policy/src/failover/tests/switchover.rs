@@ -237,7 +237,7 @@ fn a_switchover_that_cannot_work_is_refused_before_anything_happens() {
         ("node 0 may not be detached: its backend_flag is DISALLOW_TO_FAILOVER", 2, |play| {
             play.rules.nodes[0].flag = Flag::DisallowToFailover;
         }),
-        ("a switchover is under way", 2, |play| ask(play, 1)),
+        ("a restart or a switchover is under way", 2, |play| ask(play, 1)),
     ];
     for (expected, node, change) in cases {
         let mut play = play();

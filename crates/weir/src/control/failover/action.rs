@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::Config;
-use weir_policy::failover::{Action, Done, Event, Failure, Found, Ms, NodeId, Pledge, Repointed, Report};
+use weir_policy::failover::{Action, Done, Event, Failure, Found, Loss, Ms, NodeId, Pledge, Repointed, Report, Why};
 
 /// Tells what became of an order, also if its task ends by a fault.
 struct Promise {
@@ -50,6 +50,12 @@ impl Driver {
             }
             // One that roles alone keep out of use is not.
             Action::Report(Report::Degenerated { node, .. }) if !self.state.is_out(&self.rules, node) => {}
+            Action::Report(Report::Done(record)) => {
+                if record.why == Why::SwitchedOver && record.loss == Loss::Nothing {
+                    self.c.shared.positions.note_whole(record.new);
+                }
+                say::report(&self.c, &self.rules, &Report::Done(record), self.now());
+            }
             Action::Report(report) => say::report(&self.c, &self.rules, &report, self.now()),
             Action::WriteStatus { text } => self.files.write_status(&self.c, text),
             Action::Store { number, text } => {

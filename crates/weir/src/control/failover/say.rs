@@ -78,6 +78,9 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
                 log.say(Level::Log, format_args!("failover done. shutdown host {}", place(old)));
             }
         }
+        Report::AwaitsRestart { node } => {
+            log.say(Level::Log, format_args!("node {node} is out of use and has no agent: start its server anew now"));
+        }
         Report::CommandFailed { kind, node } => {
             let name = match kind {
                 Command::Failover => "failover_command",
