@@ -17,7 +17,7 @@ use super::ballot::{Ballot, NodeId};
 use super::choose::Refusal;
 use super::duty;
 use super::eligible;
-use super::event::{Done, Failure, Ms};
+use super::event::{Done, Facts, Failure, Ms};
 use super::health::RECHECK_MS;
 use super::history::Relation;
 use super::node::Standing;
@@ -67,7 +67,7 @@ pub struct Switchover {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// Another attempt is under way.
+    /// Another attempt is under way, or the standby does not stream yet.
     Waiting {
         until: Ms,
     },
@@ -125,13 +125,13 @@ pub(super) fn request(state: &mut State, rules: &Rules, to: NodeId, ticket: u64,
     if state.planned.switchover.is_some() || state.planned.restart.is_some() {
         return Err("a restart or a switchover is under way".into());
     }
-    is_fit(state, rules, from, to)?;
+    is_allowed(state, rules, from, to)?;
     state.planned.switchover = Some(Switchover { from, to, ticket, stage: Stage::Waiting { until: now + QUIET_MS } });
     Ok(())
 }
 
 /// The conditions that nothing but an operator changes.
-fn is_fit(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), String> {
+fn is_allowed(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), String> {
     if from == to {
         return Err(format!("node {to} is the primary already"));
     }
@@ -146,6 +146,17 @@ fn is_fit(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), 
     }
     if rules.node(to).is_none_or(|node| node.priority == 0) {
         return Err(format!("node {to} may not be promoted: its backend_promote_priority is 0"));
+    }
+    if state.facts(to).is_some_and(Facts::is_primary) {
+        return Err(format!("node {to} is not on the timeline of the primary"));
+    }
+    Ok(())
+}
+
+/// Those that time may bring: a standby that was pointed at the primary a moment ago does not stream yet.
+fn is_ready(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), String> {
+    if state.attempt.is_some() || !matches!(state.gate, Gate::Open { .. }) {
+        return Err("writes wait already; SHOW pool_failover tells why".into());
     }
     let Some(facts) = state.facts(to) else { return Err(format!("node {to} does not answer")) };
     let position = match state.relation(facts) {
@@ -189,14 +200,16 @@ fn advance(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, out: 
             Next::End(Err("the primary is another one meanwhile".into()))
         }
         Stage::Waiting { until } => {
-            let is_quiet = state.attempt.is_none() && matches!(state.gate, Gate::Open { .. });
-            if is_quiet {
-                out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
-                Next::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
-            } else if now >= *until {
-                Next::End(Err("writes wait already; SHOW pool_failover tells why".into()))
-            } else {
-                Next::Stay
+            match is_ready(state, rules, from, to) {
+                Ok(()) => {
+                    out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
+                    Next::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
+                }
+                Err(why) if now >= *until => Next::End(Err(why)),
+                Err(_) => {
+                    state.nodes.get_mut(&to).into_iter().for_each(|node| node.look_soon(now, RECHECK_MS));
+                    Next::Stay
+                }
             }
         }
         Stage::Preparing { until } if now >= *until => drain(state, rules, (from, to), now, out),
@@ -225,11 +238,7 @@ fn of_primary(primary: Option<NodeId>) -> String {
 }
 
 fn drain(state: &State, rules: &Rules, (from, to): (NodeId, NodeId), now: Ms, out: &mut Vec<Action>) -> Next {
-    let is_quiet = state.attempt.is_none() && matches!(state.gate, Gate::Open { .. });
-    if !is_quiet {
-        return Next::End(Err("writes wait already; SHOW pool_failover tells why".into()));
-    }
-    if let Err(why) = is_fit(state, rules, from, to) {
+    if let Err(why) = is_ready(state, rules, from, to) {
         return Next::End(Err(why));
     }
     if !rules.keeps(Rule::Drain) {
@@ -304,9 +313,11 @@ fn bring_back(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, ou
     if state.primary() != Some(to) {
         return failed("was not brought back, since the primary changed again");
     }
+    // Its vote is its last change: it streams anew after that.
     let is_back = state.facts(from).is_some_and(|facts| {
         let holds = matches!(state.relation(facts), Some(Relation::Holds(_)));
-        !facts.is_primary() && facts.upstream() == Some(to) && facts.silent_ms().is_some() && holds
+        let has_vote = facts.mark.vote.is_some_and(|vote| Some(vote.epoch) == state.epoch());
+        !facts.is_primary() && facts.upstream() == Some(to) && facts.silent_ms().is_some() && holds && has_vote
     });
     if is_back {
         if state.nodes.get(&from).is_some_and(|node| matches!(node.standing, Standing::Down { .. })) {

@@ -92,7 +92,11 @@ fn a_working_primary_makes_room_and_follows() {
     play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
     play.check("it must stream", &[]);
     let follows = Facts { recovery: Recovery::Standby { upstream: Some(2), stream: Stream::On { silent_ms: 1 } }, ..promoted(106) };
-    play.probed(0, seen(Facts { started_at: 2, mark: mark(), ..follows }));
+    play.probed(0, seen(Facts { started_at: 2, mark: mark(), ..follows.clone() }));
+    let said = std::mem::take(&mut play.said);
+    assert_eq!(said, ["repoint 0 to 2"], "it gets its vote");
+    play.now += 1;
+    play.probed(0, seen(Facts { started_at: 2, mark: Mark { promised: BALLOT, vote: Some(vote) }, ..follows }));
     let said = std::mem::take(&mut play.said);
     assert!(said.contains(&"reply Ok(())".to_string()), "{said:?}");
     assert!(play.state.planned.switchover.is_none() && play.state.nodes[&0].is_in_use());
@@ -244,6 +248,8 @@ fn a_switchover_that_cannot_work_is_refused_before_anything_happens() {
         change(&mut play);
         play.said.clear();
         ask(&mut play, *node);
+        play.now += 5_000;
+        play.tell(Event::Timer);
         play.check(expected, &[&format!("reply Err(\"{expected}\")")]);
     }
 }
