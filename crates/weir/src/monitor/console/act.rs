@@ -242,6 +242,11 @@ impl Console<'_> {
         for node in &standbys {
             self.operate(failover::Request::Restart(*node), "RESTART").await?;
         }
+        let has_agent = |id: u16| self.w.shared.config.load().nodes.iter().any(|node| node.id == id && node.agent().is_some());
+        if !has_agent(primary) {
+            let text = format!("all standbys were started anew; node {primary} is the primary and has no agent");
+            return Err(Fault::error(sqlstate::NOT_IN_STATE, text).hint("Switch over in another way, and start its server anew."));
+        }
         let Some(next) = standbys.first() else {
             return Err(Fault::error(sqlstate::NOT_IN_STATE, "there is no standby that could become the primary"));
         };
