@@ -64,7 +64,7 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
         Event::Fenced { node, .. } | Event::Unfenced { node, .. } => duty::fenced(state, *node, now),
         Event::Prepared { node } => switchover::prepared(state, *node, now),
         Event::Drained { node } => {
-            switchover::drained(state, *node, now);
+            attempt::drained(state, *node, now);
             restart::drained(state, *node, now);
         }
         Event::ServerStopped { node, ballot, done } => {

@@ -12,7 +12,7 @@ use weir_demo::{Crew, Server};
 
 /// Weir promotes, looks every second, and shows the events of a switchover in its log.
 const BUILTIN: &str = "failover_mode = builtin\nhealth_check_period = 1\nhealth_check_timeout = 1\nhealth_check_max_retries = 1\n\
-    health_check_retry_delay = 1\nfailover_on_backend_shutdown = on\nfailover_lag_max = -1\nlog_min_messages = debug2\n\
+    health_check_retry_delay = 1\nfailover_on_backend_shutdown = on\nfailover_lag_max = -1\nauto_failback = on\nauto_failback_interval = 0\nlog_min_messages = debug2\n\
     backend_application_name0 = 'primary'\nbackend_application_name1 = 'standby1'\nbackend_application_name2 = 'standby2'\n";
 const WHERE: &str = "select inet_server_port()";
 /// Time in which switchovers are made, one after the other.
@@ -41,6 +41,8 @@ impl Stand {
     /// `None`: this machine lacks a program, and the test is left out.
     fn new(more: &str) -> Option<Stand> {
         let cluster = servers(2)?;
+        cluster.primary().query("create table readable (a int); insert into readable values (1)").unwrap();
+        cluster.wait_caught_up().unwrap();
         let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
         let secret = std::env::temp_dir().join(format!("weir-switchover-{}-{}", std::process::id(), agents[0].port.number()));
         std::fs::write(&secret, format!("{SECRET}\n")).unwrap();
@@ -130,7 +132,8 @@ fn wait_step(proxy: &Proxy, step: &str) {
 /// Asks for a switchover on another thread and does something at a step of it. Gives the answer.
 fn meanwhile(stand: &mut Stand, to: usize, step: &str, act: impl FnOnce(&mut Stand)) -> Result<(), String> {
     let asked = ask_aside(&stand.proxy, to);
-    wait_step(&stand.proxy, step);
+    // One that is refused comes to no step.
+    wait_until(step, || asked.is_finished() || stand.proxy.log().contains(&format!("failover: {step}")));
     act(stand);
     asked.join().unwrap()
 }
