@@ -45,13 +45,13 @@ pub use health::{Health, Stats, Suspicion, Verdict};
 pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
 pub use node::{Look, Node, Seen, Standing};
 pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
+pub use restart::{Restart, Step};
 #[cfg(test)]
 pub(crate) use rules::tests::rules as tests_rules;
 pub use rules::{
-    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns, Rule,
-    Rules,
+    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns,
+    Rule, Rules,
 };
-pub use restart::{Restart, Step};
 pub use state::{Decider, Gate, State};
 pub use step::step;
 pub use switchover::{Planned, Stage, Switchover};

@@ -208,7 +208,9 @@ impl Attempt {
     fn needed(&self, rules: &Rules) -> usize {
         match self.aim {
             Aim::Force { .. } => 1,
-            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Succeed { .. } => rules.needed(self.electors(rules).len(), self.quorum),
+            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Succeed { .. } => {
+                rules.needed(self.electors(rules).len(), self.quorum)
+            }
         }
     }
 
@@ -549,8 +551,9 @@ pub(super) fn end(state: &mut State, refusal: Refusal, now: Ms, out: &mut Vec<Ac
     }
     let spread =
         u64::from(attempt.ballot.weir).wrapping_mul(2_654_435_761).wrapping_add(attempt.ballot.term * 977) % RETRY_SPREAD_MS;
-    state.retry_at = now + RETRY_MS + spread;
-    if refusal != Refusal::Outrun {
+    // Where nothing was stopped, the promises are settled at once, or a primary that failed is replaced.
+    state.retry_at = if attempt.is_before_stop() { now } else { now + RETRY_MS + spread };
+    if refusal != Refusal::Outrun && !matches!(attempt.aim, Aim::Succeed { .. }) {
         stuck(state, refusal, out);
     }
 }

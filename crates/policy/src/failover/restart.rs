@@ -34,11 +34,19 @@ pub struct Restart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Statements that run on it end.
-    Draining { until: Ms },
-    Stopping { until: Ms },
-    Starting { until: Ms },
+    Draining {
+        until: Ms,
+    },
+    Stopping {
+        until: Ms,
+    },
+    Starting {
+        until: Ms,
+    },
     /// It runs again, or somebody is to start it anew.
-    Returning { until: Ms },
+    Returning {
+        until: Ms,
+    },
 }
 
 /// An operator asks for it. Error: nothing is begun.

@@ -193,19 +193,17 @@ fn advance(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, out: 
         Stage::Waiting { .. } | Stage::Preparing { .. } if primary != Some(from) => {
             Next::End(Err("the primary is another one meanwhile".into()))
         }
-        Stage::Waiting { until } => {
-            match is_ready(state, rules, from, to) {
-                Ok(()) => {
-                    out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
-                    Next::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
-                }
-                Err(why) if now >= *until => Next::End(Err(why)),
-                Err(_) => {
-                    state.nodes.get_mut(&to).into_iter().for_each(|node| node.look_soon(now, RECHECK_MS));
-                    Next::Stay
-                }
+        Stage::Waiting { until } => match is_ready(state, rules, from, to) {
+            Ok(()) => {
+                out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
+                Next::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
             }
-        }
+            Err(why) if now >= *until => Next::End(Err(why)),
+            Err(_) => {
+                state.nodes.get_mut(&to).into_iter().for_each(|node| node.look_soon(now, RECHECK_MS));
+                Next::Stay
+            }
+        },
         Stage::Preparing { until } if now >= *until => take(state, rules, (from, to), now),
         Stage::Preparing { .. } => Next::Stay,
         Stage::Taking if primary == Some(to) => {
@@ -308,7 +306,9 @@ fn bring_back(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, ou
         return Next::End(Ok(()));
     }
     match &mut of.stage {
-        Stage::Following { until, .. } if now >= *until => failed("could not be made a standby; SHOW pool_nodes and the log tell more"),
+        Stage::Following { until, .. } if now >= *until => {
+            failed("could not be made a standby; SHOW pool_nodes and the log tell more")
+        }
         Stage::Starting { until, .. } if now >= *until => failed("was not started"),
         Stage::Returning { until } if now >= *until => failed("does not stream from it yet"),
         Stage::Following { retry_at, .. } if now >= *retry_at => {
@@ -372,13 +372,7 @@ pub(super) fn attempt_ended(state: &mut State, phase: &Phase, refusal: Refusal, 
     let Some(of) = state.planned.switchover.take_if(|of| of.stage == Stage::Taking) else { return };
     let why = refusal.describe();
     let start = match phase {
-        Phase::Storing
-        | Phase::Pledging { .. }
-        | Phase::Streaming { .. }
-        | Phase::Draining { .. }
-        | Phase::Proving { .. } => {
-            // Nothing was stopped. Promises that were left behind are settled at once.
-            state.retry_at = now;
+        Phase::Storing | Phase::Pledging { .. } | Phase::Streaming { .. } | Phase::Draining { .. } | Phase::Proving { .. } => {
             return out.push(Action::Reply { ticket: of.ticket, answer: Err(why) });
         }
         Phase::Stopping { .. } | Phase::Parting { .. } | Phase::Inspecting { .. } => Start::DueAt(now),

@@ -19,14 +19,7 @@ const LOOK_MS: Ms = 20;
 const SLACK_MS: Ms = 2_000;
 
 /// A majority has pledged: for the first time, or after the stop.
-pub(super) fn pledged(
-    state: &State,
-    attempt: &mut Attempt,
-    rules: &Rules,
-    node: NodeId,
-    now: Ms,
-    out: &mut Vec<Action>,
-) -> Next {
+pub(super) fn pledged(state: &State, attempt: &mut Attempt, rules: &Rules, node: NodeId, now: Ms, out: &mut Vec<Action>) -> Next {
     if !attempt.given().contains(&node) {
         return Next::End(Refusal::NoPledge { node });
     }
@@ -66,7 +59,7 @@ pub(super) fn streaming(
     let Aim::Succeed { node, .. } = attempt.aim else { return Next::Stay };
     let old = attempt.parent.node;
     let Some(known) = state.nodes.get_mut(&node) else { return Next::End(Refusal::NoPledge { node }) };
-    let is_new = known.seen.as_ref().is_some_and(|seen| seen.begun_at >= from);
+    let is_new = known.seen.as_ref().is_some_and(|seen| seen.begun_at > from);
     let streams = known.facts().is_some_and(|facts| facts.upstream() == Some(old) && facts.silent_ms().is_some());
     if !(is_new && streams) {
         known.look_soon(now, LOOK_MS);

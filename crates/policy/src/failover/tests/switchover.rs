@@ -99,7 +99,8 @@ fn a_working_primary_makes_room_and_follows() {
     play.check("its files are those of a standby", &["start 0"]);
     play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
     play.check("it must stream", &[]);
-    let follows = Facts { recovery: Recovery::Standby { upstream: Some(2), stream: Stream::On { silent_ms: 1 } }, ..promoted(106) };
+    let follows =
+        Facts { recovery: Recovery::Standby { upstream: Some(2), stream: Stream::On { silent_ms: 1 } }, ..promoted(106) };
     play.probed(0, seen(Facts { started_at: 2, mark: mark(), ..follows.clone() }));
     let said = std::mem::take(&mut play.said);
     assert_eq!(said, ["repoint 0 to 2"], "it gets its vote");
@@ -147,7 +148,8 @@ fn one_that_cannot_be_finished_is_undone() {
         ),
     ];
     for (name, play, deed, why) in cases {
-        let (mut play, name) = (Play { state: play.state.clone(), rules: play.rules.clone(), now: play.now, said: Vec::new() }, *name);
+        let (mut play, name) =
+            (Play { state: play.state.clone(), rules: play.rules.clone(), now: play.now, said: Vec::new() }, *name);
         deed(&mut play);
         play.tell(Event::Timer);
         assert_eq!(play.said.last().map(String::as_str), Some("start 0"), "{name}: {:?}", play.said);
@@ -195,7 +197,7 @@ fn after_the_order_to_promote_the_old_primary_is_not_started() {
 fn an_old_primary_that_cannot_be_started_is_replaced() {
     let mut play = to_stop();
     stopped(&mut play, Done::No);
-    play.check("undone", &["stuck NotStopped { node: 0 }", "start 0"]);
+    play.check("undone", &["start 0"]);
     for _ in 0..30 {
         play.tell(Event::ServerStarted { node: 0, done: Done::No });
         play.after(500, [gone(Failure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
