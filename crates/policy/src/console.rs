@@ -32,6 +32,9 @@ pub enum Command {
     /// Names the primary.
     Promote(u16),
     SwitchOver(u16),
+    /// Starts a standby's server anew, or all servers one after the other.
+    Restart(u16),
+    UpgradeWalk,
 }
 
 /// How the proxy is to end.
@@ -99,6 +102,8 @@ impl Command {
             ("detach", _) => node("DETACH").map(Command::Detach),
             ("promote", _) => node("PROMOTE").map(Command::Promote),
             ("switchover", _) => node("SWITCHOVER").map(Command::SwitchOver),
+            ("restart", _) => node("RESTART").map(Command::Restart),
+            ("upgrade_walk", None) => Ok(Command::UpgradeWalk),
             ("wait_close", _) => Ok(Command::WaitClose(argument)),
             ("suspend", None) => Err(CommandError::Suspend),
             ("shutdown", None) => Ok(Command::Shutdown(Shutdown::Now)),
@@ -240,6 +245,8 @@ mod tests {
             ("detach 0;", Command::Detach(0)),
             ("Promote 2", Command::Promote(2)),
             ("SWITCHOVER 2", Command::SwitchOver(2)),
+            ("restart 1", Command::Restart(1)),
+            ("upgrade_walk", Command::UpgradeWalk),
             ("SET Query_Timeout=5", Command::Set { name: "query_timeout".into(), value: "5".into() }),
             ("set a to 'b''c; d'", Command::Set { name: "a".into(), value: "b'c; d".into() }),
             ("RECONNECT;;", Command::Reconnect(None)),

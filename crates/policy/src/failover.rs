@@ -21,6 +21,7 @@ mod history;
 mod node;
 mod record;
 pub mod rejoin;
+mod restart;
 mod rules;
 mod state;
 pub mod status_file;
@@ -44,11 +45,12 @@ pub use health::{Health, Stats, Suspicion, Verdict};
 pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
 pub use node::{Look, Node, Seen, Standing};
 pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
+pub use restart::{Restart, Step};
 #[cfg(test)]
 pub(crate) use rules::tests::rules as tests_rules;
 pub use rules::{
-    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns, Rule,
-    Rules,
+    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns,
+    Rule, Rules,
 };
 pub use state::{Decider, Gate, State};
 pub use step::step;

@@ -40,6 +40,8 @@ struct Switches {
     last: VecDeque<Switch>,
     /// What nodes covered as standbys when they were first seen as primaries.
     promoted: BTreeMap<u16, (Life, Covers)>,
+    /// The next primary, if it has all that its predecessor had: that one was stopped for it.
+    whole: Option<u16>,
 }
 
 /// See the module.
@@ -260,11 +262,17 @@ impl Positions {
         self.switches.lock().promoted.insert(node, standing);
     }
 
+    /// A node will be the primary that has all that anybody was shown of the one before.
+    pub fn note_whole(&self, node: u16) {
+        self.switches.lock().whole = Some(node);
+    }
+
     /// A node is the primary since this generation of the view. Without a round that was ever answered nobody knows what anybody saw.
     pub fn note_primary(&self, node: u16, since: u64) {
         let mut switches = self.switches.lock();
         let is_another = switches.primary.replace(node).is_some_and(|before| before != node);
-        if !is_another || self.answered_round() == 0 {
+        let is_whole = is_another && switches.whole.take() == Some(node);
+        if !is_another || is_whole || self.answered_round() == 0 {
             return;
         }
         let (life, covers) = switches.promoted.get(&node).copied().unwrap_or_else(|| self.standing(node));

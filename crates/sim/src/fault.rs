@@ -197,11 +197,7 @@ impl World {
                     self.servers[at].promote(reign);
                 }
             }
-            Fault::SwitchOver => {
-                let weir = self.dice.below(self.plan.weirs as u64) as usize;
-                let to = self.dice.below(u64::from(self.plan.nodes)) as NodeId;
-                self.ask(weir, Request::SwitchOver(to));
-            }
+            Fault::SwitchOver => self.switch_over(),
             Fault::AgentDies => {
                 let until = self.now + lasts;
                 self.agents[at].down_until = self.agents[at].down_until.max(until);
@@ -212,6 +208,13 @@ impl World {
                 self.repair_in(lasts, Repair::Attach(node));
             }
         }
+    }
+
+    /// The operator asks some Weir to move the primary to some node.
+    fn switch_over(&mut self) {
+        let weir = self.dice.below(self.plan.weirs as u64) as usize;
+        let to = self.dice.below(u64::from(self.plan.nodes)) as NodeId;
+        self.ask(weir, Request::SwitchOver(to));
     }
 
     /// The network falls into two parts.

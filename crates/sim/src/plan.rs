@@ -2,7 +2,8 @@
 //! seeds differ in kind and not only in luck.
 
 use weir_policy::failover::{
-    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, Ms, NodeId, NodeRules, OnLinkEnd, Returns, Rule, Rules,
+    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, Ms, NodeId, NodeRules, OnLinkEnd,
+    Returns, Rule, Rules,
 };
 
 use crate::dice::Dice;

@@ -79,6 +79,7 @@ fn every_rule_is_needed() {
             .any(|from| play(from, from + STEP, options).iter().any(|outcome| !outcome.broken.is_empty()));
         assert!(is_found, "nothing breaks without {rule:?} in {within} seeds");
     }
-    let has_row = |rule: &Rule| BY_SCRIPTS.contains(rule) || OF_SWITCHOVERS.contains(rule) || FOUND_WITHIN.iter().any(|(of, _)| of == rule);
+    let has_row =
+        |rule: &Rule| BY_SCRIPTS.contains(rule) || OF_SWITCHOVERS.contains(rule) || FOUND_WITHIN.iter().any(|(of, _)| of == rule);
     assert!(Rule::ALL.iter().all(has_row));
 }

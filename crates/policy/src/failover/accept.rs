@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::action::{Action, Held, Report, Transactions};
-use super::attempt::{self, Aim};
+use super::attempt;
 use super::ballot::{self, Ballot, Epoch, NodeId, Vote};
 use super::event::{Facts, Ms};
 use super::history::{Lsn, Relation};
@@ -356,11 +356,11 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if rules.always_primary() == Some(epoch.node) {
         return Gate::Open { node: epoch.node, started_at: None };
     }
-    let is_readmission = state.attempt.as_ref().filter(|attempt| attempt.aim == Aim::Readmit).map(|attempt| attempt.ballot);
-    if state.attempt.is_some() && is_readmission.is_none() {
+    let own = state.attempt.as_ref().filter(|attempt| attempt.leaves_writes()).map(|attempt| attempt.ballot);
+    if state.attempt.is_some() && own.is_none() {
         return held(Held::Replaced);
     }
-    let promise = newer_promise(state).filter(|promised| Some(*promised) != is_readmission);
+    let promise = newer_promise(state).filter(|promised| Some(*promised) != own);
     if promise.is_some() && rules.mode == Mode::Builtin && rules.keeps(Rule::SeenPromise) {
         return held(Held::Replaced);
     }

@@ -140,6 +140,10 @@ pub enum Report {
     },
     /// A primary was accepted.
     Done(Box<Record>),
+    /// Somebody is to start this server anew.
+    AwaitsRestart {
+        node: NodeId,
+    },
     CommandFailed {
         kind: Command,
         node: NodeId,

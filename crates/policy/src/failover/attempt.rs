@@ -6,8 +6,8 @@
 //!               |  the primary answers: it stays     -------^
 //! ```
 //!
-//! A switchover (`switchover`) stops the primary between two rounds of pledges: `Pledging -> Stopping -> Parting -> Inspecting -> Promoting`.
-//! With the first round other Weirs see that something is under way, and nothing is stopped for an attempt that a majority does not support.
+//! A switchover (`switchover`) stops the primary between two rounds of pledges: `Pledging -> Streaming -> Draining -> Stopping -> Parting ->
+//! Inspecting -> Promoting`. With the first round other Weirs see that something is under way, and nothing is stopped for an attempt that a majority does not support.
 //! With the second one standbys are cut off, after the stopped primary has sent them all of its log.
 //!
 //! In: answers of the servers. Out: actions. An attempt that ends without a decision leaves marks, and the next one finds them.
@@ -29,7 +29,7 @@ use super::switchover;
 
 mod succeed;
 
-pub(super) use succeed::{inspected, stopped};
+pub(super) use succeed::{drained, inspected, stopped};
 
 /// Limits of actions, and of phases that wait for several of them.
 const PLEDGE_MS: Ms = 2_000;
@@ -86,6 +86,15 @@ pub enum Phase {
     /// The old primary is looked at once more.
     Proving {
         from: Ms,
+        until: Ms,
+    },
+    /// The chosen standby is to stream: its receiver starts anew when it pledges. Writes go on.
+    Streaming {
+        from: Ms,
+        until: Ms,
+    },
+    /// Nothing begins on the primary; transactions that run end.
+    Draining {
         until: Ms,
     },
     /// The old primary is being stopped.
@@ -146,6 +155,8 @@ impl Attempt {
         match self.phase {
             Phase::Storing => Ms::MAX,
             Phase::Pledging { until }
+            | Phase::Streaming { until, .. }
+            | Phase::Draining { until }
             | Phase::Stopping { until }
             | Phase::Parting { until }
             | Phase::Inspecting { until }
@@ -158,12 +169,27 @@ impl Attempt {
 
     /// The old primary, as long as a look at it would only delay the one that counts, which begins after the pledges.
     pub(super) fn spares(&self) -> Option<NodeId> {
-        matches!(self.phase, Phase::Storing | Phase::Pledging { .. }).then_some(self.parent.node)
+        let is_asking = matches!(self.phase, Phase::Storing | Phase::Pledging { .. });
+        (is_asking && !self.leaves_writes()).then_some(self.parent.node)
     }
 
     /// The old primary, while the look at it decides if it stays.
     pub(super) fn proves(&self) -> Option<NodeId> {
         matches!(self.phase, Phase::Proving { .. }).then_some(self.parent.node)
+    }
+
+    /// True if writes go on meanwhile.
+    pub(super) fn leaves_writes(&self) -> bool {
+        match self.aim {
+            Aim::Readmit => true,
+            Aim::Succeed { .. } => matches!(self.phase, Phase::Storing | Phase::Pledging { .. } | Phase::Streaming { .. }),
+            Aim::Replace | Aim::Force { .. } | Aim::Settle => false,
+        }
+    }
+
+    /// True if this is a switchover whose primary was not told to stop yet.
+    pub(super) fn is_before_stop(&self) -> bool {
+        matches!(self.aim, Aim::Succeed { .. }) && (self.leaves_writes() || matches!(self.phase, Phase::Draining { .. }))
     }
 
     /// The nodes that pledged.
@@ -182,7 +208,9 @@ impl Attempt {
     fn needed(&self, rules: &Rules) -> usize {
         match self.aim {
             Aim::Force { .. } => 1,
-            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Succeed { .. } => rules.needed(self.electors(rules).len(), self.quorum),
+            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Succeed { .. } => {
+                rules.needed(self.electors(rules).len(), self.quorum)
+            }
         }
     }
 
@@ -286,8 +314,8 @@ pub(super) fn repointed(state: &mut State, node: NodeId, vote: Vote, outcome: Re
 
 /// Goes on as far as the answers allow.
 pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
-    // Each turn enters a later phase, of which there are six.
-    for _ in 0..6 {
+    // Each turn enters a later phase, of which there are nine.
+    for _ in 0..9 {
         let Some(mut attempt) = state.attempt.take() else { return };
         let next = advance(state, &mut attempt, rules, now, out);
         match next {
@@ -309,6 +337,9 @@ pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Act
 }
 
 fn advance(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+    if attempt.is_before_stop() && accept::gone(state).is_some() {
+        return Next::End(Refusal::Failed { node: attempt.parent.node });
+    }
     match attempt.phase.clone() {
         Phase::Storing => {
             if state.is_stored() || !rules.keeps(Rule::StoreFirst) {
@@ -318,6 +349,8 @@ fn advance(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out
                 Next::Stay
             }
         }
+        Phase::Streaming { from, until } => succeed::streaming(state, attempt, rules, (from, until), now, out),
+        Phase::Draining { until } => succeed::draining(attempt, until, now, out),
         Phase::Stopping { until } => succeed::stopping(state, attempt, until, now),
         Phase::Inspecting { until } if now >= until => Next::End(Refusal::NotStopped { node: attempt.parent.node }),
         Phase::Inspecting { .. } => Next::Stay,
@@ -397,8 +430,8 @@ fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: M
         vote(attempt, rules, found.epoch, facts, now, out);
         return Next::Stay;
     }
-    if let Aim::Succeed { node, started_at } = attempt.aim {
-        return succeed::pledged(state, attempt, rules, (node, started_at), now, out);
+    if let Aim::Succeed { node, .. } = attempt.aim {
+        return succeed::pledged(state, attempt, rules, node, now, out);
     }
     let until = now + PROVE_MS;
     if let Some(node) = state.nodes.get_mut(&attempt.parent.node) {
@@ -518,8 +551,9 @@ pub(super) fn end(state: &mut State, refusal: Refusal, now: Ms, out: &mut Vec<Ac
     }
     let spread =
         u64::from(attempt.ballot.weir).wrapping_mul(2_654_435_761).wrapping_add(attempt.ballot.term * 977) % RETRY_SPREAD_MS;
-    state.retry_at = now + RETRY_MS + spread;
-    if refusal != Refusal::Outrun {
+    // Where nothing was stopped, the promises are settled at once, or a primary that failed is replaced.
+    state.retry_at = if attempt.is_before_stop() { now } else { now + RETRY_MS + spread };
+    if refusal != Refusal::Outrun && !matches!(attempt.aim, Aim::Succeed { .. }) {
         stuck(state, refusal, out);
     }
 }

@@ -82,6 +82,14 @@ pub enum Refusal {
     },
     /// Another Weir has a newer attempt.
     Outrun,
+    /// The primary failed before it was stopped.
+    Failed {
+        node: NodeId,
+    },
+    /// The node that is to take over does not stream.
+    NotStreaming {
+        node: NodeId,
+    },
     /// The node that is to take over did not pledge.
     NoPledge {
         node: NodeId,
@@ -183,6 +191,8 @@ impl Refusal {
             Refusal::Lags { node, bytes } => format!("node {node} is the best and lacks {bytes} bytes, above failover_lag_max"),
             Refusal::BarredHasMore { node } => format!("node {node} has more than any that may be promoted"),
             Refusal::Outrun => "another proxy has begun later".into(),
+            Refusal::Failed { node } => format!("node {node} failed meanwhile"),
+            Refusal::NotStreaming { node } => format!("node {node} does not stream from the primary"),
             Refusal::NoPledge { node } => format!("node {node} does not answer"),
             Refusal::NotStopped { node } => format!("node {node} could not be stopped cleanly"),
             Refusal::LacksLog { node } => format!("node {node} did not receive all of the log of the stopped primary"),

@@ -254,6 +254,8 @@ pub enum Request {
     /// The working primary makes room for this standby. With builtin mode it is done when the old primary follows; with `failover_command`
     /// when the command is ordered.
     SwitchOver(NodeId),
+    /// The server of a standby is started anew. Done when it streams again.
+    Restart(NodeId),
     /// A copy of the primary is being made on this node, or is made.
     Recover(NodeId, Recovering),
 }
@@ -266,6 +268,7 @@ impl Request {
             | Request::Detach(id)
             | Request::Promote(id)
             | Request::SwitchOver(id)
+            | Request::Restart(id)
             | Request::Recover(id, _) => id,
         }
     }

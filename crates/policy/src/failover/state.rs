@@ -11,6 +11,7 @@ use super::event::{Facts, Ms};
 use super::history::{History, Lsn, Relation};
 use super::node::{Look, Node, Standing};
 use super::record::{Loss, RECORDS_MAX, Record};
+use super::restart;
 use super::rules::{Flag, Mode, Quorum, Rules};
 use super::switchover::{self, Planned};
 use super::sync;
@@ -165,7 +166,8 @@ impl State {
             Look::UnderWay { .. } => None,
         });
         let planned = self.planned.switchover.as_ref().map(switchover::due);
-        looks.chain(self.attempt.as_ref().map(Attempt::until)).chain(planned).min().unwrap_or(Ms::MAX)
+        let restart = self.planned.restart.as_ref().map(restart::due);
+        looks.chain(self.attempt.as_ref().map(Attempt::until)).chain(planned).chain(restart).min().unwrap_or(Ms::MAX)
     }
 
     /// Changes what must survive.

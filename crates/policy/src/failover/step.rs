@@ -15,6 +15,7 @@ use super::history::Relation;
 use super::node::{Look, Node, Seen, Standing};
 use super::record::Why;
 use super::rejoin;
+use super::restart;
 use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules};
 use super::state::{self, Gate, Search, State};
 use super::switchover;
@@ -62,9 +63,18 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
         }
         Event::Fenced { node, .. } | Event::Unfenced { node, .. } => duty::fenced(state, *node, now),
         Event::Prepared { node } => switchover::prepared(state, *node, now),
-        Event::Drained { node } => switchover::drained(state, *node, now),
-        Event::ServerStopped { node, ballot, done } => attempt::stopped(state, rules, (*node, *ballot), *done, now, out),
-        Event::ServerStarted { node, done } => switchover::started(state, *node, *done, now),
+        Event::Drained { node } => {
+            attempt::drained(state, *node, now);
+            restart::drained(state, *node, now);
+        }
+        Event::ServerStopped { node, ballot, done } => {
+            attempt::stopped(state, rules, (*node, *ballot), *done, now, out);
+            restart::stopped(state, *node, *done, now, out);
+        }
+        Event::ServerStarted { node, done } => {
+            switchover::started(state, *node, *done, now);
+            restart::started(state, *node, now);
+        }
         Event::ServerFollows { node, done } => switchover::followed(state, *node, *done, now),
         Event::Inspected { node, ballot, outcome } => attempt::inspected(state, rules, (*node, *ballot), *outcome, now, out),
         Event::Rejoined { node, done } => rejoin::rejoined(state, *node, *done, now),
@@ -85,6 +95,7 @@ fn conclude(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     accept::confirm(state, rules, now);
     attempt::drive(state, rules, now, out);
     switchover::drive(state, rules, now, out);
+    restart::drive(state, rules, now, out);
     pursue(state, rules, now, out);
     search(state, rules, now, out);
     duty::work(state, rules, now, out);
@@ -351,6 +362,10 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
             detach(state, rules, id, new, out);
             Ok(())
         }
+        (true, Request::Restart(_)) => match restart::request(state, rules, id, ticket, now, out) {
+            Ok(()) => return,
+            Err(text) => Err(text),
+        },
         (true, Request::SwitchOver(_)) if rules.mode == Mode::Builtin => {
             match switchover::request(state, rules, id, ticket, now) {
                 // It answers at its end.

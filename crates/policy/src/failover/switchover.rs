@@ -1,9 +1,8 @@
 //! A planned move of the primary: the working primary is stopped cleanly, and a standby that holds all of its log takes over.
 //!
 //! ```text
-//! Waiting -> Preparing -> Draining -> Taking -> Following -> Starting -> Returning -> done
-//!            writes go on | writes wait        | writes go on
-//!                             Taking ends without a promotion: Undoing
+//! Waiting -> Preparing -> Taking -> Following -> Starting -> Returning -> done
+//!                           |  ends after the stop and without a promotion: Undoing
 //! ```
 //!
 //! `Taking` is an attempt like any other (`attempt`, with [`Aim::Succeed`]), so that votes, epochs and other Weirs need no rule of their own. A
@@ -12,24 +11,25 @@
 
 use super::accept;
 use super::action::{Action, Held, Lost, Transactions};
-use super::attempt::{self, Aim, Phase};
+use super::attempt::{self, Aim, Attempt, Phase};
 use super::ballot::{Ballot, NodeId};
 use super::choose::Refusal;
 use super::duty;
 use super::eligible;
-use super::event::{Done, Failure, Ms};
+use super::event::{Done, Facts, Failure, Ms};
 use super::health::RECHECK_MS;
 use super::history::Relation;
 use super::node::Standing;
 use super::record::Why;
-use super::rules::{Agent, Rule, Rules};
+use super::restart::Restart;
+use super::rules::{Agent, Rules};
 use super::state::{self, Gate, State};
 
 /// Time for earlier work on the cluster to end.
 const QUIET_MS: Ms = 5_000;
 /// A checkpoint before the stop may take so long. The stop writes what is left.
 const PREPARE_MS: Ms = 60_000;
-/// More time for the driver to say that all transactions have ended, or were ended.
+/// More time for the answer to an order.
 const SLACK_MS: Ms = 2_000;
 /// A primary that was stopped for nothing must answer again by then; else a standby is promoted.
 const UNDO_MS: Ms = 6_000;
@@ -52,6 +52,7 @@ pub struct Planned {
     /// Named by somebody outside, and not yet seen as a primary.
     pub named: Option<NodeId>,
     pub switchover: Option<Switchover>,
+    pub restart: Option<Restart>,
 }
 
 /// See the module.
@@ -65,7 +66,7 @@ pub struct Switchover {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// Another attempt is under way.
+    /// Another attempt is under way, or the standby does not stream yet.
     Waiting {
         until: Ms,
     },
@@ -73,10 +74,7 @@ pub enum Stage {
     Preparing {
         until: Ms,
     },
-    /// Nothing begins on the primary; transactions that run end.
-    Draining {
-        until: Ms,
-    },
+    /// An attempt is under way.
     Taking,
     /// The old primary takes writes again once it answers to a look of now or later.
     Undoing {
@@ -99,11 +97,9 @@ pub enum Stage {
     },
 }
 
-/// If the old primary is to be started.
+/// The order to start the old primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Start {
-    /// It was not stopped.
-    Needless,
     DueAt(Ms),
     Ordered,
     Done,
@@ -120,16 +116,16 @@ enum Next {
 /// An operator asks for it. Error: nothing is begun.
 pub(super) fn request(state: &mut State, rules: &Rules, to: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
     let Some(from) = state.primary() else { return Err("there is no primary".into()) };
-    if state.planned.switchover.is_some() {
-        return Err("a switchover is under way".into());
+    if state.planned.switchover.is_some() || state.planned.restart.is_some() {
+        return Err("a restart or a switchover is under way".into());
     }
-    is_fit(state, rules, from, to)?;
+    is_allowed(state, rules, from, to)?;
     state.planned.switchover = Some(Switchover { from, to, ticket, stage: Stage::Waiting { until: now + QUIET_MS } });
     Ok(())
 }
 
 /// The conditions that nothing but an operator changes.
-fn is_fit(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), String> {
+fn is_allowed(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), String> {
     if from == to {
         return Err(format!("node {to} is the primary already"));
     }
@@ -144,6 +140,17 @@ fn is_fit(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), 
     }
     if rules.node(to).is_none_or(|node| node.priority == 0) {
         return Err(format!("node {to} may not be promoted: its backend_promote_priority is 0"));
+    }
+    if state.facts(to).is_some_and(Facts::is_primary) {
+        return Err(format!("node {to} is not on the timeline of the primary"));
+    }
+    Ok(())
+}
+
+/// Those that time may bring: a standby that was pointed at the primary a moment ago does not stream yet.
+fn is_ready(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), String> {
+    if state.attempt.is_some() || !matches!(state.gate, Gate::Open { .. }) {
+        return Err("writes wait already; SHOW pool_failover tells why".into());
     }
     let Some(facts) = state.facts(to) else { return Err(format!("node {to} does not answer")) };
     let position = match state.relation(facts) {
@@ -165,8 +172,8 @@ fn is_fit(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), 
 
 /// Goes on as far as the facts allow.
 pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
-    // Each turn enters a later stage, of which there are eight.
-    for _ in 0..8 {
+    // Each turn enters a later stage, of which there are seven.
+    for _ in 0..7 {
         let Some(mut switchover) = state.planned.switchover.take() else { return };
         match advance(state, &mut switchover, rules, now, out) {
             Next::Stay => {
@@ -183,25 +190,22 @@ fn advance(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, out: 
     let (from, to) = (of.from, of.to);
     let primary = state.primary();
     match &mut of.stage {
-        Stage::Waiting { .. } | Stage::Preparing { .. } | Stage::Draining { .. } if primary != Some(from) => {
+        Stage::Waiting { .. } | Stage::Preparing { .. } if primary != Some(from) => {
             Next::End(Err("the primary is another one meanwhile".into()))
         }
-        Stage::Waiting { until } => {
-            let is_quiet = state.attempt.is_none() && matches!(state.gate, Gate::Open { .. });
-            if is_quiet {
+        Stage::Waiting { until } => match is_ready(state, rules, from, to) {
+            Ok(()) => {
                 out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
                 Next::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
-            } else if now >= *until {
-                Next::End(Err("writes wait already; SHOW pool_failover tells why".into()))
-            } else {
+            }
+            Err(why) if now >= *until => Next::End(Err(why)),
+            Err(_) => {
+                state.nodes.get_mut(&to).into_iter().for_each(|node| node.look_soon(now, RECHECK_MS));
                 Next::Stay
             }
-        }
-        Stage::Preparing { until } if now >= *until => drain(state, rules, (from, to), now, out),
+        },
+        Stage::Preparing { until } if now >= *until => take(state, rules, (from, to), now),
         Stage::Preparing { .. } => Next::Stay,
-        Stage::Draining { .. } if accept::gone(state).is_some() => Next::End(Err(format!("node {from} failed meanwhile"))),
-        Stage::Draining { until } if now >= *until => take(state, rules, (from, to), now),
-        Stage::Draining { .. } => Next::Stay,
         Stage::Taking if primary == Some(to) => {
             put_aside(state, from);
             Next::Stage(Stage::Following { until: now + FOLLOW_MS, retry_at: now })
@@ -222,24 +226,11 @@ fn of_primary(primary: Option<NodeId>) -> String {
     primary.map_or("-".into(), |id| id.to_string())
 }
 
-fn drain(state: &State, rules: &Rules, (from, to): (NodeId, NodeId), now: Ms, out: &mut Vec<Action>) -> Next {
-    let is_quiet = state.attempt.is_none() && matches!(state.gate, Gate::Open { .. });
-    if !is_quiet {
-        return Next::End(Err("writes wait already; SHOW pool_failover tells why".into()));
-    }
-    if let Err(why) = is_fit(state, rules, from, to) {
+fn take(state: &mut State, rules: &Rules, (from, to): (NodeId, NodeId), now: Ms) -> Next {
+    if let Err(why) = is_ready(state, rules, from, to) {
         return Next::End(Err(why));
     }
-    if !rules.keeps(Rule::Drain) {
-        return Next::Stage(Stage::Draining { until: now });
-    }
-    let limit_ms = rules.transaction_limit_ms;
-    out.push(Action::Drain { node: from, limit_ms });
-    Next::Stage(Stage::Draining { until: now + limit_ms + SLACK_MS })
-}
-
-fn take(state: &mut State, rules: &Rules, (from, to): (NodeId, NodeId), now: Ms) -> Next {
-    if state.attempt.is_some() || accept::newer_promise(state).is_some() {
+    if accept::newer_promise(state).is_some() {
         return Next::End(Err("another proxy has begun to replace the primary".into()));
     }
     let started_at = state.facts(from).map(|facts| facts.started_at);
@@ -271,7 +262,7 @@ fn undo(
     }
     // One that was told to stop, and not heard to be started, may still be about to stop.
     let since = match start {
-        Start::Needless | Start::Done => since,
+        Start::Done => since,
         Start::DueAt(_) | Start::Ordered => since + DOUBT_MS,
     };
     let answers = state.nodes.get(&from).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at > since));
@@ -302,9 +293,11 @@ fn bring_back(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, ou
     if state.primary() != Some(to) {
         return failed("was not brought back, since the primary changed again");
     }
+    // Its vote is its last change: it streams anew after that.
     let is_back = state.facts(from).is_some_and(|facts| {
         let holds = matches!(state.relation(facts), Some(Relation::Holds(_)));
-        !facts.is_primary() && facts.upstream() == Some(to) && facts.silent_ms().is_some() && holds
+        let has_vote = facts.mark.vote.is_some_and(|vote| Some(vote.epoch) == state.epoch());
+        !facts.is_primary() && facts.upstream() == Some(to) && facts.silent_ms().is_some() && holds && has_vote
     });
     if is_back {
         if state.nodes.get(&from).is_some_and(|node| matches!(node.standing, Standing::Down { .. })) {
@@ -313,7 +306,9 @@ fn bring_back(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, ou
         return Next::End(Ok(()));
     }
     match &mut of.stage {
-        Stage::Following { until, .. } if now >= *until => failed("could not be made a standby; SHOW pool_nodes and the log tell more"),
+        Stage::Following { until, .. } if now >= *until => {
+            failed("could not be made a standby; SHOW pool_nodes and the log tell more")
+        }
         Stage::Starting { until, .. } if now >= *until => failed("was not started"),
         Stage::Returning { until } if now >= *until => failed("does not stream from it yet"),
         Stage::Following { retry_at, .. } if now >= *retry_at => {
@@ -340,15 +335,6 @@ fn bring_back(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, ou
 /// The checkpoint before the stop was written, or not.
 pub(super) fn prepared(state: &mut State, node: NodeId, now: Ms) {
     if let Some(Switchover { from, stage: Stage::Preparing { until }, .. }) = &mut state.planned.switchover
-        && *from == node
-    {
-        *until = now;
-    }
-}
-
-/// No transaction is open any more on this node, or the limit is over.
-pub(super) fn drained(state: &mut State, node: NodeId, now: Ms) {
-    if let Some(Switchover { from, stage: Stage::Draining { until }, .. }) = &mut state.planned.switchover
         && *from == node
     {
         *until = now;
@@ -386,7 +372,9 @@ pub(super) fn attempt_ended(state: &mut State, phase: &Phase, refusal: Refusal, 
     let Some(of) = state.planned.switchover.take_if(|of| of.stage == Stage::Taking) else { return };
     let why = refusal.describe();
     let start = match phase {
-        Phase::Storing | Phase::Pledging { .. } | Phase::Proving { .. } => Start::Needless,
+        Phase::Storing | Phase::Pledging { .. } | Phase::Streaming { .. } | Phase::Draining { .. } | Phase::Proving { .. } => {
+            return out.push(Action::Reply { ticket: of.ticket, answer: Err(why) });
+        }
         Phase::Stopping { .. } | Phase::Parting { .. } | Phase::Inspecting { .. } => Start::DueAt(now),
         Phase::Promoting { .. } | Phase::Waiting { .. } | Phase::Voting { .. } => {
             let answer = Err(format!("{why}; a standby is to replace node {}", of.from));
@@ -402,19 +390,32 @@ pub(super) fn attempt_ended(state: &mut State, phase: &Phase, refusal: Refusal, 
 /// The node that is stopped on purpose: its silence is no failure.
 pub(super) fn spares(state: &State) -> Option<NodeId> {
     let of = state.planned.switchover.as_ref()?;
-    matches!(of.stage, Stage::Taking | Stage::Undoing { .. }).then_some(of.from)
+    let is_stopped = match of.stage {
+        Stage::Taking => state.attempt.as_ref().is_none_or(|attempt| !attempt.is_before_stop()),
+        Stage::Undoing { .. } => true,
+        Stage::Waiting { .. }
+        | Stage::Preparing { .. }
+        | Stage::Following { .. }
+        | Stage::Starting { .. }
+        | Stage::Returning { .. } => false,
+    };
+    is_stopped.then_some(of.from)
 }
 
 /// True while no attempt of another kind may begin here.
 pub(super) fn reserves(state: &State) -> bool {
-    let is_reserved = |of: &Switchover| matches!(of.stage, Stage::Draining { .. } | Stage::Taking | Stage::Undoing { .. });
+    let is_reserved = |of: &Switchover| matches!(of.stage, Stage::Taking | Stage::Undoing { .. });
     state.planned.switchover.as_ref().is_some_and(is_reserved)
 }
 
 /// Why writes wait, if it is for this.
 pub(super) fn gate(state: &State) -> Option<Gate> {
     match state.planned.switchover.as_ref()?.stage {
-        Stage::Draining { .. } => Some(Gate::Held(Held::SwitchedOver, Transactions::Go)),
+        // What others have promised this attempt does not hold writes up.
+        Stage::Taking if state.attempt.as_ref().is_some_and(Attempt::leaves_writes) => None,
+        Stage::Taking if matches!(state.attempt.as_ref()?.phase, Phase::Draining { .. }) => {
+            Some(Gate::Held(Held::SwitchedOver, Transactions::Go))
+        }
         Stage::Taking | Stage::Undoing { .. } => Some(Gate::Held(Held::SwitchedOver, Transactions::End)),
         Stage::Waiting { .. }
         | Stage::Preparing { .. }
@@ -427,7 +428,7 @@ pub(super) fn gate(state: &State) -> Option<Gate> {
 /// When something is due.
 pub(super) fn due(of: &Switchover) -> Ms {
     match &of.stage {
-        Stage::Waiting { until } | Stage::Preparing { until } | Stage::Draining { until } | Stage::Returning { until } => *until,
+        Stage::Waiting { until } | Stage::Preparing { until } | Stage::Returning { until } => *until,
         Stage::Taking => Ms::MAX,
         Stage::Undoing { start: Start::DueAt(at), until, .. } => *until.min(at),
         Stage::Undoing { until, .. } => *until,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::rules::tests::rules;
 use super::*;
 
+mod restart;
 mod switchover;
 
 /// Facts of a server on timeline 1.

@@ -11,15 +11,15 @@ use crate::failover::rules::{Rule, Rules};
 use crate::failover::state::State;
 use crate::failover::switchover;
 
+/// Time for a receiver to start anew: `wal_retrieve_retry_interval` is 5 s.
+const STREAM_MS: Ms = 7_000;
+/// Time between two looks at that.
+const LOOK_MS: Ms = 20;
+/// More time for the driver to say that all transactions have ended, or were ended.
+const SLACK_MS: Ms = 2_000;
+
 /// A majority has pledged: for the first time, or after the stop.
-pub(super) fn pledged(
-    state: &State,
-    attempt: &mut Attempt,
-    rules: &Rules,
-    (node, started_at): (NodeId, Option<u64>),
-    now: Ms,
-    out: &mut Vec<Action>,
-) -> Next {
+pub(super) fn pledged(state: &State, attempt: &mut Attempt, rules: &Rules, node: NodeId, now: Ms, out: &mut Vec<Action>) -> Next {
     if !attempt.given().contains(&node) {
         return Next::End(Refusal::NoPledge { node });
     }
@@ -44,8 +44,50 @@ pub(super) fn pledged(
         out.push(Action::Inspect { node: old, ballot, limit_ms: INSPECT_MS });
         return Next::Phase(Phase::Inspecting { until: now + INSPECT_MS + RECHECK_MS });
     }
-    out.push(Action::StopServer { node: old, ballot, started_at, limit_ms: STOP_MS });
+    Next::Phase(Phase::Streaming { from: now, until: now + STREAM_MS })
+}
+
+/// A standby's receiver starts anew with its pledge, and one that does not stream is sent nothing by a server that stops.
+pub(super) fn streaming(
+    state: &mut State,
+    attempt: &Attempt,
+    rules: &Rules,
+    (from, until): (Ms, Ms),
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> Next {
+    let Aim::Succeed { node, .. } = attempt.aim else { return Next::Stay };
+    let old = attempt.parent.node;
+    let Some(known) = state.nodes.get_mut(&node) else { return Next::End(Refusal::NoPledge { node }) };
+    let is_new = known.seen.as_ref().is_some_and(|seen| seen.begun_at > from);
+    let streams = known.facts().is_some_and(|facts| facts.upstream() == Some(old) && facts.silent_ms().is_some());
+    if !(is_new && streams) {
+        known.look_soon(now, LOOK_MS);
+        return if now >= until { Next::End(Refusal::NotStreaming { node }) } else { Next::Stay };
+    }
+    if !rules.keeps(Rule::Drain) {
+        return Next::Phase(Phase::Draining { until: now });
+    }
+    let limit_ms = rules.transaction_limit_ms;
+    out.push(Action::Drain { node: old, limit_ms });
+    Next::Phase(Phase::Draining { until: now + limit_ms + SLACK_MS })
+}
+
+pub(super) fn draining(attempt: &Attempt, until: Ms, now: Ms, out: &mut Vec<Action>) -> Next {
+    let (Aim::Succeed { started_at, .. }, true) = (attempt.aim, now >= until) else { return Next::Stay };
+    let (node, ballot) = (attempt.parent.node, attempt.ballot);
+    out.push(Action::StopServer { node, ballot, started_at, limit_ms: STOP_MS });
     Next::Phase(Phase::Stopping { until: now + STOP_MS + RECHECK_MS })
+}
+
+/// No transaction is open any more on this node, or the limit is over.
+pub(in super::super) fn drained(state: &mut State, node: NodeId, now: Ms) {
+    if let Some(attempt) = &mut state.attempt
+        && attempt.parent.node == node
+        && let Phase::Draining { until } = &mut attempt.phase
+    {
+        *until = now;
+    }
 }
 
 pub(super) fn stopping(state: &State, attempt: &Attempt, until: Ms, now: Ms) -> Next {

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::Config;
-use weir_policy::failover::{Action, Done, Event, Failure, Found, Lost, Ms, NodeId, Pledge, Repointed, Report};
+use weir_policy::failover::{Action, Done, Event, Failure, Found, Loss, Lost, Ms, NodeId, Pledge, Repointed, Report, Why};
 
 /// Tells what became of an order, also if its task ends by a fault.
 struct Promise {
@@ -52,6 +52,12 @@ impl Driver {
             // One that roles alone keep out of use is not.
             Action::Report(Report::Degenerated { node, .. }) if !self.state.is_out(&self.rules, node) => {}
             Action::Report(report) => {
+                if let Report::Done(record) = &report
+                    && record.why == Why::SwitchedOver
+                    && record.loss == Loss::Nothing
+                {
+                    self.c.shared.positions.note_whole(record.new);
+                }
                 say::report(&self.c, &self.rules, &report, self.now());
                 self.part(&report);
             }

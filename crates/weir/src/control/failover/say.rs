@@ -62,6 +62,9 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
             log.say(Level::Log, format_args!("{text} (attempt {} of {:08x})", ballot.term, ballot.weir));
         }
         Report::Done(record) => accepted(c, record, place, now),
+        Report::AwaitsRestart { node } => {
+            log.say(Level::Log, format_args!("node {node} is out of use and has no agent: start its server anew now"));
+        }
         Report::CommandFailed { kind, node } => {
             let name = match kind {
                 Command::Failover => "failover_command",

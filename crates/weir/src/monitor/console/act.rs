@@ -51,6 +51,8 @@ impl Console<'_> {
             Command::Attach(node) => self.operate(failover::Request::Attach(*node), "ATTACH").await,
             Command::Detach(node) => self.operate(failover::Request::Detach(*node), "DETACH").await,
             Command::SwitchOver(node) => self.operate(failover::Request::SwitchOver(*node), "SWITCHOVER").await,
+            Command::Restart(node) => self.operate(failover::Request::Restart(*node), "RESTART").await,
+            Command::UpgradeWalk => self.upgrade_walk().await,
             Command::Promote(node) => self.operate(failover::Request::Promote(*node), "PROMOTE").await,
         }
     }
@@ -229,6 +231,29 @@ impl Console<'_> {
         }
     }
 
+    /// Has all servers started anew, the primary last: it makes room first, and its restart is part of that. Whoever is interrupted leaves all
+    /// nodes in use, and may begin again.
+    async fn upgrade_walk(&mut self) -> Result<Outcome, Fault> {
+        let view = self.w.shared.view.load_full();
+        let Some(primary) = view.primary_id() else {
+            return Err(Fault::error(sqlstate::NOT_IN_STATE, "there is no primary"));
+        };
+        let standbys: Vec<u16> = view.nodes.iter().map(|node| node.id).filter(|id| *id != primary).collect();
+        for node in &standbys {
+            self.operate(failover::Request::Restart(*node), "RESTART").await?;
+        }
+        let has_agent = |id: u16| self.w.shared.config.load().nodes.iter().any(|node| node.id == id && node.agent().is_some());
+        if !has_agent(primary) {
+            let text = format!("all standbys were started anew; node {primary} is the primary and has no agent");
+            return Err(Fault::error(sqlstate::NOT_IN_STATE, text).hint("Switch over in another way, and start its server anew."));
+        }
+        let Some(next) = standbys.first() else {
+            return Err(Fault::error(sqlstate::NOT_IN_STATE, "there is no standby that could become the primary"));
+        };
+        self.operate(failover::Request::SwitchOver(*next), "SWITCHOVER").await?;
+        Ok(done("UPGRADE_WALK"))
+    }
+
     /// The console is no database, and a name that nobody has used is one only if it is listed.
     fn check_database(&self, verb: &str, database: Option<&str>) -> Result<(), Fault> {
         if let Some(name) = database
@@ -283,7 +308,7 @@ fn help() -> String {
     format!(
         "\n\tSHOW {}\n\tSET name = value\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\t\
          RECONNECT [<db>]\n\tKILL [<db>]\n\tKILL_CLIENT <client id>\n\tWAIT_CLOSE [<db>]\n\tSHUTDOWN\n\t\
-         SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS\n\tATTACH <node id>\n\tDETACH <node id>\n\tPROMOTE <node id>\n\tSWITCHOVER <node id>",
+         SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS\n\tATTACH <node id>\n\tDETACH <node id>\n\tPROMOTE <node id>\n\tSWITCHOVER <node id>\n\tRESTART <node id>\n\tUPGRADE_WALK",
         show::names()
     )
 }

@@ -1,0 +1,62 @@
+//! A standby's server is started anew.
+
+use super::*;
+
+fn play(change: impl FnOnce(&mut Rules)) -> Play {
+    let mut play = Play::new(change);
+    play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.said.clear();
+    play.tell(Event::Operator { ticket: 1, request: Request::Restart(1) });
+    play.check("nothing new begins there", &["drain 1"]);
+    assert!(!play.state.nodes[&1].is_in_use());
+    play
+}
+
+fn again(play: &mut Play) {
+    play.probed(1, seen(standby(100, 5)));
+    play.check("that is the server of before", &[]);
+    play.now += 100;
+    play.probed(1, seen(Facts { started_at: 2, ..standby(100, 5) }));
+    play.check("it streams", &["reply Ok(())"]);
+    assert!(play.state.nodes[&1].is_in_use());
+}
+
+#[test]
+fn its_agent_starts_it_anew() {
+    let mut play = play(|_| ());
+    play.tell(Event::Drained { node: 1 });
+    play.check("drained", &["stop 1"]);
+    play.tell(Event::ServerStopped { node: 1, ballot: Ballot::default(), done: Done::Yes });
+    play.check("stopped", &["start 1"]);
+    play.tell(Event::ServerStarted { node: 1, done: Done::Yes });
+    again(&mut play);
+}
+
+#[test]
+fn without_an_agent_the_time_of_its_start_tells() {
+    let mut play = play(|rules| rules.nodes[1].agent = Agent::None);
+    play.tell(Event::Drained { node: 1 });
+    play.check("somebody is asked in the log", &[]);
+    again(&mut play);
+}
+
+#[test]
+fn one_that_is_not_stopped_is_used_again() {
+    let mut play = play(|_| ());
+    play.tell(Event::Drained { node: 1 });
+    play.tell(Event::ServerStopped { node: 1, ballot: Ballot::default(), done: Done::No });
+    play.check("the stop failed", &["stop 1", "reply Err(\"node 1 was not stopped\")"]);
+    assert!(play.state.nodes[&1].is_in_use());
+}
+
+#[test]
+fn a_restart_that_cannot_be_is_refused() {
+    let mut play = play(|_| ());
+    for (node, text) in [(2, "a restart or a switchover is under way"), (0, "a restart or a switchover is under way")] {
+        play.tell(Event::Operator { ticket: 2, request: Request::Restart(node) });
+        play.check(text, &[&format!("reply Err(\"{text}\")")]);
+    }
+    let mut play = Play::new(|_| ());
+    play.tell(Event::Operator { ticket: 2, request: Request::Restart(0) });
+    play.check("the primary", &["reply Err(\"node 0 is the primary: switch over first\")"]);
+}
