@@ -25,6 +25,9 @@ fn ask(folder: &Path, agent: &Agent, lines: &str, files: &[(&str, &str)]) -> (bo
     (output.status.success(), words)
 }
 
+/// Names and texts.
+type Files = [(&'static str, String); 4];
+
 #[test]
 fn only_those_with_a_certificate_and_the_secret_get_in() {
     let Some(cluster) = servers(0) else { return };
@@ -39,12 +42,12 @@ fn only_those_with_a_certificate_and_the_secret_get_in() {
     let folder = agent.folder().join("client");
     std::fs::create_dir(&folder).unwrap();
     let (ca, other) = (ours.pem(), theirs.pem());
-    let files = |cert: &str, key: &str, ca: &str| {
+    let files = |cert: &str, key: &str, ca: &str| -> Files {
         [("shared", SECRET), ("cert", cert), ("key", key), ("ca", ca)].map(|(n, t)| (n, t.to_string()))
     };
     let full = "agent_sslmode = verify-full\nagent_sslrootcert = 'ca'\n";
     let both = format!("{full}agent_sslcert = 'cert'\nagent_sslkey = 'key'\n");
-    let cases: [(&str, &str, [(&str, String); 4], bool); 5] = [
+    let cases: [(&str, &str, Files, bool); 5] = [
         ("all is right", &both, files(&client.cert, &client.key, &ca), true),
         ("no certificate", full, files(&client.cert, &client.key, &ca), false),
         ("a stranger's certificate", &both, files(&stranger.cert, &stranger.key, &ca), false),
