@@ -21,10 +21,10 @@ use weir_sql::facts::Hint;
 
 /// A parameter that servers know as a made-up one, set by SET as well.
 pub struct Setting {
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Its values, in words.
-    pub allowed: &'static str,
-    pub takes: fn(&str) -> bool,
+    pub(crate) allowed: &'static str,
+    pub(crate) takes: fn(&str) -> bool,
 }
 
 /// All of them.

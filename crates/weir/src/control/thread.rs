@@ -33,8 +33,8 @@ const BEAT: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Sockets {
     /// Of `metrics_port`.
-    pub readers: Vec<TcpListener>,
-    pub pcp: Entrance,
+    pub(crate) readers: Vec<TcpListener>,
+    pub(crate) pcp: Entrance,
 }
 
 /// Starts the thread.
@@ -167,7 +167,7 @@ mod tests {
         let mut config = Config::default();
         config.nodes.clear();
         let log = Log::new(&config.log).unwrap();
-        Arc::new(Shared::new(config, None, AccessFiles::default(), TlsFiles::default(), Vec::new(), [7; 32], log))
+        Arc::new(Shared::new(config, AccessFiles::default(), TlsFiles::default(), Vec::new(), [7; 32], log))
     }
 
     async fn status(place: SocketAddr) -> String {

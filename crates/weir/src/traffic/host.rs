@@ -18,11 +18,11 @@ use weir_session::listen_hub::Hub;
 
 /// See the module.
 pub struct SessionHost {
-    pub w: Rc<Worker>,
+    pub(super) w: Rc<Worker>,
     handle: Rc<SessionHandle>,
-    pub pools: Rc<PoolSet>,
+    pub(super) pools: Rc<PoolSet>,
     /// The way to the server of the connection in use.
-    pub transport: RefCell<Option<Box<Transport>>>,
+    pub(super) transport: RefCell<Option<Box<Transport>>>,
 }
 
 impl SessionHost {
