@@ -8,7 +8,7 @@ use crate::params::Indexed;
 use weir_sql::facts::{Effect, Transaction};
 
 /// Everything that is checked, in the order of the messages.
-const CHECKS: [fn(&mut Findings<'_>); 15] = [
+const CHECKS: [fn(&mut Findings<'_>); 16] = [
     check_nodes,
     check_same_servers,
     check_flags,
@@ -24,6 +24,7 @@ const CHECKS: [fn(&mut Findings<'_>); 15] = [
     check_ranges,
     check_stores,
     check_failover,
+    check_agents,
 ];
 
 /// The input of the checks, and the problems that they found.
@@ -268,6 +269,21 @@ fn check_failover(findings: &mut Findings<'_>) {
             let message = format!("\"{name}\" is run with failover_mode = command only");
             findings.add(Severity::Warning, name, None, message);
         }
+    }
+}
+
+/// Agents are named so that they can be reached, and there is a secret.
+fn check_agents(findings: &mut Findings<'_>) {
+    let config = findings.config;
+    for node in &config.nodes {
+        if let Err(message) = super::agents::place(&node.agent) {
+            findings.add(Severity::Error, "backend_agent", Some(node.id), format!("\"backend_agent{}\": {message}", node.id));
+        }
+    }
+    let has_agents = config.nodes.iter().any(|node| !node.agent.is_empty());
+    if has_agents && config.recovery.agents.secret_file.is_none() {
+        let message = "\"backend_agent\" of a node is set, and \"agent_secret_file\" is not".into();
+        findings.add(Severity::Error, "agent_secret_file", None, message);
     }
 }
 

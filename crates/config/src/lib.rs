@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use crate::params::{Indexed, Param};
 
+pub mod agents;
 mod check;
 pub mod databases;
 mod encryption;

@@ -1,5 +1,6 @@
 //! Online recovery: a node is made anew out of the primary by the operator's scripts.
 
+use crate::agents::AgentConfig;
 use std::fmt;
 
 /// How a node is made anew. The password is masked in `Debug`.
@@ -15,11 +16,13 @@ pub struct RecoveryConfig {
     pub command: String,
     /// Time that the node has to accept connections.
     pub timeout_ms: u64,
+    /// Programs beside the servers, which need no scripts.
+    pub agents: AgentConfig,
 }
 
 impl fmt::Debug for RecoveryConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RecoveryConfig { user, password: _, database, command, timeout_ms } = self;
-        write!(f, "RecoveryConfig {{ {user}, database {database}, {command}, {timeout_ms} ms }}")
+        let RecoveryConfig { user, password: _, database, command, timeout_ms, agents } = self;
+        write!(f, "RecoveryConfig {{ {user}, database {database}, {command}, {timeout_ms} ms, {agents:?} }}")
     }
 }

@@ -38,6 +38,8 @@ pub struct NodeConfig {
     pub health: super::HealthConfig,
     /// Its rank among standbys when one is promoted; 0: never.
     pub promote_priority: u32,
+    /// Where its agent is, as the operator wrote it; may be empty.
+    pub agent: String,
 }
 
 /// Server connections and their limits.
@@ -497,6 +499,7 @@ impl NodeConfig {
             ssl_mode: SslMode::Auto,
             health: super::HealthConfig::default(),
             promote_priority: 0,
+            agent: String::new(),
         }
     }
 

@@ -157,6 +157,16 @@ impl Noted {
         times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
     }
 
+    /// So many of the longest times without an acknowledgement, the longest first.
+    pub fn gaps(&self, most: usize) -> Vec<Duration> {
+        let mut times: Vec<Instant> = self.acknowledged.iter().map(|(_, at)| *at).collect();
+        times.sort_unstable();
+        let mut gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        gaps.sort_unstable_by(|a, b| b.cmp(a));
+        gaps.truncate(most);
+        gaps
+    }
+
     /// Acknowledged writes that are not on this server.
     pub fn missing_on(&self, server: &Server) -> Result<Vec<Acknowledged>> {
         let rows = server.query("select number from written")?;

@@ -31,6 +31,7 @@ pub enum Command {
     Detach(u16),
     /// Names the primary.
     Promote(u16),
+    SwitchOver(u16),
 }
 
 /// How the proxy is to end.
@@ -97,6 +98,7 @@ impl Command {
             ("attach", _) => node("ATTACH").map(Command::Attach),
             ("detach", _) => node("DETACH").map(Command::Detach),
             ("promote", _) => node("PROMOTE").map(Command::Promote),
+            ("switchover", _) => node("SWITCHOVER").map(Command::SwitchOver),
             ("wait_close", _) => Ok(Command::WaitClose(argument)),
             ("suspend", None) => Err(CommandError::Suspend),
             ("shutdown", None) => Ok(Command::Shutdown(Shutdown::Now)),
@@ -237,6 +239,7 @@ mod tests {
             ("ATTACH 1", Command::Attach(1)),
             ("detach 0;", Command::Detach(0)),
             ("Promote 2", Command::Promote(2)),
+            ("SWITCHOVER 2", Command::SwitchOver(2)),
             ("SET Query_Timeout=5", Command::Set { name: "query_timeout".into(), value: "5".into() }),
             ("set a to 'b''c; d'", Command::Set { name: "a".into(), value: "b'c; d".into() }),
             ("RECONNECT;;", Command::Reconnect(None)),

@@ -20,10 +20,12 @@ mod health;
 mod history;
 mod node;
 mod record;
+pub mod rejoin;
 mod rules;
 mod state;
 pub mod status_file;
 mod step;
+mod switchover;
 mod sync;
 #[cfg(test)]
 mod tests;
@@ -45,9 +47,11 @@ pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
 #[cfg(test)]
 pub(crate) use rules::tests::rules as tests_rules;
 pub use rules::{
-    Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Rule, Rules,
+    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns,
+    Rule, Rules,
 };
 pub use state::{Decider, Gate, State};
 pub use step::step;
+pub use switchover::{Planned, Stage, Switchover};
 pub use sync::{Acknowledgers, SyncRule, parse as parse_sync_names};
-pub use view::{FailoverView, NodeFailover};
+pub use view::{FailoverView, Freshness, NodeFailover};

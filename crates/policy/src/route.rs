@@ -290,6 +290,7 @@ mod tests {
             primary: Some(0),
             primary_since: 1,
             gate: crate::cluster::Gate::ByRoles,
+            horizon: None,
         }
     }
 

@@ -5,6 +5,7 @@ use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::metrics::Metric;
+use crate::replay;
 use crate::session::Session;
 use crate::session::causal::Causal;
 pub use crate::session::causal::SETTING;
@@ -84,7 +85,9 @@ pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), Fault> {
         }
         OnLost::Warning => {
             let report = Report { severity: "WARNING", sqlstate: "01000", message: text, detail: "", hint, routine: "" };
-            write::notice(s.down.extra(&w.buffers), &report);
+            if !replay::owe_warning(s, |out| write::notice(out, &report)) {
+                write::notice(s.down.extra(&w.buffers), &report);
+            }
             Ok(())
         }
     }

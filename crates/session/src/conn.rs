@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use weir_config::{Config, SslMode};
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
+use weir_policy::outcome::Line;
 use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::sequences::Tally;
 use weir_policy::settings::{ENCODING, ESCAPES_UNLESS, Settings};
@@ -53,6 +54,17 @@ impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "node {} ({}:{})", self.node, self.hostname, self.port)
     }
+}
+
+/// The line of a server's log, as far as it is known over a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerLine {
+    #[default]
+    Unasked,
+    Asked,
+    Known(Line),
+    /// The server does not say.
+    Hidden,
 }
 
 /// A server connection as others see it.
@@ -125,6 +137,8 @@ pub struct Conn {
     pub life: Cell<u64>,
     /// Begin of its last rest.
     pub rested_at: Cell<Us>,
+    /// For `commit_outcome`. It is that of a primary, which keeps it.
+    pub line: ServerLine,
 }
 
 /// How a server reads texts.

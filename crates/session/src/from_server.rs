@@ -8,6 +8,7 @@ use crate::fault::Fault;
 use crate::from_client::misplaced;
 use crate::host::Nudge;
 use crate::lazy_begin;
+use crate::outcome;
 use crate::query_cache;
 use crate::read_retry;
 use crate::result_shape;
@@ -125,6 +126,20 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
             session_state::on_row(s, body.as_deref());
             s.down.eat(header);
         }
+        Reply::Number => {
+            if !s.down.has_whole(header.frame_bytes()) {
+                return Ok(false);
+            }
+            outcome::on_row(s, header);
+            s.down.eat(header);
+        }
+        Reply::NumberRefused => {
+            outcome::on_refused(s);
+            let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
+            let word = is_end(&report).then(|| last_word(&report));
+            s.upstream_mut().into_iter().filter(|_| word.is_some()).for_each(|upstream| upstream.final_error = word.clone());
+            s.down.eat(header);
+        }
         Reply::OursRefused => {
             if looks {
                 session_state::on_refused(s, header);
@@ -204,7 +219,14 @@ fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: Who
     match whose {
         Whose::Client => {}
         Whose::ClientChange => drop(upstream.journal.pop_front()),
-        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Statement | Whose::Begin | Whose::Unlisten => {
+        Whose::Sync
+        | Whose::Settings
+        | Whose::Inventory
+        | Whose::Prepare
+        | Whose::Statement
+        | Whose::Begin
+        | Whose::Number
+        | Whose::Unlisten => {
             s.down.eat(header);
             on_our_ready(s, w, whose, status);
             return Ok(());
@@ -242,6 +264,7 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: Whose, status: u8) {
         Whose::Inventory => session_state::on_answer(s, w),
         Whose::Unlisten => session_state::unlistened(s, w),
         Whose::Begin => s.lazy_begin = LazyBegin::No,
+        Whose::Number => outcome::on_answer(s, status),
         Whose::Statement => drop(s.upstream_mut().and_then(|upstream| upstream.brought.by_sql.pop_front())),
         Whose::Sync => on_our_sync(s, w, status),
         Whose::Client | Whose::ClientChange | Whose::Settings | Whose::Prepare => {}

@@ -239,6 +239,7 @@ fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
 fn note_control(s: &mut Session, transaction: Transaction) {
     let Some(upstream) = s.upstream_mut() else { return };
     let txn = &mut upstream.txn;
+    txn.number_control(transaction, txn.control);
     txn.control = if transaction == Transaction::None {
         txn.control.sent_unknown()
     } else {

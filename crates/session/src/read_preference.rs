@@ -4,6 +4,7 @@
 use crate::causal;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
+use crate::outcome;
 use crate::session::Session;
 use crate::session::read_preference::{Item, OWN, Own, Set};
 pub use crate::session::read_preference::{Line, Logged};
@@ -28,13 +29,15 @@ pub struct Setting {
 }
 
 /// All of them.
-pub const SETTINGS: [Setting; 2] = [
+pub const SETTINGS: [Setting; 4] = [
     Setting {
         name: SETTING,
         allowed: "primary, standby, node=number, or nothing",
         takes: |value| value.trim().is_empty() || ReadTarget::of_hint(Hint::of_word(value)).is_some(),
     },
     Setting { name: causal::SETTING, allowed: "off, session, global", takes: |value| CausalReads::of_word(value).is_some() },
+    Setting { name: outcome::OUTCOME, allowed: "on, off", takes: |value| outcome::of_word(value).is_some() },
+    Setting { name: outcome::REPLAY, allowed: "on, off", takes: |value| outcome::of_word(value).is_some() },
 ];
 
 /// The target of a read; `hinted`: the target in its hint, or in that of its transaction.

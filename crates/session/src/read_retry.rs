@@ -15,6 +15,7 @@ use crate::host::Nudge;
 use crate::host::Stop;
 use crate::host::{Level, Who};
 use crate::metrics::Metric;
+use crate::replay;
 use crate::session::read_retry::{AGAIN_MAX, Group, Net, Refused, State, Statements};
 use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
 use crate::statements::{Statement, Trait};
@@ -441,6 +442,7 @@ fn again(s: &mut Session, w: &Context, on_primary: Option<Refused>) -> Option<Bo
     s.intake.skip = Skip::No;
     s.statements.portal = None;
     s.up.unread(&kept, &w.buffers);
+    replay::put_back(s, &kept);
     kept.clear();
     s.retry.kept = kept;
     s.retry.times += 1;

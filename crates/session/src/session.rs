@@ -14,6 +14,8 @@ use crate::flow::Kept;
 use crate::handle::SessionHandle;
 use crate::host::Host;
 use crate::name_scopes::Place;
+use crate::outcome::Doubt;
+use crate::replay::Record;
 use crate::state::State;
 use crate::statements::{Statement, Trait};
 use crate::status::Doing;
@@ -105,6 +107,10 @@ pub struct Intake {
     pub in_copy_message: bool,
     /// The fault that its client has yet to hear, if `skip` says so.
     pub(crate) owed: Option<Box<Fault>>,
+    /// A COMMIT whose answer was lost: nothing more is looked at before its outcome is known, or cannot be.
+    pub doubt: Option<Box<Doubt>>,
+    /// Its transaction, in case that must run again.
+    pub replay: Option<Box<Record>>,
 }
 
 /// Messages that are thrown away.

@@ -10,6 +10,7 @@ use crate::fault::Fault;
 use crate::flow::Kept;
 use crate::host::{Level, Who};
 use crate::metrics::Metric;
+use crate::outcome::Choice;
 use crate::session::{FAILED, IDLE, Server, Session};
 use crate::state::{Plain, State};
 use crate::statements::{Prepared, Statement, Trait};
@@ -184,7 +185,7 @@ fn knows(s: &Session) -> bool {
 }
 
 /// The state that a statement may leave by triggers, rules and views, which its text does not show.
-fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
+pub(crate) fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
     let hidden = hidden(s);
     if !statement.objects.touches.meets(hidden) {
         return StateKinds::NONE;
@@ -577,6 +578,7 @@ fn set_settings(s: &mut Session, w: &Context, settings: Settings) {
     s.state.makes_temporary = settings.makes_temporary();
     s.reads.causal.set(&w.shared, &settings);
     s.state.reading = settings.reading();
+    s.state.choice = Choice::of(&settings);
     s.state.settings = w.shared.intern_settings(settings).0;
 }
 

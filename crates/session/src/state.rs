@@ -4,6 +4,7 @@
 //! `upstream::left`'s.
 
 use crate::listen_hub::Subscription;
+use crate::outcome::Choice;
 use std::sync::Arc;
 use weir_policy::by_sql::BySql;
 use weir_policy::sequences::Drawn;
@@ -53,6 +54,8 @@ pub struct State {
     pub(crate) effects: Effects,
     /// The channels it listens to without a server connection.
     pub(crate) listening: Option<Box<Subscription>>,
+    /// Its own choice about lost transactions.
+    pub choice: Choice,
 }
 
 /// Changes of a transaction that concern others once it is over.
@@ -71,6 +74,7 @@ impl State {
         State {
             makes_temporary: startup.makes_temporary(),
             reading: startup.reading(),
+            choice: Choice::of(&startup),
             settings: startup.clone(),
             startup,
             begins_otherwise: false,

@@ -9,8 +9,10 @@ use crate::host::Nudge;
 use crate::host::Stop;
 use crate::lazy_begin;
 use crate::metrics::Metric;
+use crate::outcome;
 use crate::query_cache;
 use crate::read_retry;
+use crate::replay::{self, Told};
 use crate::session::{Fate, IDLE, LazyBegin, Presence, Server, Session};
 use crate::session_state;
 use crate::upstream::left::Telling;
@@ -116,26 +118,46 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
         return Ok(());
     }
     let said = s.upstream_mut().and_then(|upstream| upstream.final_error.take());
-    let outcome = outcome(s);
-    match outcome {
-        Outcome::Unharmed | Outcome::Ended => {}
-        Outcome::RolledBack(_) => w.count(Metric::TransactionsLost),
-        Outcome::Unknown(_) => w.count(Metric::OutcomesUnknown),
-    }
+    let outcome = outcome_of(s);
     let left = lost_for_good(s);
     let fault = match &said {
         Some(said) if ends_a_session(&said.sqlstate) => said.clone(),
         _ => fault_of(outcome, &address, said.as_ref().map_or(cause, |said| &said.message)),
     };
+    let may_wait = left.is_none() && w.program.stop_mode() < Stop::Fast;
+    let doubt = if may_wait { outcome::doubt(s, outcome, &fault) } else { None };
+    let is_dismissed = said.is_some_and(|said| ends_a_session(&said.sqlstate)) && (s.status() != IDLE || left.is_some());
+    let runs_again = match outcome {
+        Outcome::RolledBack(then) if may_wait && !is_dismissed && replay::may_begin(s, w) => Some(then),
+        Outcome::RolledBack(_) | Outcome::Unknown(_) | Outcome::Unharmed | Outcome::Ended => None,
+    };
+    match outcome {
+        Outcome::Unharmed | Outcome::Ended => {}
+        Outcome::RolledBack(_) => w.count_if(runs_again.is_none(), Metric::TransactionsLost),
+        Outcome::Unknown(_) => w.count_if(doubt.is_none(), Metric::OutcomesUnknown),
+    }
     // A reset or a commit was carried out, and only its ReadyForQuery waits for something of ours.
     let owes_ready =
         session_state::is_holding(s) || s.upstream().is_some_and(|upstream| upstream.resetting.telling == Telling::OwesReady);
     let Some((conn, owed)) = s.lose(w, Fate::Unknown) else { return Ok(()) };
     s.host.close(conn);
     s.up.drop_rest();
+    if let Some(then) = runs_again {
+        concern::lost(s, w);
+        if let Err(told) = replay::begin(s, w, Told { then, owed, fault }) {
+            tell_lost(s, w, told);
+        }
+        return Ok(());
+    }
+    if doubt.is_none() {
+        replay::forget(s);
+    }
     take_outcome(s, w, outcome);
     concern::lost(s, w);
-    let is_dismissed = said.is_some_and(|said| ends_a_session(&said.sqlstate)) && (s.status() != IDLE || left.is_some());
+    if let Some(doubt) = doubt {
+        outcome::wait(s, doubt);
+        return Ok(());
+    }
     if s.down.is_mid_message() || is_dismissed {
         return Err(fault.as_fatal());
     }
@@ -149,8 +171,16 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
     if w.program.stop_mode() == Stop::Fast { Err(fault.as_fatal()) } else { Ok(()) }
 }
 
+/// A transaction was lost some time ago, and its client hears so now.
+pub(crate) fn tell_lost(s: &mut Session, w: &Context, told: Told) {
+    let Told { then, owed, fault } = told;
+    take_outcome(s, w, Outcome::RolledBack(then));
+    concern::lost(s, w);
+    tell(s, w, Outcome::RolledBack(then), owed, &fault);
+}
+
 /// The outcome of the statements under way, as far as can be known.
-fn outcome(s: &Session) -> Outcome {
+fn outcome_of(s: &Session) -> Outcome {
     let Some(Server { upstream, .. }) = &s.server else { return Outcome::Unharmed };
     let owed = upstream.replies.owed();
     let is_asked = owed.readies > 0 || owed.unsynced || owed.skipping;

@@ -32,6 +32,10 @@ pub enum Fault {
     Promoted,
     /// The operator takes a node out, and back.
     Detached,
+    /// The operator moves the primary.
+    SwitchOver,
+    /// The agent of a server dies, and is started again some time later.
+    AgentDies,
 }
 
 impl Fault {
@@ -50,6 +54,9 @@ impl Fault {
         Fault::Detached,
     ];
 
+    /// Those of runs in which primaries are moved.
+    pub const PLANNED: [Fault; 2] = [Fault::SwitchOver, Fault::AgentDies];
+
     /// Largest share.
     pub fn weight(self) -> u64 {
         match self {
@@ -57,6 +64,8 @@ impl Fault {
             Fault::Dark | Fault::Hang | Fault::WeirDies | Fault::Blind | Fault::Narrow | Fault::Split => 6,
             Fault::Cut | Fault::Island | Fault::CrashInPlace => 4,
             Fault::Promoted | Fault::Detached => 2,
+            Fault::SwitchOver => 40,
+            Fault::AgentDies => 8,
         }
     }
 }
@@ -188,6 +197,15 @@ impl World {
                     self.servers[at].promote(reign);
                 }
             }
+            Fault::SwitchOver => {
+                let weir = self.dice.below(self.plan.weirs as u64) as usize;
+                let to = self.dice.below(u64::from(self.plan.nodes)) as NodeId;
+                self.ask(weir, Request::SwitchOver(to));
+            }
+            Fault::AgentDies => {
+                let until = self.now + lasts;
+                self.agents[at].down_until = self.agents[at].down_until.max(until);
+            }
             Fault::Detached => {
                 let weir = self.dice.below(self.plan.weirs as u64) as usize;
                 self.ask(weir, Request::Detach(node));
@@ -213,6 +231,7 @@ impl World {
                 let server = &mut self.servers[usize::from(node)];
                 if matches!(server.power, Power::Stopped | Power::Dark) {
                     server.power = Power::Starting;
+                    self.agents[usize::from(node)].clean_end = None;
                     let lasts = self.dice.within(50, 1_000);
                     self.repair_in(lasts, Repair::Ready(node, Restarted::Yes));
                 }
@@ -259,10 +278,12 @@ impl World {
                     self.servers.iter().filter(|server| server.power == Power::Stopped).map(|server| server.id).collect();
                 for node in stopped {
                     self.servers[usize::from(node)].power = Power::Starting;
+                    self.agents[usize::from(node)].clean_end = None;
                     let lasts = self.dice.within(1, 60);
                     self.repair_in(lasts, Repair::Ready(node, Restarted::Yes));
                 }
             }
+            _ if self.plan.is_planned && self.dice.percent(50) => self.apply(Fault::AgentDies, node, lasts),
             _ => self.apply(Fault::Narrow, node, lasts),
         }
     }
@@ -318,6 +339,7 @@ impl World {
             // A server that is still starting is refused.
             [500, 4_000, 12_000].into_iter().for_each(|at| self.repair_in(at, Repair::Attach(node)));
         }
+        self.agents.iter_mut().for_each(|agent| agent.down_until = 0);
         (0..self.plan.weirs).for_each(|weir| self.start_weir(weir));
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! [`run`] plays one seed and returns the invariants that were broken. Nothing in here waits, opens a socket or asks a clock.
 
+mod agent;
 mod dice;
 mod fault;
 mod oracle;
@@ -30,6 +31,10 @@ pub struct Outcome {
     pub announced_lost: usize,
     /// Changes of the primary that some Weir reported.
     pub failovers: usize,
+    /// Those that were asked for while the old primary worked.
+    pub switchovers: usize,
+    /// Writes that Weirs had sent and gave up.
+    pub given_up: usize,
     pub events: u64,
     /// Events of the run, if they were asked for.
     pub trace: Vec<String>,
@@ -48,6 +53,14 @@ pub fn run_script(plan: Plan, options: Options) -> Outcome {
     let mut world = world::World::new(1, plan, options);
     world.play();
     world.outcome(1)
+}
+
+/// Plays one seed in which primaries are moved on purpose.
+pub fn run_planned(seed: u64, options: Options) -> Outcome {
+    let plan = Plan::planned(seed, options.without);
+    let mut world = world::World::new(seed, plan, options);
+    world.play();
+    world.outcome(seed)
 }
 
 /// Plays one seed.

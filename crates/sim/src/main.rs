@@ -1,23 +1,28 @@
-//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it. `--seeds N [--from M]` plays many and prints their broken
+//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it; `--planned`: one in which primaries are moved on purpose. `--seeds N [--from M]` plays many and prints their broken
 //! invariants. `--without RULE` leaves a safety rule out.
 
 use std::process::ExitCode;
 
 use weir_policy::failover::Rule;
-use weir_sim::{Options, run};
+use weir_sim::{Options, Outcome, run, run_planned};
 
-const USAGE: &str = "usage: weir-sim (--seed N | --seeds N [--from M]) [--without RULE]";
+const USAGE: &str = "usage: weir-sim [--planned] (--seed N | --seeds N [--from M]) [--without RULE]";
 
 struct Arguments {
     from: u64,
     seeds: u64,
+    run: fn(u64, Options) -> Outcome,
     options: Options,
 }
 
 fn arguments() -> Option<Arguments> {
-    let mut read = Arguments { from: 0, seeds: 1_000, options: Options::default() };
+    let mut read = Arguments { from: 0, seeds: 1_000, run, options: Options::default() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
+        if word == "--planned" {
+            read.run = run_planned;
+            continue;
+        }
         let value = words.next()?;
         match word.as_str() {
             "--seed" => {
@@ -34,11 +39,11 @@ fn arguments() -> Option<Arguments> {
 }
 
 fn main() -> ExitCode {
-    let Some(Arguments { from, seeds, options }) = arguments() else {
+    let Some(Arguments { from, seeds, run, options }) = arguments() else {
         eprintln!("{USAGE}\nrules: {:?}", Rule::ALL);
         return ExitCode::FAILURE;
     };
-    let (mut broken, mut failovers, mut events, mut acknowledged, mut lost) = (0, 0, 0, 0, 0);
+    let (mut broken, mut failovers, mut switchovers, mut events, mut acknowledged, mut lost) = (0, 0, 0, 0, 0, 0);
     for seed in from..from + seeds {
         let outcome = run(seed, options);
         outcome.trace.iter().for_each(|line| println!("{line}"));
@@ -47,12 +52,13 @@ fn main() -> ExitCode {
             println!("seed {seed}: {:?}", outcome.broken);
         }
         failovers += outcome.failovers;
+        switchovers += outcome.switchovers;
         events += outcome.events;
         acknowledged += outcome.acknowledged;
         lost += outcome.announced_lost;
     }
     println!(
-        "{seeds} seeds, {broken} broken; {failovers} changes of the primary, {acknowledged} writes acknowledged, \
+        "{seeds} seeds, {broken} broken; {failovers} changes of the primary, {switchovers} of them asked for, {acknowledged} writes acknowledged, \
          {lost} of them lost as announced, {events} events"
     );
     if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -45,6 +45,8 @@ pub enum Broken {
     Needless { node: NodeId, at: Ms },
     /// A node was made the primary that may never be.
     BarredPromoted { node: NodeId },
+    /// Writes failed although nothing but a switchover happened.
+    Failed { writes: usize },
     /// After the faults ended there is no primary that all agree on and that takes writes.
     NotWell { targets: Vec<Option<NodeId>> },
 }
@@ -89,6 +91,9 @@ impl World {
                 broken.push(Broken::BarredPromoted { node: record.new });
             }
         }
+        if self.plan.is_calm() && self.given_up > 0 {
+            broken.push(Broken::Failed { writes: self.given_up });
+        }
         let mut announced_lost = 0;
         if self.is_well() {
             let (lost, announced) = self.find_lost(&records);
@@ -103,6 +108,8 @@ impl World {
             broken,
             acknowledged: self.writes.iter().filter(|write| write.acknowledged_at.is_some()).count(),
             announced_lost,
+            switchovers: records.iter().filter(|record| record.why == Why::SwitchedOver).count(),
+            given_up: self.given_up,
             failovers: records.iter().filter(|record| record.why != Why::Found).count(),
             events: self.events,
             trace: self.trace.take().unwrap_or_default(),

@@ -2,7 +2,8 @@
 //! seeds differ in kind and not only in luck.
 
 use weir_policy::failover::{
-    Address, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, Ms, NodeId, NodeRules, OnLinkEnd, Rule, Rules,
+    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, Ms, NodeId, NodeRules, OnLinkEnd,
+    Returns, Rule, Rules,
 };
 
 use crate::dice::Dice;
@@ -26,6 +27,8 @@ pub struct Plan {
     pub spite: u64,
     /// Faults at the n-th order that Weirs obey, counted from the first fault on. With a script there are no dice for faults.
     pub script: Vec<(u64, Scripted)>,
+    /// Primaries are moved in this run.
+    pub is_planned: bool,
     /// Longest ordinary delay of a message.
     pub delay_ms: Ms,
     /// Messages in a thousand that come late by seconds.
@@ -58,6 +61,7 @@ impl Plan {
             faults: dice.within(1, 8),
             spite: *dice.pick(&[0, 3, 10, 25]),
             script: Vec::new(),
+            is_planned: false,
             delay_ms: *dice.pick(&[2, 5, 20, 60]),
             late: *dice.pick(&[0, 0, 2, 10]),
         }
@@ -65,6 +69,26 @@ impl Plan {
 }
 
 impl Plan {
+    /// A run in which primaries are moved; in one of four nothing else happens.
+    pub fn planned(seed: u64, without: Option<Rule>) -> Plan {
+        let mut dice = Dice::new(seed ^ 0x5717);
+        let of = Plan::of(seed, without);
+        let is_calm = dice.percent(25);
+        let mut shares = if is_calm { Vec::new() } else { of.shares };
+        let others: u64 = shares.iter().map(|(_, share)| share).sum();
+        shares.push((Fault::SwitchOver, dice.within(others / 2 + 1, others + Fault::SwitchOver.weight())));
+        if !is_calm {
+            shares.push((Fault::AgentDies, dice.below(Fault::AgentDies.weight())));
+        }
+        let (spite, late) = if is_calm { (0, 0) } else { (of.spite, of.late) };
+        Plan { shares, spite, late, faults: dice.within(3, 12), is_planned: true, ..of }
+    }
+
+    /// True if nothing goes wrong in this run, and one Weir alone moves primaries.
+    pub fn is_calm(&self) -> bool {
+        self.weirs == 1 && self.shares.iter().all(|(fault, _)| *fault == Fault::SwitchOver)
+    }
+
     /// Three nodes of which the primary is killed; the script has the rest.
     pub fn scripted(
         weirs: usize,
@@ -82,6 +106,7 @@ impl Plan {
             faults: 0,
             spite: 0,
             script,
+            is_planned: false,
             delay_ms: 3,
             late: 0,
         }
@@ -98,6 +123,8 @@ fn rules(nodes: NodeId, company: Company, barred: Option<NodeId>, without: Optio
         address: Address { hostname: name(id), port: 5432, data_directory: "/data".into() },
         application_name: name(id),
         flag: Flag::None,
+        agent: Agent::There,
+        returns: Returns::ByOperator,
         priority: if barred == Some(id) { 0 } else { 100 },
         health: HealthRules { period_ms: 1_000, timeout_ms: 1_000, retries: 1, retry_delay_ms: 500 },
     };
@@ -112,6 +139,7 @@ fn rules(nodes: NodeId, company: Company, barred: Option<NodeId>, without: Optio
         on_shutdown: OnLinkEnd::Looks,
         false_primary: FalsePrimary::Ignored,
         failback: Failback::Auto { interval_ms: 1_000 },
+        transaction_limit_ms: 1_000,
         commands: Commands::default(),
         without,
     }

@@ -64,6 +64,11 @@ pub fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> 
         Action::Repoint { node, vote, .. } => Event::Repointed { node: *node, vote: *vote, outcome: Repointed::Failed(failure) },
         Action::Fence { node, .. } => Event::Fenced { node: *node, done: Done::No },
         Action::Unfence { node, .. } => Event::Unfenced { node: *node, done: Done::No },
+        Action::Prepare { node, .. } => Event::Prepared { node: *node },
+        Action::StopServer { node, ballot, .. } => Event::ServerStopped { node: *node, ballot: *ballot, done: Done::No },
+        Action::StartServer { node, .. } => Event::ServerStarted { node: *node, done: Done::No },
+        Action::FollowServer { node, .. } => Event::ServerFollows { node: *node, done: Done::No },
+        Action::Inspect { node, ballot, .. } => Event::Inspected { node: *node, ballot: *ballot, outcome: Err(failure) },
         _ => return None,
     })
 }
@@ -78,6 +83,11 @@ pub fn target(action: &Action) -> Option<(NodeId, Ms)> {
         | Action::WaitWritable { node, limit_ms, .. }
         | Action::Repoint { node, limit_ms, .. }
         | Action::Fence { node, limit_ms, .. }
+        | Action::Prepare { node, limit_ms }
+        | Action::StopServer { node, limit_ms, .. }
+        | Action::StartServer { node, limit_ms }
+        | Action::FollowServer { node, limit_ms, .. }
+        | Action::Inspect { node, limit_ms, .. }
         | Action::Unfence { node, limit_ms } => Some((*node, *limit_ms)),
         _ => None,
     }
@@ -143,6 +153,7 @@ impl World {
             Action::Hold { transactions, .. } => {
                 self.weirs[at].target = None;
                 if transactions == Transactions::End {
+                    self.given_up += self.weirs[at].writes.len();
                     self.weirs[at].writes.clear();
                     self.weirs[at].connections.clear();
                 }
@@ -168,6 +179,7 @@ impl World {
             {
                 self.given_up(at, node);
             }
+            Action::Drain { node, limit_ms } => self.drain(at, life, node, self.now + limit_ms),
             Action::Report(Report::Done(record)) => self.weirs[at].records.push(*record),
             Action::RunCommand { .. } | Action::Reply { .. } | Action::WriteStatus { .. } | Action::Report(_) => {}
             order => self.send(at, order),

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 use weir_policy::failover::{Action, Done, Event, Failure, Found, LinkEnd, Ms, NodeId};
 
 use crate::Options;
+use crate::agent::{self, Agent, Job};
 use crate::dice::Dice;
 use crate::fault::Repair;
 use crate::oracle::{Broken, Write};
@@ -89,6 +90,15 @@ pub enum Due {
         node: NodeId,
     },
     Packet(Packet),
+    /// An agent comes to the end of an order.
+    Job(Job),
+    /// A Weir waits for its writes to be answered.
+    Drain {
+        weir: usize,
+        life: u32,
+        node: NodeId,
+        until: Ms,
+    },
     Strike,
     /// The first fault of a script.
     Killed,
@@ -106,6 +116,11 @@ pub struct World {
     pub dice: Dice,
     pub plan: Plan,
     pub servers: Vec<Server>,
+    pub agents: Vec<Agent>,
+    /// Last records of servers that were stopped.
+    pub last_records: u64,
+    /// Writes that Weirs had sent and gave up.
+    pub given_up: usize,
     pub weirs: Vec<Weir>,
     pub writes: Vec<Write>,
     pub needless: Vec<Broken>,
@@ -163,6 +178,9 @@ impl World {
             needless: Vec::new(),
             cuts: vec![vec![0; ends]; ends],
             queues: servers.iter().map(|_| Vec::new()).collect(),
+            agents: servers.iter().map(|_| Agent::default()).collect(),
+            last_records: 0,
+            given_up: 0,
             servers,
             plan,
             heap: BinaryHeap::new(),
@@ -247,6 +265,8 @@ impl World {
             Due::GivenUp { write } => self.give_up(write),
             Due::Pull { node } => self.pull(node),
             Due::Packet(packet) => self.packet(packet),
+            Due::Job(job) => self.finish_job(job),
+            Due::Drain { weir, life, node, until } => self.drain(weir, life, node, until),
             Due::Strike => self.strike(),
             Due::Killed => self.kill_first(),
             Due::Spite { weir } => {
@@ -265,6 +285,9 @@ impl World {
         let at = usize::from(node);
         if !self.passes(self.end_of(weir), at) {
             return;
+        }
+        if agent::is_for_agent(&order) {
+            return self.order_agent(weir, life, id, node, order);
         }
         let begun_at = self.weirs[weir].open.get(&id).map_or(self.now, |(_, begun_at)| *begun_at);
         let failure = match self.servers[at].power {
@@ -323,6 +346,7 @@ impl World {
                 }
                 Event::Fenced { node, done }
             }
+            Action::Prepare { .. } => Event::Prepared { node },
             Action::Unfence { .. } => {
                 server.is_read_only = false;
                 Event::Unfenced { node, done: Done::Yes }

@@ -1,5 +1,6 @@
 //! The control plane: it watches nodes, catalogs and logs, answers over HTTP and PCP, and serves no client. One thread, with a runtime of its own.
 
+pub mod agent;
 pub mod alarm;
 pub mod catalog_watch;
 pub mod cluster_view;
@@ -10,6 +11,7 @@ pub mod http;
 pub mod mail;
 pub mod node_monitor;
 pub mod pcp;
+pub mod return_node;
 pub mod supervised;
 pub mod thread;
 pub mod wal_follower;

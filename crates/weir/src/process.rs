@@ -1,6 +1,8 @@
 //! The process: command line, start, reload, restart, threads and what they share.
 
 pub mod acceptor;
+pub mod agent_line;
+pub mod agent_status;
 pub mod check_servers;
 pub mod cli;
 pub mod demo;
@@ -8,6 +10,7 @@ pub mod docs;
 pub mod files;
 pub mod housekeeping;
 pub mod inherit;
+pub mod keeper;
 pub mod notify;
 pub mod password_tools;
 pub mod pcp_client;

@@ -36,6 +36,7 @@ const CRATES: &[Crate] = &[
     row("crates/policy", &["weir-wire", "weir-sql", "weir-config", "weir-catalog"], 0),
     row("crates/cache", &["weir-sql", "weir-config", "weir-catalog"], 2),
     row("crates/session", &["weir-wire", "weir-sql", "weir-io", "weir-config", "weir-catalog", "weir-policy", "weir-cache"], 0),
+    row("crates/agent", &[], 0),
     row("crates/sim", &["weir-config", "weir-policy"], 7),
     row("crates/demo", &[], 0),
     row(
@@ -50,6 +51,7 @@ const CRATES: &[Crate] = &[
             "weir-policy",
             "weir-cache",
             "weir-session",
+            "weir-agent",
             "weir-demo",
         ],
         super::LIMITS.circle_modules,

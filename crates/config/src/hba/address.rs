@@ -39,7 +39,8 @@ impl Network {
         (prefix <= width).then_some(Network { address, mask: all & !low })
     }
 
-    fn contains(&self, address: IpAddr) -> bool {
+    /// True if the address lies in it.
+    pub fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4() && (bits(self.address) ^ bits(address)) & self.mask == 0
     }
 }

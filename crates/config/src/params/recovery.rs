@@ -1,10 +1,17 @@
 //! Bringing a node back.
-use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+use std::path::PathBuf;
+
+use super::{Applies, Effect, Group, INT_MAX, Kind, Param, Value};
+use crate::agents::{AgentSsl, Rejoin};
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Recovery, ..super::ROW };
 /// A row of this area that does what its help says.
 const BUILT: Param = Param { effect: Effect::Built, ..ROW };
+
+fn file(value: &Value) -> Option<PathBuf> {
+    Some(value.text()).filter(|name| !name.is_empty()).map(PathBuf::from)
+}
 
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
@@ -26,6 +33,27 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "recovery_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "90", applies: Applies::OnReload,
         set: |c, _, v| c.recovery.timeout_ms = v.millis(),
         help: "Time the recovered node has to accept connections. 0: do not wait.", ..BUILT },
+    Param { name: "agent_secret_file", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.recovery.agents.secret_file = file(v),
+        help: "File, relative to the directory of the configuration file, of the secret shared with the agents (backend_agent). A line is a secret for all, or HOST:PORT and the secret for one. Only its owner may read it. Read again for each connection.", ..BUILT },
+    Param { name: "agent_user", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.recovery.agents.user = v.text(),
+        help: "User as whom agents and the standbys they make read the primary. Its password is in the passfile of the agent's user. Empty: health_check_user.", ..BUILT },
+    Param { name: "agent_rejoin", kind: Kind::Bool, default: "on", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.recovery.agents.rejoin = if v.bool() { Rejoin::ByAgent } else { Rejoin::ByOperator },
+        help: "With failover_mode = builtin: the agent of a primary that was replaced makes it a standby of the new one, by pg_rewind or a base backup. What only the old one had is discarded.", ..BUILT },
+    Param { name: "agent_sslmode", kind: Kind::Enum { values: &["disable", "require", "verify-ca", "verify-full"], also: &[] }, default: "disable", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.recovery.agents.ssl_mode = AgentSsl::from_word(v.word()),
+        help: "Encryption of connections to agents, in libpq's words; all agents must have it then. require: as verify-ca if there are authorities.", ..BUILT },
+    Param { name: "agent_sslrootcert", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.recovery.agents.tls.root_cert = file(v),
+        help: "File of the authorities that agents' certificates are checked against. Empty: ssl_ca_cert and ssl_ca_cert_dir. none: no authorities.", ..BUILT },
+    Param { name: "agent_sslcert", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.recovery.agents.tls.cert = file(v),
+        help: "File of the certificate shown to agents.", ..BUILT },
+    Param { name: "agent_sslkey", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.recovery.agents.tls.key = file(v),
+        help: "File of its private key.", ..BUILT },
     Param { name: "client_idle_limit_in_recovery", kind: Kind::Seconds { min: -1, max: INT_MAX }, default: "0", applies: Applies::PerSession,
         help: "Time without a request after which a client is disconnected in the second stage. 0: never. -1: at once.", ..ROW },
 ];

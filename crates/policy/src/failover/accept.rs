@@ -11,6 +11,7 @@ use super::node::{Node, Seen, Standing};
 use super::record::{Loss, Parts, Record, Why};
 use super::rules::{Company, Mode, Quorum, Rule, Rules};
 use super::state::{Gate, Line, State};
+use super::switchover;
 use super::sync;
 
 /// A value of `synchronous_standby_names` that no server has: several were in force, one after the other.
@@ -72,7 +73,7 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
     state.line.lost_at = None;
     // A Weir that asked a majority itself knows of no newer decision. A Weir that adopted this one must still hear from standbys.
     state.line.confirmed = found.as_ref().map(|facts| facts.started_at).filter(|_| why != Why::Adopted);
-    (state.promised_since, state.stuck, state.named) = (None, None, None);
+    (state.promised_since, state.stuck, state.planned.named) = (None, None, None);
     if !stays {
         let record = Record { at: now, old, new: epoch.node, ballot: epoch.ballot, why, parts, loss };
         state.keep_record(record.clone());
@@ -133,7 +134,7 @@ pub(super) fn find(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
     }
     let primaries: Vec<NodeId> =
         state.nodes.iter().filter(|(_, node)| node.facts().is_some_and(Facts::is_primary)).map(|(id, _)| *id).collect();
-    if let Some(named) = state.named.filter(|named| primaries.contains(named)) {
+    if let Some(named) = state.planned.named.filter(|named| primaries.contains(named)) {
         accept_found(state, rules, named, Why::Named, now, out);
     } else if state.primary().is_none() {
         if let Some(first) = first(state, rules, &primaries) {
@@ -190,7 +191,7 @@ fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(Node
         return primaries.iter().filter(is_higher).find(descends).map(|id| (*id, Why::Named));
     }
     let by_others = rules.mode != Mode::Builtin;
-    let why = gone(state)?;
+    let why = gone(state).or_else(|| ceded(state))?;
     // Who decides outside may promote one while ours is there, and names it by letting ours go.
     let is_named = matches!(rules.mode, Mode::Follow | Mode::Off);
     let is_false = |id: &&NodeId| !is_named && state.durable.false_primaries.contains(id);
@@ -215,6 +216,12 @@ pub(super) fn gone(state: &State) -> Option<Why> {
         }
         _ => None,
     }
+}
+
+/// An operator has taken the accepted primary out of use, so that another may become the primary while it still runs: `failover_command` runs then.
+fn ceded(state: &State) -> Option<Why> {
+    let node = state.nodes.get(&state.primary()?)?;
+    (node.standing == Standing::Detached).then_some(Why::Named)
 }
 
 /// Notes primaries beside the accepted one while that one answers.
@@ -339,6 +346,9 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
         Standing::Quarantined { .. } => return held(Held::Quarantined),
         Standing::Detached | Standing::Recovering => return held(Held::Detached),
         Standing::Waiting | Standing::Up => {}
+    }
+    if let Some(gate) = switchover::gate(state) {
+        return gate;
     }
     if state.store.stored < state.store.accepted && rules.keeps(Rule::StoreFirst) {
         return waits(Held::Unconfirmed);

@@ -9,6 +9,7 @@ use super::ballot::{Ballot, NodeId, Vote};
 use super::choose::Refusal;
 use super::event::{Failure, Ms};
 use super::record::Record;
+use super::rejoin::Way;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -36,6 +37,20 @@ pub enum Action {
     Fence { node: NodeId, ballot: Ballot, limit_ms: Ms },
     /// Undo that.
     Unfence { node: NodeId, limit_ms: Ms },
+    /// Have the server write a checkpoint, so that it has little to do when it stops. A kindness: it may fail.
+    Prepare { node: NodeId, limit_ms: Ms },
+    /// Wait until no transaction is open on the node over any connection of Weir's, at most so long.
+    Drain { node: NodeId, limit_ms: Ms },
+    /// By the agent: stop the server cleanly, if it is the one that was started then.
+    StopServer { node: NodeId, ballot: Ballot, started_at: Option<u64>, limit_ms: Ms },
+    /// By the agent: the place of the last record of a server that is stopped cleanly.
+    Inspect { node: NodeId, ballot: Ballot, limit_ms: Ms },
+    /// By the agent: start the server.
+    StartServer { node: NodeId, limit_ms: Ms },
+    /// By the agent: make the stopped server a standby of `primary`, unless it has promised more than this ballot. Its mark stays.
+    FollowServer { node: NodeId, primary: NodeId, ballot: Ballot, limit_ms: Ms },
+    /// Have the agent beside a replaced primary make it a standby of this primary, deed by deed as [`deed`](super::rejoin::deed) decides.
+    Rejoin { node: NodeId, primary: NodeId, ballot: Ballot, way: Way, limit_ms: Ms },
     /// Run it in a shell. PCP is served meanwhile.
     RunCommand { number: u64, kind: Command, line: String, limit_ms: Ms },
     /// Answer an operator.
@@ -71,6 +86,8 @@ pub enum Held {
     Unconfirmed,
     /// The operator took it out.
     Detached,
+    /// A switchover is under way.
+    SwitchedOver,
     /// It answers, but not as the primary that was accepted.
     Another,
 }
@@ -135,7 +152,7 @@ pub enum Lost {
     Failed(Failure),
     /// It is a primary that nobody accepted.
     False,
-    /// `follow_primary_command` is to bring it back.
+    /// It is to follow the new primary: `follow_primary_command` brings it back, or a switchover does.
     Following,
     /// It is a server of another cluster.
     Foreign,
@@ -153,6 +170,7 @@ impl Held {
             Held::Quarantined => "this proxy does not reach the primary, its standbys do",
             Held::Replaced => "the primary is being replaced",
             Held::Unconfirmed => "the primary is not known to be the newest one yet",
+            Held::SwitchedOver => "a switchover is under way",
             Held::Detached => "the primary is detached",
             Held::Another => "the primary does not answer as such",
         }

@@ -6,6 +6,10 @@
 //!               |  the primary answers: it stays     -------^
 //! ```
 //!
+//! A switchover (`switchover`) stops the primary between two rounds of pledges: `Pledging -> Stopping -> Parting -> Inspecting -> Promoting`.
+//! With the first round other Weirs see that something is under way, and nothing is stopped for an attempt that a majority does not support.
+//! With the second one standbys are cut off, after the stopped primary has sent them all of its log.
+//!
 //! In: answers of the servers. Out: actions. An attempt that ends without a decision leaves marks, and the next one finds them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +25,11 @@ use super::history::History;
 use super::record::{Loss, Parts, Why};
 use super::rules::{Quorum, Rule, Rules};
 use super::state::State;
+use super::switchover;
+
+mod succeed;
+
+pub(super) use succeed::{inspected, stopped};
 
 /// Limits of actions, and of phases that wait for several of them.
 const PLEDGE_MS: Ms = 2_000;
@@ -30,6 +39,9 @@ const WRITABLE_MS: Ms = 30_000;
 const DOUBTFUL_MS: Ms = 2_000;
 const VOTE_MS: Ms = 5_000;
 const PROVE_MS: Ms = 5_000;
+/// A server that stops writes a checkpoint, archives, and sends all log to its standbys.
+const STOP_MS: Ms = 20_000;
+const INSPECT_MS: Ms = 2_000;
 /// A shutdown sends all WAL to the standbys before the port closes; it is waited for so long.
 const SHUTDOWN_MS: Ms = 1_000;
 /// Time between two attempts; a share of it hangs on the Weir's number, so that two do not always meet.
@@ -56,6 +68,8 @@ pub enum Aim {
     Replace,
     /// The operator wants this node, whatever is lost and however few agree.
     Force { node: NodeId, ticket: u64 },
+    /// The operator wants this node, which is to hold all that the primary has: that one is stopped. `started_at`: only this start of it.
+    Succeed { node: NodeId, started_at: Option<u64> },
     /// An attempt was left undone while the primary lives.
     Settle,
     /// The node that was replaced follows and shall vote again.
@@ -72,6 +86,18 @@ pub enum Phase {
     /// The old primary is looked at once more.
     Proving {
         from: Ms,
+        until: Ms,
+    },
+    /// The old primary is being stopped.
+    Stopping {
+        until: Ms,
+    },
+    /// It is stopped; all pledge again, and standbys are cut off from it.
+    Parting {
+        until: Ms,
+    },
+    /// Its files are looked at: where its log ends.
+    Inspecting {
         until: Ms,
     },
     Promoting {
@@ -120,6 +146,9 @@ impl Attempt {
         match self.phase {
             Phase::Storing => Ms::MAX,
             Phase::Pledging { until }
+            | Phase::Stopping { until }
+            | Phase::Parting { until }
+            | Phase::Inspecting { until }
             | Phase::Proving { until, .. }
             | Phase::Promoting { until, .. }
             | Phase::Waiting { until, .. }
@@ -153,7 +182,9 @@ impl Attempt {
     fn needed(&self, rules: &Rules) -> usize {
         match self.aim {
             Aim::Force { .. } => 1,
-            Aim::Readmit | Aim::Replace | Aim::Settle => rules.needed(self.electors(rules).len(), self.quorum),
+            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Succeed { .. } => {
+                rules.needed(self.electors(rules).len(), self.quorum)
+            }
         }
     }
 
@@ -162,7 +193,7 @@ impl Attempt {
         match self.aim {
             // One more than before: they overlap with every majority of before.
             Aim::Readmit => Epoch { replaced: None, ..self.parent }.voters(rules.ids()),
-            Aim::Replace | Aim::Settle => rules.electors(&self.parent, self.quorum),
+            Aim::Replace | Aim::Settle | Aim::Succeed { .. } => rules.electors(&self.parent, self.quorum),
             Aim::Force { .. } => rules.ids().collect(),
         }
     }
@@ -203,7 +234,7 @@ pub(super) fn pledged(state: &mut State, node: NodeId, ballot: Ballot, outcome: 
         Pledge::Refused { .. } | Pledge::Failed(_) => Answer::No,
     };
     // An answer that comes after the phase changes nothing that was decided by it.
-    if matches!(attempt.phase, Phase::Pledging { .. }) {
+    if matches!(attempt.phase, Phase::Pledging { .. } | Phase::Parting { .. }) {
         attempt.pledges.insert(node, answer);
     }
 }
@@ -283,17 +314,23 @@ fn advance(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out
     match attempt.phase.clone() {
         Phase::Storing => {
             if state.is_stored() || !rules.keeps(Rule::StoreFirst) {
-                ask(state, attempt, rules, now, out)
+                let until = ask(state, attempt, rules, now, out);
+                Next::Phase(Phase::Pledging { until })
             } else {
                 Next::Stay
             }
         }
-        Phase::Pledging { until } => {
+        Phase::Stopping { until } => succeed::stopping(state, attempt, until, now),
+        Phase::Inspecting { until } if now >= until => Next::End(Refusal::NotStopped { node: attempt.parent.node }),
+        Phase::Inspecting { .. } => Next::Stay,
+        Phase::Pledging { until } | Phase::Parting { until } => {
             let is_open = attempt.pledges.values().any(|answer| *answer == Answer::Open);
             if is_open && now < until { Next::Stay } else { count_pledges(state, attempt, rules, now, out) }
         }
         Phase::Proving { from, until } => prove(state, attempt, rules, (from, until), now, out),
-        Phase::Promoting { node, until } | Phase::Waiting { node, until } if now >= until => {
+        Phase::Promoting { node, until } | Phase::Waiting { node, until }
+            if now >= until || succeed::has_lost(state, attempt, node) =>
+        {
             Next::End(Refusal::NotPromoted { node })
         }
         Phase::Promoting { .. } | Phase::Waiting { .. } => Next::Stay,
@@ -313,9 +350,14 @@ fn advance(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out
     }
 }
 
-/// Asks all other nodes for their pledge. Standbys are cut off from a primary that is to be replaced.
-fn ask(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
-    let cuts = rules.keeps(Rule::CutOff) && matches!(attempt.aim, Aim::Replace | Aim::Force { .. });
+/// Asks all other nodes for their pledge, until then. Standbys are cut off from a primary that is to be replaced, and from one that was stopped.
+fn ask(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Ms {
+    let is_over = match attempt.aim {
+        Aim::Replace | Aim::Force { .. } => true,
+        Aim::Succeed { .. } => attempt.phase != Phase::Storing,
+        Aim::Settle | Aim::Readmit => false,
+    };
+    let cuts = rules.keeps(Rule::CutOff) && is_over;
     let ballot = attempt.ballot;
     for id in rules.ids().filter(|id| *id != attempt.parent.node) {
         attempt.pledges.insert(id, Answer::Open);
@@ -329,7 +371,7 @@ fn ask(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut V
     // Nodes that did not answer their last look are asked, too, and waited for only as long as the others.
     let is_known = |id: &&NodeId| state.facts(**id).is_some();
     let hopeless = attempt.pledges.keys().all(|id| !is_known(&id));
-    Next::Phase(Phase::Pledging { until: now + if hopeless { RECHECK_MS } else { PLEDGE_MS } })
+    now + if hopeless { RECHECK_MS } else { PLEDGE_MS }
 }
 
 fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
@@ -356,6 +398,9 @@ fn count_pledges(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: M
         attempt.why = Why::Adopted;
         vote(attempt, rules, found.epoch, facts, now, out);
         return Next::Stay;
+    }
+    if let Aim::Succeed { node, started_at } = attempt.aim {
+        return succeed::pledged(state, attempt, rules, (node, started_at), now, out);
     }
     let until = now + PROVE_MS;
     if let Some(node) = state.nodes.get_mut(&attempt.parent.node) {
@@ -468,8 +513,10 @@ fn decided(state: &mut State, rules: &Rules, mut attempt: Attempt, now: Ms, out:
 /// Ends the attempt without a decision.
 pub(super) fn end(state: &mut State, refusal: Refusal, now: Ms, out: &mut Vec<Action>) {
     let Some(attempt) = state.attempt.take() else { return };
-    if let Aim::Force { ticket, .. } = attempt.aim {
-        out.push(Action::Reply { ticket, answer: Err(refusal.describe()) });
+    match attempt.aim {
+        Aim::Force { ticket, .. } => out.push(Action::Reply { ticket, answer: Err(refusal.describe()) }),
+        Aim::Succeed { .. } => switchover::attempt_ended(state, &attempt.phase, refusal, now, out),
+        Aim::Replace | Aim::Settle | Aim::Readmit => {}
     }
     let spread =
         u64::from(attempt.ballot.weir).wrapping_mul(2_654_435_761).wrapping_add(attempt.ballot.term * 977) % RETRY_SPREAD_MS;

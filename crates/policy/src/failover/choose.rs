@@ -82,6 +82,18 @@ pub enum Refusal {
     },
     /// Another Weir has a newer attempt.
     Outrun,
+    /// The node that is to take over did not pledge.
+    NoPledge {
+        node: NodeId,
+    },
+    /// The old primary is not known to be stopped cleanly.
+    NotStopped {
+        node: NodeId,
+    },
+    /// The node that is to take over lacks some of the old primary's log.
+    LacksLog {
+        node: NodeId,
+    },
     /// The chosen standby did not become a primary in time.
     NotPromoted {
         node: NodeId,
@@ -103,10 +115,9 @@ pub fn choose(rules: &Rules, sync: &Sync, candidates: &[Candidate], last_positio
     let asked: BTreeSet<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
     if let Sync::Synchronous(all) = sync
         && rules.keeps(Rule::ReadQuorum)
-        && let Some(who) = all.iter().find(|who| !who.are_covered_by(&asked))
+        && let Some(refusal) = too_few_asked(all, &asked)
     {
-        let of = who.nodes.len() + who.strangers;
-        return Err(Refusal::TooFewAsked { asked: who.nodes.intersection(&asked).count(), acks: who.acks, of });
+        return Err(refusal);
     }
     if *sync == Sync::Unknown {
         return Err(Refusal::SyncUnknown);
@@ -138,6 +149,13 @@ pub fn choose(rules: &Rules, sync: &Sync, candidates: &[Candidate], last_positio
     }
 }
 
+/// R + W > N: one of those not asked may know of a commit that none of the others has.
+pub(super) fn too_few_asked(all: &[Acknowledgers], asked: &BTreeSet<NodeId>) -> Option<Refusal> {
+    let who = all.iter().find(|who| !who.are_covered_by(asked))?;
+    let of = who.nodes.len() + who.strangers;
+    Some(Refusal::TooFewAsked { asked: who.nodes.intersection(asked).count(), acks: who.acks, of })
+}
+
 impl Refusal {
     /// For SHOW and the log.
     pub fn describe(&self) -> String {
@@ -165,6 +183,9 @@ impl Refusal {
             Refusal::Lags { node, bytes } => format!("node {node} is the best and lacks {bytes} bytes, above failover_lag_max"),
             Refusal::BarredHasMore { node } => format!("node {node} has more than any that may be promoted"),
             Refusal::Outrun => "another proxy has begun later".into(),
+            Refusal::NoPledge { node } => format!("node {node} does not answer"),
+            Refusal::NotStopped { node } => format!("node {node} could not be stopped cleanly"),
+            Refusal::LacksLog { node } => format!("node {node} did not receive all of the log of the stopped primary"),
             Refusal::NotPromoted { node } => format!("node {node} did not become a primary in time"),
         }
     }

@@ -1,6 +1,7 @@
 //! Rules from the configuration.
 
-use super::rules::{Address, Commands, Failback, Flag, HealthRules, Mode, NodeRules, Rules};
+use super::rules::{Address, Agent, Commands, Failback, Flag, HealthRules, Mode, NodeRules, Returns, Rules};
+use weir_config::agents::Rejoin;
 use weir_config::{ClusteringMode, Config, NodeConfig};
 
 impl Rules {
@@ -11,7 +12,7 @@ impl Rules {
         let streams = config.clustering_mode == ClusteringMode::StreamingReplication;
         Rules {
             mode: if streams { failover.mode() } else { Mode::Off },
-            nodes: config.nodes.iter().map(node).collect(),
+            nodes: config.nodes.iter().map(|own| node(config, own)).collect(),
             company: failover.company,
             lag_bytes_max: u64::try_from(failover.lag_bytes_max).ok(),
             role_period_ms: config.check.period_ms,
@@ -24,6 +25,7 @@ impl Rules {
             } else {
                 Failback::ByOperator
             },
+            transaction_limit_ms: failover.transaction_limit_ms,
             commands: Commands {
                 failover: failover.command.clone(),
                 failback: failover.failback_command.clone(),
@@ -34,7 +36,8 @@ impl Rules {
     }
 }
 
-fn node(node: &NodeConfig) -> NodeRules {
+fn node(config: &Config, node: &NodeConfig) -> NodeRules {
+    let comes_back = node.agent().is_some() && config.recovery.agents.rejoin == Rejoin::ByAgent;
     NodeRules {
         id: node.id,
         address: Address { hostname: node.hostname.clone(), port: node.port, data_directory: node.data_directory.clone() },
@@ -45,12 +48,14 @@ fn node(node: &NodeConfig) -> NodeRules {
             (false, true) => Flag::None,
         },
         priority: node.promote_priority,
+        agent: if node.agent().is_some() { Agent::There } else { Agent::None },
         health: HealthRules {
             period_ms: node.health.period_ms,
             timeout_ms: node.health.timeout_ms,
             retries: node.health.retries,
             retry_delay_ms: node.health.retry_delay_ms,
         },
+        returns: if comes_back { Returns::ByAgent } else { Returns::ByOperator },
     }
 }
 

@@ -50,6 +50,14 @@ impl Conninfo {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// The same with another value of a word.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Conninfo {
+        self.0.retain(|(known, _)| known != name);
+        self.0.push((name.into(), value.into()));
+        self
+    }
+
     /// Where it leads to: host, and port.
     pub fn place(&self) -> Option<(&str, u16)> {
         let host = self.get("hostaddr").filter(|host| !host.is_empty()).or_else(|| self.get("host"))?;

@@ -28,7 +28,7 @@ pub enum Event {
     },
     /// Somebody has a reason to have all nodes looked at: he waits for one, or one is not what it counts as.
     Doubted,
-    /// A client's session used a node for the first time since it was attached.
+    /// A client has come since a node was attached.
     Used {
         node: NodeId,
     },
@@ -67,6 +67,38 @@ pub enum Event {
         done: Done,
     },
     Unfenced {
+        node: NodeId,
+        done: Done,
+    },
+    /// The answers to `Prepare` and `Drain`: it is done, or its limit is over.
+    Prepared {
+        node: NodeId,
+    },
+    Drained {
+        node: NodeId,
+    },
+    /// The answers to `StopServer`, `StartServer` and `FollowServer`.
+    ServerStopped {
+        node: NodeId,
+        ballot: Ballot,
+        done: Done,
+    },
+    ServerStarted {
+        node: NodeId,
+        done: Done,
+    },
+    ServerFollows {
+        node: NodeId,
+        done: Done,
+    },
+    /// The answer to `Inspect`: where the last record begins. Error: it runs, or was not stopped cleanly, or nobody says.
+    Inspected {
+        node: NodeId,
+        ballot: Ballot,
+        outcome: Result<Lsn, Failure>,
+    },
+    /// The answer to `Rejoin`: it was started as a standby, or not.
+    Rejoined {
         node: NodeId,
         done: Done,
     },
@@ -219,7 +251,8 @@ pub enum Request {
     Detach(NodeId),
     /// Names the primary. A standby is promoted only if the primary is given up, and whatever is lost by it.
     Promote(NodeId),
-    /// Takes the working primary out of use and has `failover_command` promote this standby. Done when the command is ordered.
+    /// The working primary makes room for this standby. With builtin mode it is done when the old primary follows; with `failover_command`
+    /// when the command is ordered.
     SwitchOver(NodeId),
     /// A copy of the primary is being made on this node, or is made.
     Recover(NodeId, Recovering),

@@ -3,11 +3,12 @@
 use super::action::Lost;
 use super::event::{Facts, Failure, Ms};
 use super::health::Health;
+use super::rejoin::Rejoin;
 
 /// If a node is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// In use; no client has used it since it was attached.
+    /// In use; no client has come since it was attached.
     Waiting,
     Up,
     Down {
@@ -41,6 +42,8 @@ pub struct Node {
     pub incarnation_at: Ms,
     /// Since when its health says that it is dead, and why.
     pub dead: Option<(Ms, Failure)>,
+    /// How far its agent has brought it back.
+    pub rejoin: Rejoin,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +78,7 @@ impl Node {
             busy_until: 0,
             incarnation_at: 0,
             dead: None,
+            rejoin: Rejoin::default(),
         }
     }
 

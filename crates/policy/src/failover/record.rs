@@ -27,6 +27,8 @@ pub enum Why {
     Demoted,
     /// An operator, or somebody who decides outside.
     Named,
+    /// An operator, while the old one worked.
+    SwitchedOver,
     /// Another Weir decided it.
     Adopted,
 }

@@ -23,6 +23,8 @@ pub struct Rules {
     pub on_shutdown: OnLinkEnd,
     pub false_primary: FalsePrimary,
     pub failback: Failback,
+    /// Time that transactions get to end before a switchover.
+    pub transaction_limit_ms: Ms,
     pub commands: Commands,
     /// A safety rule left out, to see that tests would find it. Nothing else sets it.
     pub without: Option<Rule>,
@@ -38,7 +40,25 @@ pub struct NodeRules {
     pub flag: Flag,
     /// Among equal standbys the highest is promoted; 0: never.
     pub priority: u32,
+    pub agent: Agent,
     pub health: HealthRules,
+    pub returns: Returns,
+}
+
+/// Who brings a node back that was replaced as the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returns {
+    ByOperator,
+    /// The agent beside it.
+    ByAgent,
+}
+
+/// If a program beside the server can stop, start and change it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Agent {
+    #[default]
+    None,
+    There,
 }
 
 /// Where a node is, for commands.
@@ -129,10 +149,16 @@ pub enum Rule {
     SecondLook,
     /// Losses are told from what the new primary lacks.
     TellLoss,
+    /// A switchover waits for transactions to end.
+    Drain,
+    /// The old primary of a switchover is stopped before another one is promoted.
+    StopFirst,
+    /// The new one holds the last record of the old one.
+    WholeLog,
 }
 
 impl Rule {
-    pub const ALL: [Rule; 16] = [
+    pub const ALL: [Rule; 19] = [
         Rule::MostWal,
         Rule::CutOff,
         Rule::ReadQuorum,
@@ -149,6 +175,9 @@ impl Rule {
         Rule::Unfence,
         Rule::SecondLook,
         Rule::TellLoss,
+        Rule::Drain,
+        Rule::StopFirst,
+        Rule::WholeLog,
     ];
 }
 
@@ -232,7 +261,9 @@ pub(crate) mod tests {
             application_name: format!("n{id}"),
             flag: Flag::None,
             priority: 100,
+            agent: Agent::There,
             health: HealthRules { period_ms: 1000, timeout_ms: 1000, retries: 1, retry_delay_ms: 500 },
+            returns: Returns::ByOperator,
         };
         Rules {
             mode: Mode::Builtin,
@@ -245,6 +276,7 @@ pub(crate) mod tests {
             on_shutdown: OnLinkEnd::Looks,
             false_primary: FalsePrimary::Ignored,
             failback: Failback::ByOperator,
+            transaction_limit_ms: 1000,
             commands: Commands::default(),
             without: None,
         }

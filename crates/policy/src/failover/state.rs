@@ -12,6 +12,7 @@ use super::history::{History, Lsn, Relation};
 use super::node::{Look, Node, Standing};
 use super::record::{Loss, RECORDS_MAX, Record};
 use super::rules::{Flag, Mode, Quorum, Rules};
+use super::switchover::{self, Planned};
 use super::sync;
 
 /// Looks at the primary's position that are kept for the report of losses.
@@ -33,8 +34,7 @@ pub struct State {
     pub(super) term_seen: u64,
     pub records: Vec<Record>,
     pub(super) commands: Queue,
-    /// Named by somebody outside, and not yet seen as a primary.
-    pub(super) named: Option<NodeId>,
+    pub planned: Planned,
     /// Why nothing is done about a lost primary, as last reported.
     pub stuck: Option<Refusal>,
     pub(super) search: Search,
@@ -131,7 +131,7 @@ impl State {
             term_seen: durable.term,
             records: Vec::new(),
             commands: Queue::default(),
-            named: None,
+            planned: Planned::default(),
             stuck: None,
             search: Search::No,
             tested_down: BTreeSet::new(),
@@ -164,7 +164,8 @@ impl State {
             Look::Due { at } => Some(at),
             Look::UnderWay { .. } => None,
         });
-        looks.chain(self.attempt.as_ref().map(Attempt::until)).min().unwrap_or(Ms::MAX)
+        let planned = self.planned.switchover.as_ref().map(switchover::due);
+        looks.chain(self.attempt.as_ref().map(Attempt::until)).chain(planned).min().unwrap_or(Ms::MAX)
     }
 
     /// Changes what must survive.

@@ -14,8 +14,10 @@ use super::health::{RECHECK_MS, Verdict};
 use super::history::Relation;
 use super::node::{Look, Node, Seen, Standing};
 use super::record::Why;
+use super::rejoin;
 use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules};
 use super::state::{self, Gate, Search, State};
+use super::switchover;
 
 /// Longest time between two looks while something is not as it should be.
 const UNQUIET_MS: Ms = 1_000;
@@ -59,8 +61,15 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
             duty::fenced(state, *node, now);
         }
         Event::Fenced { node, .. } | Event::Unfenced { node, .. } => duty::fenced(state, *node, now),
+        Event::Prepared { node } => switchover::prepared(state, *node, now),
+        Event::Drained { node } => switchover::drained(state, *node, now),
+        Event::ServerStopped { node, ballot, done } => attempt::stopped(state, rules, (*node, *ballot), *done, now, out),
+        Event::ServerStarted { node, done } => switchover::started(state, *node, *done, now),
+        Event::ServerFollows { node, done } => switchover::followed(state, *node, *done, now),
+        Event::Inspected { node, ballot, outcome } => attempt::inspected(state, rules, (*node, *ballot), *outcome, now, out),
+        Event::Rejoined { node, done } => rejoin::rejoined(state, *node, *done, now),
         Event::CommandEnded { number, done } => duty::command_ended(state, *number, *done, now, out),
-        Event::Named { node } => state.named = Some(*node).filter(|_| rules.mode != Mode::Builtin),
+        Event::Named { node } => state.planned.named = Some(*node).filter(|_| rules.mode != Mode::Builtin),
         Event::Operator { ticket, request } => operator(state, rules, *ticket, *request, now, out),
         Event::TestFile { down } => state.tested_down.clone_from(down),
     }
@@ -75,10 +84,12 @@ fn conclude(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     mourn(state, rules, now, out);
     accept::confirm(state, rules, now);
     attempt::drive(state, rules, now, out);
+    switchover::drive(state, rules, now, out);
     pursue(state, rules, now, out);
     search(state, rules, now, out);
     duty::work(state, rules, now, out);
     duty::forget_fences(state);
+    rejoin::work(state, rules, now, out);
     duty::fail_back(state, rules, now, out);
     detach_false(state, rules, now, out);
     duty::run_commands(state, out);
@@ -205,7 +216,7 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     let dead: Vec<(NodeId, Ms, Failure)> =
         state.nodes.iter().filter_map(|(id, node)| node.dead.map(|(since, failure)| (*id, since, failure))).collect();
     for (id, since, failure) in dead {
-        if state::is_untouchable(rules, id) || rules.always_primary() == Some(id) {
+        if state::is_untouchable(rules, id) || rules.always_primary() == Some(id) || switchover::spares(state) == Some(id) {
             continue;
         }
         let is_primary = state.primary() == Some(id);
@@ -269,7 +280,8 @@ fn likely(state: &State, rules: &Rules) -> Option<NodeId> {
 fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     let promise = accept::newer_promise_of_any(state);
     state.promised_since = promise.and(state.promised_since.or(Some(now)));
-    if rules.mode != Mode::Builtin || state.attempt.is_some() || now < state.retry_at || state.primary().is_none() {
+    let is_reserved = state.attempt.is_some() || switchover::reserves(state);
+    if rules.mode != Mode::Builtin || is_reserved || now < state.retry_at || state.primary().is_none() {
         if accept::gone(state).is_some() && rules.mode != Mode::Builtin {
             attempt::stuck(state, Refusal::NotByWeir, out);
         }
@@ -339,6 +351,13 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
             detach(state, rules, id, new, out);
             Ok(())
         }
+        (true, Request::SwitchOver(_)) if rules.mode == Mode::Builtin => {
+            match switchover::request(state, rules, id, ticket, now) {
+                // It answers at its end.
+                Ok(()) => return,
+                Err(text) => Err(text),
+            }
+        }
         (true, Request::SwitchOver(_)) => switch_over(state, rules, id, out),
         (true, Request::Promote(_)) => match promote(state, rules, id, ticket, now, out) {
             Ok(true) => Ok(()),
@@ -384,7 +403,7 @@ fn switch_over(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Actio
         return Err(format!("node {primary} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"));
     }
     may_attach(state, id)?;
-    state.named = Some(id);
+    state.planned.named = Some(id);
     detach(state, rules, primary, Some(id), out);
     Ok(())
 }
@@ -414,7 +433,7 @@ fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, o
         if !is_primary {
             return Err(format!("node {id} is in recovery, and failover_mode leaves promotion to others"));
         }
-        state.named = Some(id);
+        state.planned.named = Some(id);
         return Ok(true);
     }
     if !is_primary && matches!(state.gate, Gate::Open { .. } | Gate::Held(Held::Checked, Transactions::Go)) {

@@ -78,6 +78,7 @@ fn reply_name(reply: Reply) -> String {
                     | Whose::Prepare
                     | Whose::Statement
                     | Whose::Begin
+                    | Whose::Number
                     | Whose::Unlisten => {
                         " ours"
                     }
@@ -99,6 +100,8 @@ fn reply_name(reply: Reply) -> String {
             name + if d.rest == Rest::Discarded { " discard" } else { "" }
         }
         Reply::SettingsRefused => "settings refused".into(),
+        Reply::Number => "number".into(),
+        Reply::NumberRefused => "number refused".into(),
         Reply::Unasked => "unasked".into(),
     }
 }

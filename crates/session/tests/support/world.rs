@@ -20,7 +20,7 @@ use weir_policy::prepared::Known;
 use weir_policy::sequences::Tally;
 use weir_session::account::Account;
 use weir_session::catalogs::Database;
-use weir_session::conn::{Address, Breaker, Conn, ConnStatus, Reading, Terms};
+use weir_session::conn::{Address, Breaker, Conn, ConnStatus, Reading, ServerLine, Terms};
 use weir_session::context::{Common, Context, Parts};
 use weir_session::host::{Field, Level, Nudge, Program, Signal, Stop, Who};
 use weir_session::listen_hub::Hub;
@@ -338,6 +338,7 @@ fn conn(w: &Context, node: u16, serial: u64) -> Conn {
         opened_us: w.now().saturating_duration_since(w.shared.begun).as_micros() as u64,
         life: Cell::new(0),
         rested_at: Cell::new(w.now_us()),
+        line: ServerLine::default(),
         status: Arc::new(status),
     }
 }

@@ -445,7 +445,7 @@ impl Door<'_> {
     /// Counts the client by its user and database, now that the user has proved his name.
     fn take_seat(&mut self, pools: &PoolSet) -> Result<(), Fault> {
         let limits = pools.limits.get();
-        let (users, databases) = (limits.clients_per_user, limits.clients_per_database);
+        let (users, databases) = (limits.clients.per_user, limits.clients.per_database);
         let Some(seat) = &mut self.seat else { return Ok(()) };
         let names = (&pools.client_database, &pools.database);
         seat.take(&pools.client_user, names, users, databases).map_err(|full| {

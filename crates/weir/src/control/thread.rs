@@ -86,6 +86,7 @@ async fn attend(c: Rc<Control>, sockets: Sockets) {
             match order {
                 Order::Look(why) => c.nudge(why),
                 Order::LinkDied(node, how) => c.tell(Event::LinkDied { node, how }),
+                Order::Parted => c.ring(&Subject::Parted),
                 Order::Sample => c.ring(&Subject::Positions),
                 Order::Watch(database) => watch(&c, database),
                 Order::Follow(database) => follow(&c, database),
@@ -167,7 +168,7 @@ mod tests {
         let mut config = Config::default();
         config.nodes.clear();
         let log = Log::new(&config.log).unwrap();
-        Arc::new(Shared::new(config, AccessFiles::default(), TlsFiles::default(), Vec::new(), [7; 32], log))
+        Arc::new(Shared::new(config, None, AccessFiles::default(), TlsFiles::default(), Vec::new(), [7; 32], log))
     }
 
     async fn status(place: SocketAddr) -> String {

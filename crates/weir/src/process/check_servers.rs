@@ -77,7 +77,7 @@ fn rights_query(version: u32) -> String {
 pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles) -> anyhow::Result<(String, usize)> {
     // Words of the log are a running proxy's.
     let log = Log::new(&Config::default().log).context("cannot make a log")?;
-    let shared = Arc::new(Shared::new(config.clone(), access, tls, Vec::new(), crate::random(), log));
+    let shared = Arc::new(Shared::new(config.clone(), None, access, tls, Vec::new(), crate::random(), log));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot make a runtime")?;
     let nodes = runtime.block_on(async {
         let mut asked = Vec::new();

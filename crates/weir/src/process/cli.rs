@@ -3,6 +3,7 @@
 use crate::counted;
 use crate::process::check_servers;
 use crate::process::files::Files;
+use crate::process::keeper::{self, Keeper};
 use crate::process::password_tools::{self, PgEnc, PgMd5};
 use crate::process::pcp_client::{self, PcpCommand};
 use crate::process::pid_file;
@@ -115,6 +116,10 @@ enum WeirCommand {
     PgMd5(PgMd5),
     #[command(name = "pg_enc", visible_alias = "pg-enc")]
     PgEnc(PgEnc),
+    /// Stop, start, rewind and copy the PostgreSQL server of this machine when a proxy orders it.
+    Agent(Box<Keeper>),
+    /// Ask the agents of all nodes what they see.
+    AgentStatus(Run),
     /// Asks PAM what the standard input says: a running proxy's own use.
     #[command(name = crate::client::pam::COMMAND, hide = true)]
     JudgeByPam,
@@ -256,6 +261,8 @@ fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
             (None, None) => say(&config::reference_page()),
         },
         Some(WeirCommand::Import(options)) => import(&options),
+        Some(WeirCommand::Agent(options)) => keeper::run(&options),
+        Some(WeirCommand::AgentStatus(options)) => agent_status(&options),
         Some(WeirCommand::JudgeByPam) => {
             crate::client::pam::serve()?;
             Ok(ExitCode::SUCCESS)
@@ -307,6 +314,12 @@ fn run(options: &Run) -> anyhow::Result<ExitCode> {
     let (Some(config), _) = read(&files) else { bail!("not started: the configuration has errors") };
     supervisor::run(&files, config, Start::Foreground, |_| {})?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn agent_status(options: &Run) -> anyhow::Result<ExitCode> {
+    let files = options.files();
+    let (Some(config), _) = read(&files) else { bail!("the configuration has errors") };
+    crate::process::agent_status::run(&files, &config)
 }
 
 /// Translates PgBouncer's files. Notes go to the standard error.

@@ -17,6 +17,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
@@ -131,6 +132,7 @@ pub struct Shared {
 
 /// The operator's files.
 pub struct Files {
+    pub(crate) config_path: Option<PathBuf>,
     /// Keys and certificates.
     pub(crate) tls: ArcSwap<TlsFiles>,
     /// Reads the files again; set by the code that knows their paths.
@@ -178,6 +180,7 @@ pub struct Life {
 impl Shared {
     pub fn new(
         config: Config,
+        config_path: Option<PathBuf>,
         access: AccessFiles,
         tls: TlsFiles,
         mailboxes: Vec<Mailbox>,
@@ -197,7 +200,7 @@ impl Shared {
             common,
             store_common: config.cache.store().map(|_| StoreCommon::new()),
             config: ArcSwap::from_pointee(config),
-            files: Files { tls: ArcSwap::from_pointee(tls), reader: OnceLock::new() },
+            files: Files { config_path, tls: ArcSwap::from_pointee(tls), reader: OnceLock::new() },
             access: Access::new(access, salt_secret),
             mailboxes,
             pools: Pools::default(),

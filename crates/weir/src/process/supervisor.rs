@@ -114,7 +114,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     }
     let log = Log::new(&config.log)
         .with_context(|| format!("logging_collector: cannot write a log in {}", config.log.file.directory.display()))?;
-    let shared = Arc::new(Shared::new(config, access, tls, mailboxes, crate::random(), log));
+    let shared = Arc::new(Shared::new(config, files.config.clone(), access, tls, mailboxes, crate::random(), log));
     shared.doors.open.store(sockets.doors.len() as u32, Ordering::Release);
     allow_reloads(&shared, files);
     let mut signals = Signals::new(SIGNALS).context("cannot watch signals")?;

@@ -50,6 +50,8 @@ pub struct TlsFiles {
     pub(crate) client: Option<ClientSide>,
     /// Towards stores of answers; none if they are not reached by TLS.
     pub(crate) store: Option<ClientSide>,
+    /// Towards agents; none if they are not reached by TLS.
+    pub agent: Option<ClientSide>,
 }
 
 /// Whom we are the client of: parameters that begin so, and the protocol we name.
@@ -131,7 +133,11 @@ pub fn read(config: &Config, folder: &Path) -> Result<TlsFiles, TlsFileError> {
     let client = files.towards(&backend, &config.nodes.iter().map(|node| node.ssl_mode).collect::<Vec<_>>())?;
     let modes = config.cache.store().map(|_| tls.store_mode);
     let store = files.towards(&Peer { prefix: "memqcache", files: &tls.store, alpn: None }, modes.as_slice())?;
-    Ok(TlsFiles { server, client, store })
+    let agents = &config.recovery.agents;
+    let has_agents = config.nodes.iter().any(|node| node.agent().is_some());
+    let modes = has_agents.then_some(agents.ssl_mode.0);
+    let agent = files.towards(&Peer { prefix: "agent", files: &agents.tls, alpn: None }, modes.as_slice())?;
+    Ok(TlsFiles { server, client, store, agent })
 }
 
 /// Algorithms of rustls: its choice, cut down to those that the configuration allows.

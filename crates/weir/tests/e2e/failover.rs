@@ -2,7 +2,7 @@
 
 mod cuts;
 mod faults;
-mod load;
+pub mod load;
 
 use crate::support::faults::{Fault, Network};
 use crate::support::ground::{Owned, cluster_with};
@@ -329,6 +329,34 @@ fn the_forecast_and_the_history_are_shown() {
     assert_eq!((rows[1][0].as_str(), rows[1][2].as_str(), rows[2][0].as_str()), ("failover", "0", "start"), "{rows:?}");
     assert!(rows[1][4].contains("refuses connections"), "{rows:?}");
     wait_until("the lost node to be shown as down", || proxy.nodes("status")[0] == "down");
+}
+
+#[test]
+fn a_client_that_asks_is_shown_the_nodes_as_they_are_then() {
+    let cluster = servers(1, &[]);
+    // Nobody looks by itself in time.
+    let calm = BUILTIN.replace("health_check_period = 1\n", "health_check_period = 600\nsr_check_period = 600\n");
+    let proxy = before(&cluster, &format!("{calm}failover_alone = on"));
+    let standby = &cluster.servers()[1];
+    standby.stop(Mode::Fast).unwrap();
+    assert_eq!(proxy.nodes("status"), ["up", "down"]);
+    standby.start().unwrap();
+    wait_until("the standby to be used again", || proxy.nodes("status") == ["up", "up"]);
+    wait_followed(cluster.primary(), 1);
+    cluster.primary().stop(Mode::Fast).unwrap();
+    assert_eq!(proxy.nodes("role"), ["standby", "primary"], "the answer waits for the new primary");
+    assert_eq!(proxy.nodes("status"), ["down", "up"]);
+}
+
+#[test]
+fn without_looks_at_roles_none_is_claimed() {
+    let cluster = servers(1, &[]);
+    let proxy = before(&cluster, "sr_check_period = 0");
+    assert_eq!((proxy.nodes("role"), proxy.nodes("pg_role")), (texts(["primary", "standby"]), texts(["unknown", "unknown"])));
+}
+
+fn texts<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_string).to_vec()
 }
 
 #[test]

@@ -8,6 +8,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod agent;
 mod auth;
 mod auth_query;
 mod begun;
@@ -53,6 +54,7 @@ mod malformed;
 mod messages;
 mod monitoring;
 mod network;
+mod outcome;
 mod pam;
 mod pass_through;
 mod pcp;
@@ -61,8 +63,10 @@ mod pooling;
 mod prepared;
 mod protocol;
 mod read_only;
+mod readiness;
 mod refused;
 mod renamed;
+mod replay;
 mod replication;
 mod restart;
 mod rights;
@@ -79,6 +83,7 @@ mod store_faults;
 mod store_tls;
 mod stores;
 mod stores_wal;
+mod switchover;
 mod tls;
 mod transactions;
 mod transparent;

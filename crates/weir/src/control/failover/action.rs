@@ -3,12 +3,14 @@
 use super::command;
 use super::hands::{self, Cuts, DeedError};
 use super::reach::{Reach, failure};
-use super::{Driver, facts, say};
+use super::{Driver, agents, drain, facts, say};
 use crate::control::context::Control;
+use crate::control::return_node::{self, Return};
 use crate::monitor::log::Level;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
+use weir_config::Config;
 use weir_policy::failover::{Action, Done, Event, Failure, Found, Ms, NodeId, Pledge, Repointed, Report};
 
 /// Tells what became of an order, also if its task ends by a fault.
@@ -59,11 +61,27 @@ impl Driver {
                     promise.keep(Event::Stored { number, done });
                 });
             }
+            Action::Drain { node, limit_ms } => {
+                let promise = Promise { c: self.c.clone(), otherwise: Some(Event::Drained { node }) };
+                self.orders.spawn_local(async move {
+                    drain::drain(&promise.c, node, Duration::from_millis(limit_ms)).await;
+                    promise.keep(Event::Drained { node });
+                });
+            }
             Action::RunCommand { number, kind, line, limit_ms } => {
                 let promise = Promise { c: self.c.clone(), otherwise: Some(Event::CommandEnded { number, done: Done::No }) };
                 self.orders.spawn_local(async move {
                     let done = command::run(&promise.c, kind, &line, Duration::from_millis(limit_ms)).await;
                     promise.keep(Event::CommandEnded { number, done });
+                });
+            }
+            Action::Rejoin { node, primary, ballot, way, limit_ms } => {
+                let promise = Promise { c: self.c.clone(), otherwise: Some(Event::Rejoined { node, done: Done::No }) };
+                let config = self.config.clone();
+                self.orders.spawn_local(async move {
+                    let order = Return { node, primary, way, ballot: Some(ballot) };
+                    let done = rejoin(&promise.c, &config, order, Duration::from_millis(limit_ms)).await;
+                    promise.keep(Event::Rejoined { node, done });
                 });
             }
             order @ (Action::Probe { .. }
@@ -73,7 +91,12 @@ impl Driver {
             | Action::WaitWritable { .. }
             | Action::Repoint { .. }
             | Action::Fence { .. }
-            | Action::Unfence { .. }) => self.send(order),
+            | Action::Unfence { .. }
+            | Action::Prepare { .. }
+            | Action::StopServer { .. }
+            | Action::Inspect { .. }
+            | Action::StartServer { .. }
+            | Action::FollowServer { .. }) => self.send(order),
         }
     }
 
@@ -102,6 +125,23 @@ impl Driver {
     }
 }
 
+/// Brings a replaced primary back by its agent.
+async fn rejoin(c: &Control, config: &Config, order: Return, limit: Duration) -> Done {
+    let node = order.node;
+    match return_node::bring_back(c, config, order, Instant::now() + limit).await {
+        Ok(()) => {
+            c.shared
+                .log
+                .say(Level::Log, format_args!("node {node} was started as a standby of node {} by its agent", order.primary));
+            Done::Yes
+        }
+        Err(error) => {
+            c.shared.log.say(Level::Warning, format_args!("node {node} is not brought back, and is tried again: {error}"));
+            Done::No
+        }
+    }
+}
+
 /// Looks that fail are the business of who judges them; all else is worth a line.
 fn complain(reach: &Reach, node: NodeId, order: &Action, error: &DeedError) {
     let (level, what) = match order {
@@ -112,6 +152,11 @@ fn complain(reach: &Reach, node: NodeId, order: &Action, error: &DeedError) {
         Action::WaitWritable { .. } => (Level::Warning, "wait for writes"),
         Action::Repoint { .. } => (Level::Warning, "vote"),
         Action::Fence { .. } | Action::Unfence { .. } => (Level::Warning, "fence"),
+        Action::Prepare { .. } => (Level::Log, "checkpoint before a switchover"),
+        Action::StopServer { .. } => (Level::Warning, "stop"),
+        Action::Inspect { .. } => (Level::Warning, "look at the end of the log"),
+        Action::StartServer { .. } => (Level::Warning, "start"),
+        Action::FollowServer { .. } => (Level::Warning, "change into a standby"),
         _ => return,
     };
     reach.c.shared.log.say(level, format_args!("node {node}: {what} failed: {error}"));
@@ -148,6 +193,25 @@ async fn execute(reach: &Reach, order: &Action, begun_at: Ms, deadline: Instant)
         }
         Action::Fence { node, ballot, .. } => Event::Fenced { node, done: hands::fence(reach, node, ballot, deadline).await? },
         Action::Unfence { node, .. } => Event::Unfenced { node, done: hands::unfence(reach, node, deadline).await? },
+        Action::Prepare { node, .. } => {
+            hands::checkpoint(reach, node, deadline).await?;
+            Event::Prepared { node }
+        }
+        Action::StopServer { node, ballot, started_at, .. } => {
+            agents::stop(reach, node, started_at, deadline).await?;
+            Event::ServerStopped { node, ballot, done: Done::Yes }
+        }
+        Action::Inspect { node, ballot, .. } => {
+            Event::Inspected { node, ballot, outcome: Ok(agents::inspect(reach, node, deadline).await?) }
+        }
+        Action::StartServer { node, .. } => {
+            agents::start(reach, node, deadline).await?;
+            Event::ServerStarted { node, done: Done::Yes }
+        }
+        Action::FollowServer { node, primary, ballot, .. } => {
+            agents::follow(reach, node, (primary, ballot), deadline).await?;
+            Event::ServerFollows { node, done: Done::Yes }
+        }
         _ => Event::Timer,
     })
 }
@@ -162,6 +226,11 @@ fn target(action: &Action) -> Option<(NodeId, Ms)> {
         | Action::WaitWritable { node, limit_ms, .. }
         | Action::Repoint { node, limit_ms, .. }
         | Action::Fence { node, limit_ms, .. }
+        | Action::Prepare { node, limit_ms }
+        | Action::StopServer { node, limit_ms, .. }
+        | Action::Inspect { node, limit_ms, .. }
+        | Action::StartServer { node, limit_ms }
+        | Action::FollowServer { node, limit_ms, .. }
         | Action::Unfence { node, limit_ms } => Some((*node, *limit_ms)),
         _ => None,
     }
@@ -179,6 +248,11 @@ fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> {
         Action::Repoint { node, vote, .. } => Event::Repointed { node, vote, outcome: Repointed::Failed(failure) },
         Action::Fence { node, .. } => Event::Fenced { node, done: Done::No },
         Action::Unfence { node, .. } => Event::Unfenced { node, done: Done::No },
+        Action::Prepare { node, .. } => Event::Prepared { node },
+        Action::StopServer { node, ballot, .. } => Event::ServerStopped { node, ballot, done: Done::No },
+        Action::Inspect { node, ballot, .. } => Event::Inspected { node, ballot, outcome: Err(failure) },
+        Action::StartServer { node, .. } => Event::ServerStarted { node, done: Done::No },
+        Action::FollowServer { node, .. } => Event::ServerFollows { node, done: Done::No },
         _ => return None,
     })
 }

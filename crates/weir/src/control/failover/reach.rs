@@ -38,7 +38,7 @@ type Place = (String, u16);
 /// See the module. Of one configuration.
 pub struct Reach {
     pub(super) c: Rc<Control>,
-    config: Arc<Config>,
+    pub(super) config: Arc<Config>,
     pub(super) rules: Rc<Rules>,
     histories: RefCell<BTreeMap<NodeId, (Key, History)>>,
     /// The accepted log, and where nodes' own logs ended when last seen.

@@ -93,7 +93,7 @@ fn lost(why: Lost) -> String {
     match why {
         Lost::Failed(failure) => format!("it {}", failure.describe()),
         Lost::False => "it is a primary that nobody accepted".into(),
-        Lost::Following => "follow_primary_command is to bring it back".into(),
+        Lost::Following => "it is to follow the new primary".into(),
         Lost::Foreign => "it is a server of another cluster".into(),
         Lost::StatusFile => "pgpool_status says so".into(),
     }
@@ -104,6 +104,7 @@ fn why(why: Why) -> String {
         Why::Found => "found".into(),
         Why::Died(failure) => format!("which {}", failure.describe()),
         Why::Demoted => "which is not a primary any more".into(),
+        Why::SwitchedOver => "which made room for it".into(),
         Why::Named => "as it was named".into(),
         Why::Adopted => "as another proxy decided".into(),
     }

@@ -139,6 +139,9 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
             operate(c, failed, failover::Request::SwitchOver(node)).await?;
             wait_primary(c, failed, node).await
         }
+        (Aim::Switchover, Some(primary)) if mode == Mode::Builtin && has_agent(c, primary) => {
+            operate(c, failed, failover::Request::SwitchOver(node)).await
+        }
         (Aim::Switchover, Some(primary)) if primary != node => {
             operate(c, failed, failover::Request::Detach(primary)).await?;
             let outcome = operate(c, failed, wish).await;
@@ -149,6 +152,11 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
         }
         (Aim::Switchover | Aim::Name, _) => operate(c, failed, wish).await,
     }
+}
+
+/// True if somebody can stop and start the server of a node.
+fn has_agent(c: &Control, node: u16) -> bool {
+    c.shared.config.load().nodes.iter().any(|known| known.id == node && known.agent().is_some())
 }
 
 /// Waits until the operator's command has promoted a node, and it gets the writes.

@@ -1,18 +1,22 @@
-//! Online recovery in Pgpool-II's way: functions of its extension `pgpool_recovery` run the operator's scripts on the primary.
+//! Online recovery: by the agent of the node, or in Pgpool-II's way: functions of its extension `pgpool_recovery` run the operator's scripts on the primary.
 //!
 //! The first one copies the primary to the node, the second one starts the node's server. Then the node is waited for, and attached. Demands on
 //! the scripts: Pgpool-II's manual, "Online Recovery".
 
 use super::actions::{attach, fault, operate};
+use crate::control::agent::Agent;
 use crate::control::conn::Conn;
 use crate::control::context::Control;
+use crate::control::return_node::{self, Return};
 use crate::monitor::log::Level;
 use crate::server::pool::server_conn::{Address, Login, OpenError};
 use std::io::ErrorKind;
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_config::RecoveryConfig;
+use weir_agent::ServerStatus;
 use weir_config::passwd::Secret;
+use weir_config::{Config, RecoveryConfig};
+use weir_policy::failover::rejoin::Way;
 use weir_policy::failover::{Recovering, Request};
 use weir_wire::pcp::Fault;
 
@@ -58,8 +62,9 @@ impl Drop for Turn<'_> {
 pub async fn recover(c: &Control, node: u16) -> Result<(), Fault> {
     let (config, view) = (c.shared.config.load_full(), c.shared.cluster.view.load_full());
     let rules = &config.recovery;
-    if rules.user.is_empty() || rules.command.is_empty() {
-        return Err(fault(FAILED, "recovery_user and recovery_1st_stage_command are not set"));
+    let agent = return_node::agent_of(c, &config, node);
+    if agent.is_none() && (rules.user.is_empty() || rules.command.is_empty()) {
+        return Err(fault(FAILED, "the node has no agent, and recovery_user and recovery_1st_stage_command are not set"));
     }
     let Some(turn) = Turn::take(c) else { return Err(fault(FAILED, "another recovery is under way")) };
     let primary = view.primary.and_then(|at| Address::of(&view, &config, at));
@@ -69,9 +74,15 @@ pub async fn recover(c: &Control, node: u16) -> Result<(), Fault> {
     if primary.node == node {
         return Err(fault(FAILED, "primary server cannot be recovered by online recovery."));
     }
-    check_is_down(c, rules, &address).await?;
+    match &agent {
+        Some(agent) => check_stopped(agent, node).await?,
+        None => check_is_down(c, rules, &address).await?,
+    }
     operate(c, FAILED, Request::Recover(node, Recovering::Begins)).await?;
-    let outcome = copy(c, rules, &primary, &address).await;
+    let outcome = match agent {
+        Some(_) => copy_by_agent(c, &config, node, primary.node).await,
+        None => copy(c, rules, &primary, &address).await,
+    };
     if outcome.is_err() {
         // It is no longer being recovered. The operator who mends it attaches it.
         if let Err(cause) = operate(c, FAILED, Request::Detach(node)).await {
@@ -80,6 +91,24 @@ pub async fn recover(c: &Control, node: u16) -> Result<(), Fault> {
     }
     drop(turn);
     outcome
+}
+
+/// The same as its agent sees it.
+async fn check_stopped(agent: &Agent, node: u16) -> Result<(), Fault> {
+    match agent.status(Instant::now() + LOGIN_LIMIT).await {
+        Ok(status) if status.server == ServerStatus::Stopped => Ok(()),
+        Ok(_) => Err(fault(&format!("node recovery failed, node id: {node} is alive"), "its server must be stopped first")),
+        Err(error) => Err(fault(FAILED, format!("nobody knows if node {node} runs: {error}"))),
+    }
+}
+
+/// Has the agent make the node anew, without scripts, and attaches it.
+async fn copy_by_agent(c: &Control, config: &Config, node: u16, primary: u16) -> Result<(), Fault> {
+    c.shared.log.say(Level::Log, format_args!("online recovery of node {node} by its agent begins"));
+    let order = Return { node, primary, way: Way::Copy, ballot: None };
+    let brought = return_node::bring_back(c, config, order, Instant::now() + SCRIPT_LIMIT).await;
+    brought.map_err(|error| fault(FAILED, error.to_string()))?;
+    attach(c, FAILED, Request::Recover(node, Recovering::Ends), ATTACH_LIMIT).await
 }
 
 /// A server that runs would lose its files.

@@ -50,6 +50,7 @@ impl Console<'_> {
             Command::Shutdown(how) => self.shutdown(*how),
             Command::Attach(node) => self.operate(failover::Request::Attach(*node), "ATTACH").await,
             Command::Detach(node) => self.operate(failover::Request::Detach(*node), "DETACH").await,
+            Command::SwitchOver(node) => self.operate(failover::Request::SwitchOver(*node), "SWITCHOVER").await,
             Command::Promote(node) => self.operate(failover::Request::Promote(*node), "PROMOTE").await,
         }
     }
@@ -282,7 +283,7 @@ fn help() -> String {
     format!(
         "\n\tSHOW {}\n\tSET name = value\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\t\
          RECONNECT [<db>]\n\tKILL [<db>]\n\tKILL_CLIENT <client id>\n\tWAIT_CLOSE [<db>]\n\tSHUTDOWN\n\t\
-         SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS\n\tATTACH <node id>\n\tDETACH <node id>\n\tPROMOTE <node id>",
+         SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS\n\tATTACH <node id>\n\tDETACH <node id>\n\tPROMOTE <node id>\n\tSWITCHOVER <node id>",
         show::names()
     )
 }

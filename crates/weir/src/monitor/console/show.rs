@@ -390,7 +390,7 @@ fn databases(w: &Worker) -> Rows {
             Value::Null,
             limits.conns_per_database.into(),
             open.into(),
-            limits.clients_per_database.into(),
+            limits.clients.per_database.into(),
             clients.into(),
             (gate.paused || (w.shared.pause_state.is_all_paused() && !is_console)).into(),
             gate.disabled.into(),
@@ -416,7 +416,7 @@ fn users(w: &Worker) -> Rows {
             if limits.mode == config.pool.mode { Value::Null } else { mode(limits.mode).into() },
             limits.conns_per_user.into(),
             open.into(),
-            limits.clients_per_user.into(),
+            limits.clients.per_user.into(),
             statuses.iter().filter(|status| status.user == name).count().into(),
         ]
     };

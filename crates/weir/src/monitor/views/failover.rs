@@ -41,6 +41,7 @@ fn row(shared: &Shared, record: &Record) -> Vec<String> {
         Why::Found => "found at the start".to_string(),
         Why::Died(failure) => format!("the old one {}", failure.describe()),
         Why::Demoted => "the old one is no primary any more".into(),
+        Why::SwitchedOver => "switchover by an operator".into(),
         Why::Named => "named by an operator".into(),
         Why::Adopted => "decided by another proxy, or before a restart".into(),
     };

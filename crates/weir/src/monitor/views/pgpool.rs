@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use weir_config as config;
 use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
-use weir_policy::failover::{Standing, Stats};
+use weir_policy::failover::{NodeFailover, Standing, Stats};
 use weir_session::flow::Kept;
 use weir_session::metrics::Counters;
 use weir_session::status::{Doing, SessionStatus};
@@ -26,20 +26,23 @@ pub struct Node {
 
 /// All nodes. Delays are times if the operator's threshold is one, as Pgpool-II has it.
 pub fn nodes(shared: &Shared) -> Vec<Node> {
-    let is_by_time = shared.config.load().check.delay_ms_max > 0;
+    let config = shared.config.load();
+    let is_by_time = config.check.delay_ms_max > 0;
+    let failover = shared.cluster.failover.load();
     let view = shared.cluster.view.load();
     let node = |(at, node): (usize, &NodeView)| {
         let (replication_state, replication_sync_state) = node.replication.clone().unwrap_or_default();
         let (bytes, micros) = (node.lag_bytes.unwrap_or(0), node.lag_us.unwrap_or(0));
-        let (status, changed_at_s) = standing(shared, node);
+        let is_silent = node.health == Health::Down || failover.node(node.id).is_some_and(NodeFailover::is_silent);
+        let (status, changed_at_s) = standing(shared, node, is_silent);
         let info = NodeInfo {
             hostname: node.hostname.clone(),
             port: node.port,
             status,
-            pg_status: if node.health == Health::Down { "down" } else { "up" }.into(),
+            pg_status: if is_silent { "down" } else { "up" }.into(),
             weight: node.weight,
-            role: role(&view, at),
-            pg_role: pg_role(node).into(),
+            role: if is_silent { NodeRole::Standby } else { role(&view, at) },
+            pg_role: if is_silent || config.check.period_ms == 0 { "unknown" } else { pg_role(node) }.into(),
             delay: if is_by_time { Delay::Micros(micros) } else { Delay::Bytes(bytes) },
             replication_state,
             replication_sync_state,
@@ -51,19 +54,23 @@ pub fn nodes(shared: &Shared) -> Vec<Node> {
 }
 
 /// If a node is in use, and since when. Where nobody decides about that, one that answers is.
-fn standing(shared: &Shared, node: &NodeView) -> (NodeStatus, u64) {
+fn standing(shared: &Shared, node: &NodeView, is_silent: bool) -> (NodeStatus, u64) {
     let failover = shared.cluster.failover.load();
     let since_s = |at_ms: u64| at_s(shared, at_ms);
-    let is_silent = node.health == Health::Down;
     match failover.node(node.id).map(|node| node.standing) {
         // It gets nothing, whatever is decided about it.
         None | Some(Standing::Up | Standing::Waiting) if is_silent => (NodeStatus::Down, node.changed_at_s),
-        // In Pgpool-II a node waits until a client has come, who connects to all nodes. Here nobody connects to a node without need.
-        None | Some(Standing::Up | Standing::Waiting) => (NodeStatus::Up, node.changed_at_s),
+        None | Some(Standing::Up) => (NodeStatus::Up, node.changed_at_s),
+        Some(Standing::Waiting) => (NodeStatus::Waiting, node.changed_at_s),
         Some(Standing::Down { since, .. }) => (NodeStatus::Down, since_s(since)),
         Some(Standing::Quarantined { since }) => (NodeStatus::Quarantined, since_s(since)),
         Some(Standing::Detached | Standing::Recovering) => (NodeStatus::Down, node.changed_at_s),
     }
+}
+
+/// The name of a status for a client: no node waits for the first one any more.
+fn status_for_client(status: NodeStatus) -> String {
+    if status == NodeStatus::Waiting { NodeStatus::Up } else { status }.name().to_string()
 }
 
 /// A time in milliseconds since the start of the proxy, in seconds since 1970.
@@ -90,7 +97,7 @@ pub fn node_rows(shared: &Shared, favourite: Option<NodeIndex>) -> Rows {
             id.to_string(),
             info.hostname,
             info.port.to_string(),
-            info.status.name().to_string(),
+            status_for_client(info.status),
             info.pg_status,
             format!("{:.6}", info.weight),
             info.role.name().to_string(),
@@ -118,7 +125,7 @@ fn place(Node { id, info, .. }: &Node) -> Vec<String> {
         id.to_string(),
         info.hostname.clone(),
         info.port.to_string(),
-        info.status.name().to_string(),
+        status_for_client(info.status),
         info.role.name().to_string(),
     ]
 }
@@ -260,7 +267,7 @@ pub fn status_rows(shared: &Shared) -> Rows {
         let number = s.name.strip_prefix("backend_data_directory").and_then(|number| number.parse::<u16>().ok());
         rows.push(vec![s.name, s.value, s.description.to_string()]);
         if let Some(node) = number.and_then(|number| nodes.iter().find(|node| node.id == number)) {
-            let (name, value) = (format!("backend_status{}", node.id), node.info.status.name().to_string());
+            let (name, value) = (format!("backend_status{}", node.id), status_for_client(node.info.status));
             rows.push(vec![name, value, "If the node is in use now. No parameter.".to_string()]);
         }
     }

@@ -27,7 +27,7 @@ use weir_policy::sequences::Tally;
 use weir_policy::settings::ENCODING;
 use weir_policy::tls::{Attempt, Check, plan};
 pub use weir_session::conn::{Address, Conn, ConnStatus};
-use weir_session::conn::{Reading, Terms, UTF8, escapes, is_recoded, note_report, value_of};
+use weir_session::conn::{Reading, ServerLine, Terms, UTF8, escapes, is_recoded, note_report, value_of};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::task::Us;
 use weir_wire::back as server;
@@ -320,6 +320,7 @@ fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Vec<(String, String)>) -
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),
         rested_at: Cell::new(w.now_us()),
+        line: ServerLine::default(),
         status,
     }
 }

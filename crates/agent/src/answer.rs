@@ -1,0 +1,206 @@
+//! What an agent answers.
+
+use crate::request::{Deed, OrderId};
+use crate::text::WordValue;
+
+/// One answer. An order is answered by any number of `Progress` and then one of the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Status(Box<Status>),
+    /// The order goes on.
+    Progress(Progress),
+    /// The order is done, or was before.
+    Done,
+    /// The order is not done.
+    Failed(Failure),
+    /// Another order is under way; this one was not begun.
+    Busy(JobView),
+}
+
+/// The server, its data and the agent's job at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    pub server: ServerStatus,
+    pub data: Data,
+    /// `None`: there is no control file, or it cannot be read.
+    pub control: Option<ControlFile>,
+    /// The server is, or will be when it starts, a standby.
+    pub has_standby_signal: bool,
+    /// Weir's mark in `primary_conninfo`, as the file has it.
+    pub mark: Option<WordValue>,
+    pub job: Option<JobView>,
+    pub last: Option<Finished>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerStatus {
+    Stopped,
+    Running(Postmaster),
+}
+
+/// A server that runs, as its `postmaster.pid` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Postmaster {
+    pub pid: u32,
+    /// Seconds since 1970.
+    pub started_at: u64,
+    pub port: u16,
+    pub step: Step,
+}
+
+/// How far a server that runs has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Starting,
+    Stopping,
+    /// It takes connections, also as a standby.
+    Ready,
+    /// It is a standby that takes none (`hot_standby` is off).
+    Standby,
+    /// The file says something else.
+    Unknown,
+}
+
+/// If the files of a server are all of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data {
+    Whole,
+    /// A rewind was cut short. The server is not started until a copy was made.
+    HalfRewound,
+    /// There are none.
+    Absent,
+}
+
+/// Words of the control file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlFile {
+    pub system_identifier: u64,
+    pub state: ClusterState,
+    /// Major version of PostgreSQL.
+    pub major: u16,
+    /// Of the latest checkpoint.
+    pub timeline: u32,
+    /// Where the latest checkpoint is; after a clean stop it is the last record.
+    pub checkpoint: u64,
+    pub redo: u64,
+    /// Of a standby: how far the log must be applied.
+    pub recovery_end: u64,
+    pub recovery_timeline: u32,
+    /// `wal_log_hints` or checksums: without either nothing can be rewound.
+    pub can_rewind: bool,
+}
+
+/// `Database cluster state` of the control file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClusterState {
+    Starting,
+    ShutDown,
+    ShutDownInRecovery,
+    ShuttingDown,
+    CrashRecovery,
+    ArchiveRecovery,
+    InProduction,
+    Unknown,
+}
+
+/// Kinds of deeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Stop,
+    Start,
+    Follow,
+    Rewind,
+    BaseBackup,
+}
+
+impl Kind {
+    pub fn of(deed: &Deed) -> Kind {
+        match deed {
+            Deed::Stop { .. } => Kind::Stop,
+            Deed::Start { .. } => Kind::Start,
+            Deed::Follow(_) => Kind::Follow,
+            Deed::Rewind(_) => Kind::Rewind,
+            Deed::BaseBackup(_) => Kind::BaseBackup,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Stop => "stop",
+            Kind::Start => "start",
+            Kind::Follow => "follow",
+            Kind::Rewind => "rewind",
+            Kind::BaseBackup => "base backup",
+        }
+    }
+}
+
+/// An order under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobView {
+    pub id: OrderId,
+    pub kind: Kind,
+    pub since_ms: u64,
+    pub progress: Progress,
+}
+
+/// How much of an order is done; zeros where nobody can say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub done_bytes: u64,
+    pub total_bytes: u64,
+}
+
+/// The order before: kept until the next one is done, or the agent ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    pub id: OrderId,
+    pub kind: Kind,
+    pub outcome: Outcome,
+}
+
+pub type Outcome = Result<(), Failure>;
+
+/// Why an order is not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    pub kind: FailureKind,
+    /// For the log: printable, one line, at most `FAILURE_BYTES_MAX`.
+    pub text: String,
+}
+
+/// Longest text of a failure.
+pub const FAILURE_BYTES_MAX: usize = 2000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// The server runs, and must not for this order.
+    Running,
+    /// `Stop`: another server runs than the one that was meant.
+    OtherServer,
+    /// The limit has passed. A stop or start that was begun may still come to its end.
+    Late,
+    /// The source does not answer, or does not let the agent in. Nothing was changed.
+    Source,
+    /// The source is of another cluster or major version. Nothing was changed.
+    OtherCluster,
+    /// This server cannot be rewound to that source; a copy can be made.
+    CannotRewind,
+    /// The layout of the files allows no copy (tablespaces, links, a mount point). Nothing was changed.
+    Layout,
+    /// The files are not whole: a rewind was cut short, a copy must be made.
+    HalfRewound,
+    /// The operating system or a program failed.
+    Other,
+}
+
+impl Failure {
+    /// A failure whose text is made fit for a log.
+    pub fn new(kind: FailureKind, text: impl AsRef<str>) -> Failure {
+        let clean = |c: char| if c.is_control() { ' ' } else { c };
+        let mut text: String = text.as_ref().trim().chars().map(clean).collect();
+        let end = text.floor_char_boundary(FAILURE_BYTES_MAX);
+        text.truncate(end);
+        Failure { kind, text }
+    }
+}

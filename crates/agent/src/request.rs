@@ -1,0 +1,95 @@
+//! What Weir asks of an agent.
+
+use crate::text::{DatabaseName, Host, SlotName, UserName, Word, WordValue};
+
+/// Most words beside the place of the primary.
+pub const WORDS_MAX: usize = 8;
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Answered at once, also while a job is under way.
+    Status,
+    Order(Order),
+}
+
+/// Number of an order, chosen by dice. The same number again asks for the outcome of the same order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OrderId(pub u64);
+
+/// Something to be done. One is done at a time; it goes on if the connection is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    pub id: OrderId,
+    pub deed: Deed,
+}
+
+/// The deeds. One that is done already is no error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Ends the server and waits until its process is gone. `started_at`: only the server that began then (seconds since 1970, as in
+    /// `Postmaster`); another one is left alone, and the failure is `OtherServer`.
+    Stop { mode: StopMode, limit_ms: u32, started_at: Option<u64> },
+    /// Starts the server and waits until it takes connections, as a standby too.
+    Start { limit_ms: u32 },
+    /// Makes the stopped server a standby: `standby.signal`, `primary_conninfo`, `primary_slot_name`. Weir's fence is taken away.
+    Follow(Follow),
+    /// Brings the stopped server back to where its history left that of the source.
+    Rewind(Rewind),
+    /// Replaces the files of the stopped server by a copy of the source's.
+    BaseBackup(BaseBackup),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopMode {
+    /// Sessions end, a checkpoint is written, and all log is sent to the standbys.
+    Fast,
+    /// As a crash: the server recovers when it starts.
+    Immediate,
+}
+
+/// Where a standby gets its log from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Follow {
+    pub host: Host,
+    pub port: u16,
+    pub user: UserName,
+    /// `None`: the slot that is set stays away, too.
+    pub slot: Option<SlotName>,
+    /// Other words of `primary_conninfo`, such as `application_name` and Weir's mark. Words that are there already and not named here stay. So
+    /// does a mark.
+    pub words: Vec<(Word, WordValue)>,
+}
+
+/// A server that is read from. Its password, if it needs one, is in the passfile of the agent's user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    pub host: Host,
+    pub port: u16,
+    pub user: UserName,
+    pub dbname: DatabaseName,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewind {
+    pub source: Source,
+    pub limit_ms: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseBackup {
+    pub source: Source,
+    /// A slot that exists on the source.
+    pub slot: Option<SlotName>,
+    pub checkpoint: Checkpoint,
+    pub limit_ms: u32,
+}
+
+/// The checkpoint with which a copy begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checkpoint {
+    /// At once.
+    Fast,
+    /// Spread over the time that the source has set.
+    Spread,
+}

@@ -1,0 +1,37 @@
+//! The service file by which `pg_rewind`, `pg_basebackup` and `psql` find a source: no word of it is on a command line or in a variable.
+//!
+//! Source: `parseServiceFile` in fe-connect.c: a value is the rest of its line, without blanks at its end.
+
+use crate::request::Source;
+
+/// The name by which programs ask for it.
+pub const SERVICE: &str = "weir_source";
+/// Seconds to reach the source.
+const CONNECT_SECONDS: u32 = 10;
+
+/// The text of the file. Each value is of a type that has neither line ends nor blanks at its ends.
+pub fn show(source: &Source) -> String {
+    let Source { host, port, user, dbname } = source;
+    format!(
+        "[{SERVICE}]\nhost={host}\nport={port}\nuser={user}\ndbname={dbname}\napplication_name=weir_agent\nconnect_timeout={CONNECT_SECONDS}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::{DatabaseName, Host, UserName};
+
+    #[test]
+    fn each_value_is_a_line_of_its_own() {
+        let source = Source {
+            host: Host::new("10.0.0.1").unwrap(),
+            port: 5433,
+            user: UserName::new("o'neil = x").unwrap(),
+            dbname: DatabaseName::new("[a]").unwrap(),
+        };
+        let text = show(&source);
+        assert!(text.starts_with("[weir_source]\nhost=10.0.0.1\nport=5433\nuser=o'neil = x\ndbname=[a]\n"));
+        assert_eq!(text.lines().count(), 7);
+    }
+}

@@ -1,0 +1,92 @@
+//! Agents beside the servers (`weir agent`): how they are reached, and if they bring nodes back.
+
+use crate::hosts::Host;
+use crate::{Config, NodeConfig, PeerFiles, SslMode};
+use std::path::PathBuf;
+
+/// Port of an agent that is named without one.
+const PORT: u16 = 9797;
+
+/// Settings for all agents.
+#[derive(Debug, Clone, Default)]
+pub struct AgentConfig {
+    /// The secrets that are shared with them.
+    pub secret_file: Option<PathBuf>,
+    /// The user as whom agents and standbys read the primary; empty: that of the health check.
+    pub user: String,
+    pub rejoin: Rejoin,
+    /// If connections to them are encrypted: no mode that would also do without.
+    pub ssl_mode: AgentSsl,
+    pub tls: PeerFiles,
+}
+
+/// Who brings a replaced primary back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rejoin {
+    ByAgent,
+    #[default]
+    ByOperator,
+}
+
+/// Encryption of connections to agents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AgentSsl(pub SslMode);
+
+impl AgentSsl {
+    pub(crate) fn from_word(word: &str) -> AgentSsl {
+        AgentSsl(SslMode::from_word(word))
+    }
+}
+
+impl Default for AgentSsl {
+    fn default() -> AgentSsl {
+        AgentSsl(SslMode::Disable)
+    }
+}
+
+impl NodeConfig {
+    /// Where its agent is, if it has one that can be reached.
+    pub fn agent(&self) -> Option<(String, u16)> {
+        match place(&self.agent) {
+            Ok(Some(place)) => Some(place),
+            Ok(None) | Err(_) => None,
+        }
+    }
+}
+
+/// Reads the place of an agent; `None`: there is none.
+pub(crate) fn place(text: &str) -> Result<Option<(String, u16)>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    match crate::hosts::hosts(text, PORT)?.as_slice() {
+        [Host::Tcp { name, port }] => Ok(Some((name.clone(), *port))),
+        _ => Err(format!("\"{text}\" is not one host and port")),
+    }
+}
+
+impl Config {
+    /// The user as whom agents read the primary, and a database of his.
+    pub fn agent_user(&self, node: &NodeConfig) -> (String, String) {
+        let named = [&self.recovery.agents.user, &node.health.user, &self.check.user];
+        let user = named.into_iter().find(|user| !user.is_empty()).map_or("postgres", String::as_str);
+        let database = if node.health.database.is_empty() { "postgres" } else { &node.health.database };
+        (user.to_string(), database.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_named_by_host_and_port() {
+        assert_eq!(place("db1:5"), Ok(Some(("db1".into(), 5))));
+        assert_eq!(place("[::1]:5"), Ok(Some(("::1".into(), 5))));
+        assert_eq!(place("db1"), Ok(Some(("db1".into(), 9797))));
+        assert_eq!(place(""), Ok(None));
+        for wrong in ["/tmp/x", "a,b", "a:x", ":5"] {
+            assert!(place(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The return of a primary that was replaced: the agent beside it makes it a standby of the new one.
+//!
+//! [`work`] says when, [`deed`] what is next. Nothing is done to a server that has promised a newer attempt than the one that replaced it: it may be
+//! the primary of a decision that this Weir slept through.
+
+use super::accept;
+use super::action::Action;
+use super::ballot::{Ballot, Mark, NodeId, Vote};
+use super::event::{Done, Ms, Recovery, Stream};
+use super::history::Relation;
+use super::node::{Node, Standing};
+use super::rules::{Mode, Returns, Rules};
+use super::state::{Gate, State};
+
+/// Longest time of a return: a copy of a large server takes hours.
+const LIMIT_MS: Ms = 24 * 3_600_000;
+/// Time that a server has to stream after it was brought back.
+const STREAM_MS: Ms = 60_000;
+/// Pauses between two tries: the first, and the longest.
+const PAUSE_MS: Ms = 5_000;
+const PAUSE_MS_MAX: Ms = 300_000;
+
+/// How far the return of a node has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Rejoin {
+    #[default]
+    No,
+    UnderWay {
+        way: Way,
+        failures: u32,
+    },
+    Failed {
+        way: Way,
+        failures: u32,
+        again_at: Ms,
+    },
+    /// It was started as a standby. Once it streams it is attached.
+    Brought {
+        at: Ms,
+    },
+}
+
+/// How a server gets the files of its primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// Its own are rewound; where that cannot be, a copy is made.
+    Rewind,
+    Copy,
+}
+
+/// Orders the return that is due. One at a time.
+pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return };
+    settle(state);
+    let is_decided = matches!(state.gate, Gate::Open { node, .. } if node == epoch.node) && state.is_stored();
+    let is_quiet = state.attempt.is_none() && accept::newer_promise(state).is_none();
+    let is_fine = state.facts(epoch.node).is_some_and(|facts| state.is_on_line(facts));
+    let is_one_under_way = state.nodes.values().any(|node| matches!(node.rejoin, Rejoin::UnderWay { .. }));
+    if rules.mode != Mode::Builtin || !is_decided || !is_quiet || !is_fine || is_one_under_way {
+        return;
+    }
+    let Some((id, way, failures)) = rules.ids().find_map(|id| due(state, rules, &vote, id, now)) else { return };
+    if let Some(node) = state.nodes.get_mut(&id) {
+        node.rejoin = Rejoin::UnderWay { way, failures };
+        out.push(Action::Rejoin { node: id, primary: epoch.node, ballot: vote.ballot, way, limit_ms: LIMIT_MS });
+    }
+}
+
+/// The way of a node that is to be brought back now, and how often it failed before.
+fn due(state: &State, rules: &Rules, vote: &Vote, id: NodeId, now: Ms) -> Option<(NodeId, Way, u32)> {
+    let node = state.nodes.get(&id)?;
+    // A switchover brings its old primary back itself.
+    if state.planned.switchover.as_ref().is_some_and(|of| of.from == id) {
+        return None;
+    }
+    let is_ours = id != vote.epoch.node && rules.node(id)?.returns == Returns::ByAgent;
+    if !is_ours || matches!(node.standing, Standing::Detached | Standing::Recovering) {
+        return None;
+    }
+    let is_given_up = state.durable.given_up.contains(&id);
+    let has_stalled = matches!(node.rejoin, Rejoin::Brought { at } if now >= at + STREAM_MS);
+    let (is_lost, first) = match (node.facts(), node.failure) {
+        (Some(facts), _) if facts.mark.promised > vote.ballot => (false, Way::Rewind),
+        (Some(facts), _) if facts.is_primary() => (is_given_up, Way::Rewind),
+        (Some(facts), _) => (has_stalled || state.relation(facts) == Some(Relation::Diverged), Way::Copy),
+        (None, Some(failure)) => (failure.is_death() && (is_given_up || has_stalled), Way::Rewind),
+        (None, None) => (false, Way::Rewind),
+    };
+    let (way, failures) = match node.rejoin {
+        Rejoin::No => (first, 0),
+        Rejoin::Failed { way, failures, again_at } if now >= again_at => (way, failures),
+        Rejoin::Brought { .. } if has_stalled => (Way::Copy, 0),
+        Rejoin::UnderWay { .. } | Rejoin::Failed { .. } | Rejoin::Brought { .. } => return None,
+    };
+    is_lost.then_some((id, way, failures))
+}
+
+/// Forgets returns that are complete, and failures of nodes that came back by another hand.
+fn settle(state: &mut State) {
+    for node in state.nodes.values_mut() {
+        let is_back = node.is_in_use() && node.facts().is_some_and(|facts| !facts.is_primary()) && streams(node);
+        if is_back && matches!(node.rejoin, Rejoin::Brought { .. } | Rejoin::Failed { .. }) {
+            node.rejoin = Rejoin::No;
+        }
+    }
+}
+
+fn streams(node: &Node) -> bool {
+    node.facts().is_some_and(|facts| matches!(facts.recovery, Recovery::Standby { stream: Stream::On { .. }, .. }))
+}
+
+/// True if the node was brought back and streams: it is attached without an operator. A Weir that was started since knows it by the decision.
+pub(super) fn is_back(state: &State, rules: &Rules, id: NodeId) -> bool {
+    let is_replaced = state.epoch().is_some_and(|epoch| epoch.replaced == Some(id));
+    let is_ours = rules.node(id).is_some_and(|node| node.returns == Returns::ByAgent);
+    let was_brought = |node: &Node| matches!(node.rejoin, Rejoin::Brought { .. }) || is_replaced;
+    is_ours && state.nodes.get(&id).is_some_and(|node| was_brought(node) && streams(node))
+}
+
+/// Takes the outcome in.
+pub(super) fn rejoined(state: &mut State, id: NodeId, done: Done, now: Ms) {
+    let Some(node) = state.nodes.get_mut(&id) else { return };
+    let Rejoin::UnderWay { way, failures } = node.rejoin else { return };
+    node.rejoin = match done {
+        Done::Yes => Rejoin::Brought { at: now },
+        Done::No => {
+            let pause_ms = (PAUSE_MS << failures.min(10)).min(PAUSE_MS_MAX);
+            Rejoin::Failed { way, failures: failures + 1, again_at: now + pause_ms }
+        }
+    };
+    node.look_anew(now);
+}
+
+/// What an agent tells of its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub server: Server,
+    pub files: Files,
+    pub mark: Mark,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    Stopped,
+    Primary,
+    Standby,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    CanBeRewound,
+    MustBeCopied,
+}
+
+/// The last deed that succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SoFar {
+    Nothing,
+    Restored,
+    Pointed,
+    Started,
+}
+
+/// The next deed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    Stop,
+    Rewind,
+    Copy,
+    Follow,
+    Start,
+    /// All is done.
+    Rest,
+    /// Somebody else is at work here.
+    Leave(&'static str),
+}
+
+/// Decides it. `ballot`: the attempt by which the server was replaced; none where no Weir decides.
+pub fn deed(seen: &Seen, so_far: SoFar, way: Way, ballot: Option<Ballot>) -> Deed {
+    if ballot.is_some_and(|ballot| seen.mark.promised > ballot) {
+        return Deed::Leave("it has promised a newer attempt");
+    }
+    match (so_far, seen.server) {
+        (SoFar::Nothing, Server::Standby) if way == Way::Rewind => Deed::Leave("it is a standby already"),
+        (SoFar::Nothing, Server::Primary | Server::Standby) => Deed::Stop,
+        (SoFar::Nothing, Server::Stopped) => match (way, seen.files) {
+            (Way::Rewind, Files::CanBeRewound) => Deed::Rewind,
+            (Way::Rewind, Files::MustBeCopied) | (Way::Copy, _) => Deed::Copy,
+        },
+        (SoFar::Restored, Server::Stopped) => Deed::Follow,
+        (SoFar::Pointed, Server::Stopped) => Deed::Start,
+        (SoFar::Pointed | SoFar::Started, Server::Standby) => Deed::Rest,
+        (SoFar::Restored, Server::Primary | Server::Standby) | (SoFar::Pointed, Server::Primary) => {
+            Deed::Leave("somebody else has started it")
+        }
+        (SoFar::Started, Server::Stopped | Server::Primary) => Deed::Leave("it runs no longer as it was started"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

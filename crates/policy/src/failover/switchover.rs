@@ -1,0 +1,447 @@
+//! A planned move of the primary: the working primary is stopped cleanly, and a standby that holds all of its log takes over.
+//!
+//! ```text
+//! Waiting -> Preparing -> Draining -> Taking -> Following -> Starting -> Returning -> done
+//!            writes go on | writes wait        | writes go on
+//!                             Taking ends without a promotion: Undoing
+//! ```
+//!
+//! `Taking` is an attempt like any other (`attempt`, with [`Aim::Succeed`]), so that votes, epochs and other Weirs need no rule of their own. A
+//! Weir that dies leaves a stopped primary and marks, which is a failover for the next one. The old primary is started again only while
+//! nobody was told to promote himself: after that the attempt, or the failover that follows it, decides.
+
+use super::accept;
+use super::action::{Action, Held, Lost, Transactions};
+use super::attempt::{self, Aim, Phase};
+use super::ballot::{Ballot, NodeId};
+use super::choose::Refusal;
+use super::duty;
+use super::eligible;
+use super::event::{Done, Failure, Ms};
+use super::health::RECHECK_MS;
+use super::history::Relation;
+use super::node::Standing;
+use super::record::Why;
+use super::rules::{Agent, Rule, Rules};
+use super::state::{self, Gate, State};
+
+/// Time for earlier work on the cluster to end.
+const QUIET_MS: Ms = 5_000;
+/// A checkpoint before the stop may take so long. The stop writes what is left.
+const PREPARE_MS: Ms = 60_000;
+/// More time for the driver to say that all transactions have ended, or were ended.
+const SLACK_MS: Ms = 2_000;
+/// A primary that was stopped for nothing must answer again by then; else a standby is promoted.
+const UNDO_MS: Ms = 6_000;
+const START_MS: Ms = 5_000;
+const FOLLOW_MS: Ms = 10_000;
+/// Time for the old primary to stream from the new one.
+const RETURN_MS: Ms = 30_000;
+/// Time for an agent to say that a server is stopped that refuses connections.
+const AGENT_MS: Ms = 3_000;
+/// A server that was told to stop has begun to by then.
+const DOUBT_MS: Ms = 1_000;
+/// Time between two orders of the same kind.
+const RETRY_MS: Ms = 500;
+/// A standby that lacks more would hold the stop up: a server that stops sends all log first.
+const LAG_BYTES_MAX: u64 = 128 << 20;
+
+/// Wishes of operators that are not fulfilled yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Planned {
+    /// Named by somebody outside, and not yet seen as a primary.
+    pub named: Option<NodeId>,
+    pub switchover: Option<Switchover>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Switchover {
+    pub from: NodeId,
+    pub to: NodeId,
+    ticket: u64,
+    pub stage: Stage,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// Another attempt is under way.
+    Waiting {
+        until: Ms,
+    },
+    /// The primary writes out what its shutdown would have to.
+    Preparing {
+        until: Ms,
+    },
+    /// Nothing begins on the primary; transactions that run end.
+    Draining {
+        until: Ms,
+    },
+    Taking,
+    /// The old primary takes writes again once it answers to a look of now or later.
+    Undoing {
+        why: String,
+        since: Ms,
+        start: Start,
+        until: Ms,
+    },
+    /// The files of the old primary are made those of a standby.
+    Following {
+        until: Ms,
+        retry_at: Ms,
+    },
+    Starting {
+        until: Ms,
+        retry_at: Ms,
+    },
+    Returning {
+        until: Ms,
+    },
+}
+
+/// If the old primary is to be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Start {
+    /// It was not stopped.
+    Needless,
+    DueAt(Ms),
+    Ordered,
+    Done,
+}
+
+/// How far a switchover goes with an event.
+enum Next {
+    Stay,
+    Stage(Stage),
+    /// It is over.
+    End(Result<(), String>),
+}
+
+/// An operator asks for it. Error: nothing is begun.
+pub(super) fn request(state: &mut State, rules: &Rules, to: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
+    let Some(from) = state.primary() else { return Err("there is no primary".into()) };
+    if state.planned.switchover.is_some() {
+        return Err("a switchover is under way".into());
+    }
+    is_fit(state, rules, from, to)?;
+    state.planned.switchover = Some(Switchover { from, to, ticket, stage: Stage::Waiting { until: now + QUIET_MS } });
+    Ok(())
+}
+
+/// The conditions that nothing but an operator changes.
+fn is_fit(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), String> {
+    if from == to {
+        return Err(format!("node {to} is the primary already"));
+    }
+    if state::is_untouchable(rules, from) {
+        return Err(format!("node {from} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"));
+    }
+    if rules.always_primary().is_some() {
+        return Err(Refusal::AlwaysPrimary.describe());
+    }
+    if rules.node(from).is_none_or(|node| node.agent == Agent::None) {
+        return Err(format!("node {from} has no agent that could stop it"));
+    }
+    if rules.node(to).is_none_or(|node| node.priority == 0) {
+        return Err(format!("node {to} may not be promoted: its backend_promote_priority is 0"));
+    }
+    let Some(facts) = state.facts(to) else { return Err(format!("node {to} does not answer")) };
+    let position = match state.relation(facts) {
+        Some(Relation::Holds(position)) if !facts.is_primary() => position,
+        _ => return Err(format!("node {to} is not on the timeline of the primary")),
+    };
+    if state.nodes.get(&to).is_none_or(|node| !node.is_in_use()) {
+        return Err(format!("node {to} is out of use"));
+    }
+    if facts.upstream() != Some(from) || facts.silent_ms().is_none() {
+        return Err(format!("node {to} does not stream from the primary"));
+    }
+    let lacks = state.last_position().map_or(0, |last| last.saturating_sub(position));
+    if lacks > LAG_BYTES_MAX {
+        return Err(format!("node {to} lacks {lacks} bytes of log, the limit is {LAG_BYTES_MAX}"));
+    }
+    eligible::could_be_decided(state, rules).map_err(|refusal| refusal.describe())
+}
+
+/// Goes on as far as the facts allow.
+pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    // Each turn enters a later stage, of which there are eight.
+    for _ in 0..8 {
+        let Some(mut switchover) = state.planned.switchover.take() else { return };
+        match advance(state, &mut switchover, rules, now, out) {
+            Next::Stay => {
+                state.planned.switchover = Some(switchover);
+                return;
+            }
+            Next::Stage(stage) => state.planned.switchover = Some(Switchover { stage, ..switchover }),
+            Next::End(answer) => return out.push(Action::Reply { ticket: switchover.ticket, answer }),
+        }
+    }
+}
+
+fn advance(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+    let (from, to) = (of.from, of.to);
+    let primary = state.primary();
+    match &mut of.stage {
+        Stage::Waiting { .. } | Stage::Preparing { .. } | Stage::Draining { .. } if primary != Some(from) => {
+            Next::End(Err("the primary is another one meanwhile".into()))
+        }
+        Stage::Waiting { until } => {
+            let is_quiet = state.attempt.is_none() && matches!(state.gate, Gate::Open { .. });
+            if is_quiet {
+                out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
+                Next::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
+            } else if now >= *until {
+                Next::End(Err("writes wait already; SHOW pool_failover tells why".into()))
+            } else {
+                Next::Stay
+            }
+        }
+        Stage::Preparing { until } if now >= *until => drain(state, rules, (from, to), now, out),
+        Stage::Preparing { .. } => Next::Stay,
+        Stage::Draining { .. } if accept::gone(state).is_some() => Next::End(Err(format!("node {from} failed meanwhile"))),
+        Stage::Draining { until } if now >= *until => take(state, rules, (from, to), now),
+        Stage::Draining { .. } => Next::Stay,
+        Stage::Taking if primary == Some(to) => {
+            put_aside(state, from);
+            Next::Stage(Stage::Following { until: now + FOLLOW_MS, retry_at: now })
+        }
+        Stage::Taking if primary != Some(from) => Next::End(Err(format!("node {} is the primary now", of_primary(primary)))),
+        // Votes that were found kept the old one, or `attempt_ended` has changed the stage.
+        Stage::Taking if state.attempt.is_none() => {
+            let why = "an earlier attempt was to be ended first".to_string();
+            Next::Stage(undoing(why, Start::DueAt(now), now))
+        }
+        Stage::Taking => Next::Stay,
+        Stage::Undoing { why, since, start, until } => undo(state, from, (why, *since, start, *until), now, out),
+        Stage::Following { .. } | Stage::Starting { .. } | Stage::Returning { .. } => bring_back(state, of, rules, now, out),
+    }
+}
+
+fn of_primary(primary: Option<NodeId>) -> String {
+    primary.map_or("-".into(), |id| id.to_string())
+}
+
+fn drain(state: &State, rules: &Rules, (from, to): (NodeId, NodeId), now: Ms, out: &mut Vec<Action>) -> Next {
+    let is_quiet = state.attempt.is_none() && matches!(state.gate, Gate::Open { .. });
+    if !is_quiet {
+        return Next::End(Err("writes wait already; SHOW pool_failover tells why".into()));
+    }
+    if let Err(why) = is_fit(state, rules, from, to) {
+        return Next::End(Err(why));
+    }
+    if !rules.keeps(Rule::Drain) {
+        return Next::Stage(Stage::Draining { until: now });
+    }
+    let limit_ms = rules.transaction_limit_ms;
+    out.push(Action::Drain { node: from, limit_ms });
+    Next::Stage(Stage::Draining { until: now + limit_ms + SLACK_MS })
+}
+
+fn take(state: &mut State, rules: &Rules, (from, to): (NodeId, NodeId), now: Ms) -> Next {
+    if state.attempt.is_some() || accept::newer_promise(state).is_some() {
+        return Next::End(Err("another proxy has begun to replace the primary".into()));
+    }
+    let started_at = state.facts(from).map(|facts| facts.started_at);
+    attempt::begin(state, rules, Aim::Succeed { node: to, started_at }, Why::SwitchedOver, now);
+    Next::Stage(Stage::Taking)
+}
+
+fn undoing(why: String, start: Start, now: Ms) -> Stage {
+    Stage::Undoing { why, since: now, start, until: now + UNDO_MS }
+}
+
+/// The old primary is not needed for reads until it follows.
+fn put_aside(state: &mut State, from: NodeId) {
+    if let Some(node) = state.nodes.get_mut(&from).filter(|node| node.is_in_use()) {
+        node.standing = Standing::Down { why: Lost::Following, since: 0 };
+    }
+}
+
+fn undo(
+    state: &mut State,
+    from: NodeId,
+    (why, since, start, until): (&str, Ms, &mut Start, Ms),
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> Next {
+    let primary = state.primary();
+    if primary != Some(from) {
+        return Next::End(Err(format!("{why}; node {} is the primary now", of_primary(primary))));
+    }
+    // One that was told to stop, and not heard to be started, may still be about to stop.
+    let since = match start {
+        Start::Needless | Start::Done => since,
+        Start::DueAt(_) | Start::Ordered => since + DOUBT_MS,
+    };
+    let answers = state.nodes.get(&from).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at > since));
+    if answers && state.facts(from).is_some_and(|facts| state.is_on_line(facts)) {
+        // Promises that the attempt left behind are settled at once.
+        state.retry_at = now;
+        return Next::End(Err(format!("{why}; node {from} is the primary as before")));
+    }
+    if now >= until {
+        return Next::End(Err(format!("{why}; node {from} does not answer, and a standby is to replace it")));
+    }
+    if let Start::DueAt(at) = *start
+        && now >= at
+    {
+        *start = Start::Ordered;
+        out.push(Action::StartServer { node: from, limit_ms: START_MS });
+    }
+    if let Some(node) = state.nodes.get_mut(&from) {
+        node.look_soon(now, RECHECK_MS);
+    }
+    Next::Stay
+}
+
+/// Makes the old primary a standby of the new one.
+fn bring_back(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+    let (from, to) = (of.from, of.to);
+    let failed = |what: &str| Next::End(Err(format!("node {to} is the primary now, but node {from} {what}")));
+    if state.primary() != Some(to) {
+        return failed("was not brought back, since the primary changed again");
+    }
+    let is_back = state.facts(from).is_some_and(|facts| {
+        let holds = matches!(state.relation(facts), Some(Relation::Holds(_)));
+        !facts.is_primary() && facts.upstream() == Some(to) && facts.silent_ms().is_some() && holds
+    });
+    if is_back {
+        if state.nodes.get(&from).is_some_and(|node| matches!(node.standing, Standing::Down { .. })) {
+            duty::attach(state, rules, from, out);
+        }
+        return Next::End(Ok(()));
+    }
+    match &mut of.stage {
+        Stage::Following { until, .. } if now >= *until => {
+            failed("could not be made a standby; SHOW pool_nodes and the log tell more")
+        }
+        Stage::Starting { until, .. } if now >= *until => failed("was not started"),
+        Stage::Returning { until } if now >= *until => failed("does not stream from it yet"),
+        Stage::Following { retry_at, .. } if now >= *retry_at => {
+            *retry_at = Ms::MAX;
+            let ballot = state.durable.vote.map_or(Ballot::default(), |vote| vote.ballot);
+            out.push(Action::FollowServer { node: from, primary: to, ballot, limit_ms: FOLLOW_MS });
+            Next::Stay
+        }
+        Stage::Starting { retry_at, .. } if now >= *retry_at => {
+            *retry_at = Ms::MAX;
+            out.push(Action::StartServer { node: from, limit_ms: START_MS });
+            Next::Stay
+        }
+        Stage::Returning { .. } => {
+            if let Some(node) = state.nodes.get_mut(&from) {
+                node.look_soon(now, RECHECK_MS);
+            }
+            Next::Stay
+        }
+        _ => Next::Stay,
+    }
+}
+
+/// The checkpoint before the stop was written, or not.
+pub(super) fn prepared(state: &mut State, node: NodeId, now: Ms) {
+    if let Some(Switchover { from, stage: Stage::Preparing { until }, .. }) = &mut state.planned.switchover
+        && *from == node
+    {
+        *until = now;
+    }
+}
+
+/// No transaction is open any more on this node, or the limit is over.
+pub(super) fn drained(state: &mut State, node: NodeId, now: Ms) {
+    if let Some(Switchover { from, stage: Stage::Draining { until }, .. }) = &mut state.planned.switchover
+        && *from == node
+    {
+        *until = now;
+    }
+}
+
+/// The agent started the server, or did not.
+pub(super) fn started(state: &mut State, node: NodeId, done: Done, now: Ms) {
+    if let Some(known) = state.nodes.get_mut(&node) {
+        known.look_anew(now);
+    }
+    let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
+    match (&mut of.stage, done) {
+        (Stage::Starting { .. }, Done::Yes) => of.stage = Stage::Returning { until: now + RETURN_MS },
+        (Stage::Starting { retry_at, .. }, Done::No) => *retry_at = now + RETRY_MS,
+        (Stage::Undoing { start: start @ Start::Ordered, .. }, Done::No) => *start = Start::DueAt(now + RETRY_MS),
+        (Stage::Undoing { start, since, .. }, Done::Yes) => (*start, *since) = (Start::Done, now),
+        _ => {}
+    }
+}
+
+/// The agent made the server a standby, or did not.
+pub(super) fn followed(state: &mut State, node: NodeId, done: Done, now: Ms) {
+    let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
+    if let Stage::Following { retry_at, .. } = &mut of.stage {
+        match done {
+            Done::Yes => of.stage = Stage::Starting { until: now + RETURN_MS, retry_at: now },
+            Done::No => *retry_at = now + RETRY_MS,
+        }
+    }
+}
+
+/// The attempt ended without a decision, in this phase. Nothing was promoted before the order to do so: the old primary goes on.
+pub(super) fn attempt_ended(state: &mut State, phase: &Phase, refusal: Refusal, now: Ms, out: &mut Vec<Action>) {
+    let Some(of) = state.planned.switchover.take_if(|of| of.stage == Stage::Taking) else { return };
+    let why = refusal.describe();
+    let start = match phase {
+        Phase::Storing | Phase::Pledging { .. } | Phase::Proving { .. } => Start::Needless,
+        Phase::Stopping { .. } | Phase::Parting { .. } | Phase::Inspecting { .. } => Start::DueAt(now),
+        Phase::Promoting { .. } | Phase::Waiting { .. } | Phase::Voting { .. } => {
+            let answer = Err(format!("{why}; a standby is to replace node {}", of.from));
+            return out.push(Action::Reply { ticket: of.ticket, answer });
+        }
+    };
+    if let Some(node) = state.nodes.get_mut(&of.from) {
+        node.look_anew(now);
+    }
+    state.planned.switchover = Some(Switchover { stage: undoing(why, start, now), ..of });
+}
+
+/// The node that is stopped on purpose: its silence is no failure.
+pub(super) fn spares(state: &State) -> Option<NodeId> {
+    let of = state.planned.switchover.as_ref()?;
+    matches!(of.stage, Stage::Taking | Stage::Undoing { .. }).then_some(of.from)
+}
+
+/// True while no attempt of another kind may begin here.
+pub(super) fn reserves(state: &State) -> bool {
+    let is_reserved = |of: &Switchover| matches!(of.stage, Stage::Draining { .. } | Stage::Taking | Stage::Undoing { .. });
+    state.planned.switchover.as_ref().is_some_and(is_reserved)
+}
+
+/// Why writes wait, if it is for this.
+pub(super) fn gate(state: &State) -> Option<Gate> {
+    match state.planned.switchover.as_ref()?.stage {
+        Stage::Draining { .. } => Some(Gate::Held(Held::SwitchedOver, Transactions::Go)),
+        Stage::Taking | Stage::Undoing { .. } => Some(Gate::Held(Held::SwitchedOver, Transactions::End)),
+        Stage::Waiting { .. }
+        | Stage::Preparing { .. }
+        | Stage::Following { .. }
+        | Stage::Starting { .. }
+        | Stage::Returning { .. } => None,
+    }
+}
+
+/// When something is due.
+pub(super) fn due(of: &Switchover) -> Ms {
+    match &of.stage {
+        Stage::Waiting { until } | Stage::Preparing { until } | Stage::Draining { until } | Stage::Returning { until } => *until,
+        Stage::Taking => Ms::MAX,
+        Stage::Undoing { start: Start::DueAt(at), until, .. } => *until.min(at),
+        Stage::Undoing { until, .. } => *until,
+        Stage::Following { until, retry_at } | Stage::Starting { until, retry_at } => *until.min(retry_at),
+    }
+}
+
+/// True if the primary says nothing while it is to stop: it hangs. Or it is stopped, and its agent does not say so.
+pub(super) fn hangs(state: &State, id: NodeId, now: Ms) -> bool {
+    state.nodes.get(&id).is_some_and(|node| match node.dead {
+        Some((_, Failure::TimedOut)) => true,
+        Some((since, _)) => node.failure == Some(Failure::Refused) && now >= since + AGENT_MS,
+        None => false,
+    })
+}

@@ -1,0 +1,251 @@
+//! Planned moves of the primary, from node 0 to node 2 of three.
+
+use super::*;
+
+const BALLOT: Ballot = Ballot { term: 1, weir: 9 };
+
+fn mark() -> Mark {
+    Mark { promised: BALLOT, vote: None }
+}
+
+/// A primary of 100 bytes that two standbys follow, both having all of it.
+fn play() -> Play {
+    let mut play = Play::new(|_| ());
+    play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.said.clear();
+    play
+}
+
+fn ask(play: &mut Play, node: NodeId) {
+    play.tell(Event::Operator { ticket: 1, request: Request::SwitchOver(node) });
+}
+
+fn pledge(play: &mut Play, node: NodeId, facts: Facts) {
+    play.tell(Event::Pledged { node, ballot: BALLOT, outcome: Pledge::Given { facts } });
+}
+
+fn stopped(play: &mut Play, done: Done) {
+    play.tell(Event::ServerStopped { node: 0, ballot: BALLOT, done });
+}
+
+/// To the moment at which the old primary is being stopped.
+fn to_stop() -> Play {
+    let mut play = play();
+    ask(&mut play, 2);
+    play.check("a checkpoint while writes go on", &["prepare 0"]);
+    play.tell(Event::Prepared { node: 0 });
+    play.check("nothing new begins, transactions end by themselves", &["hold SwitchedOver Go", "drain 0"]);
+    play.tell(Event::Drained { node: 0 });
+    play.check("others are told before anything is stopped", &["hold SwitchedOver End", "pledge 1 (1)", "pledge 2 (1)"]);
+    pledge(&mut play, 1, Facts { mark: mark(), ..standby(100, 5) });
+    pledge(&mut play, 2, Facts { mark: mark(), ..standby(100, 5) });
+    play.check("a majority agrees", &["stop 0"]);
+    play
+}
+
+/// To the moment at which it is stopped and looked at.
+fn to_inspect(position: Lsn) -> Play {
+    let mut play = to_stop();
+    play.probed(0, gone(Failure::ShuttingDown));
+    play.probed(0, gone(Failure::Refused));
+    play.probed(0, gone(Failure::Refused));
+    play.check("its silence is no failure", &[]);
+    stopped(&mut play, Done::Yes);
+    play.check("standbys are cut off once it has sent all", &["cut off 1 (1)", "cut off 2 (1)"]);
+    pledge(&mut play, 1, cut_off(106, mark()));
+    pledge(&mut play, 2, cut_off(position, mark()));
+    play.check("where does its log end?", &["inspect 0"]);
+    play
+}
+
+fn inspected(play: &mut Play, outcome: Result<Lsn, Failure>) {
+    play.tell(Event::Inspected { node: 0, ballot: BALLOT, outcome });
+}
+
+/// To the order to promote.
+fn to_promote() -> Play {
+    let mut play = to_inspect(106);
+    inspected(&mut play, Ok(105));
+    play.check("it has the last record", &["promote 2"]);
+    play
+}
+
+#[test]
+fn a_working_primary_makes_room_and_follows() {
+    let mut play = to_promote();
+    play.tell(Event::Promoted { node: 2, ballot: BALLOT, done: Done::Yes });
+    play.tell(Event::Writable { node: 2, ballot: BALLOT, outcome: Ok(Facts { mark: mark(), ..promoted(106) }) });
+    play.check("it votes first", &["wait for 2", "repoint 2 to 2"]);
+    let epoch = Epoch { ballot: BALLOT, node: 2, replaced: Some(0) };
+    let vote = Vote { ballot: BALLOT, epoch, parent: Epoch::found(0) };
+    play.tell(Event::Repointed { node: 2, vote, outcome: Repointed::Yes });
+    let said = std::mem::take(&mut play.said);
+    let order = ["done 2 Nothing", "follow 0 to 2", "release 2"].map(|text| said.iter().position(|line| line == text));
+    assert!(order.is_sorted() && order[0].is_some(), "{said:?}");
+    play.tell(Event::ServerFollows { node: 0, done: Done::No });
+    play.check("the agent was busy", &[]);
+    play.now += 500;
+    play.tell(Event::Timer);
+    play.check("it is asked again", &["follow 0 to 2"]);
+    play.tell(Event::ServerFollows { node: 0, done: Done::Yes });
+    play.check("its files are those of a standby", &["start 0"]);
+    play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
+    play.check("it must stream", &[]);
+    let follows =
+        Facts { recovery: Recovery::Standby { upstream: Some(2), stream: Stream::On { silent_ms: 1 } }, ..promoted(106) };
+    play.probed(0, seen(Facts { started_at: 2, mark: mark(), ..follows }));
+    let said = std::mem::take(&mut play.said);
+    assert!(said.contains(&"reply Ok(())".to_string()), "{said:?}");
+    assert!(play.state.planned.switchover.is_none() && play.state.nodes[&0].is_in_use());
+}
+
+/// Events that a switchover does not survive, and the answer. In all of them the old primary goes on.
+#[test]
+fn one_that_cannot_be_finished_is_undone() {
+    type Deed = fn(&mut Play);
+    let after_stop = |position| move |_: ()| to_inspect(position);
+    let cases: &[(&str, Play, Deed, &str)] = &[
+        ("the stop failed", to_stop(), |play| stopped(play, Done::No), "node 0 could not be stopped cleanly"),
+        (
+            "it hangs",
+            to_stop(),
+            |play| (0..2).for_each(|_| play.probed(0, gone(Failure::TimedOut))),
+            "node 0 could not be stopped cleanly",
+        ),
+        ("no answer", to_stop(), |play| play.now += 30_000, "node 0 could not be stopped cleanly"),
+        ("it runs again", to_inspect(106), |play| inspected(play, Err(Failure::Refuses)), "node 0 could not be stopped cleanly"),
+        (
+            "the standby lacks the last record",
+            after_stop(105)(()),
+            |play| inspected(play, Ok(105)),
+            "node 2 did not receive all of the log of the stopped primary",
+        ),
+        (
+            "the standby died",
+            {
+                let mut play = to_stop();
+                stopped(&mut play, Done::Yes);
+                play.said.clear();
+                play
+            },
+            |play| {
+                pledge(play, 1, cut_off(106, mark()));
+                play.tell(Event::Pledged { node: 2, ballot: BALLOT, outcome: Pledge::Failed(Failure::Refused) });
+            },
+            "node 2 does not answer",
+        ),
+    ];
+    for (name, play, deed, why) in cases {
+        let (mut play, name) =
+            (Play { state: play.state.clone(), rules: play.rules.clone(), now: play.now, said: Vec::new() }, *name);
+        deed(&mut play);
+        play.tell(Event::Timer);
+        assert_eq!(play.said.last().map(String::as_str), Some("start 0"), "{name}: {:?}", play.said);
+        play.said.clear();
+        play.now += 100;
+        play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
+        play.now += 1;
+        play.probed(0, seen(Facts { started_at: 2, ..primary(107) }));
+        let said = std::mem::take(&mut play.said);
+        let answer = format!("reply Err(\"{why}; node 0 is the primary as before\")");
+        assert!(said.contains(&answer) && !said.iter().any(|line| line.starts_with("promote")), "{name}: {said:?}");
+        assert_eq!(play.state.primary(), Some(0), "{name}");
+    }
+}
+
+#[test]
+fn nothing_is_stopped_without_a_majority() {
+    let mut play = play();
+    play.rules.company = Company::Possible;
+    ask(&mut play, 2);
+    play.tell(Event::Prepared { node: 0 });
+    play.tell(Event::Drained { node: 0 });
+    play.said.clear();
+    pledge(&mut play, 2, Facts { mark: mark(), ..standby(100, 5) });
+    play.tell(Event::Pledged { node: 1, ballot: BALLOT, outcome: Pledge::Failed(Failure::Refused) });
+    let said = std::mem::take(&mut play.said);
+    assert!(!said.iter().any(|line| line.starts_with("stop") || line.starts_with("start")), "{said:?}");
+    play.now += 1;
+    play.probed(0, seen(primary(100)));
+    let said = std::mem::take(&mut play.said);
+    assert!(said.iter().any(|line| line.contains("node 0 is the primary as before")), "{said:?}");
+}
+
+#[test]
+fn after_the_order_to_promote_the_old_primary_is_not_started() {
+    let mut play = to_promote();
+    (0..2).for_each(|_| play.probed(2, gone(Failure::Refused)));
+    play.tell(Event::Timer);
+    let said = std::mem::take(&mut play.said);
+    assert!(said.iter().any(|line| line.contains("a standby is to replace node 0")), "{said:?}");
+    for _ in 0..4 {
+        play.after(1000, [gone(Failure::Refused), seen(cut_off(106, mark())), gone(Failure::Refused)]);
+    }
+    let said = std::mem::take(&mut play.said);
+    assert!(said.contains(&"cut off 1 (2)".into()) && !said.contains(&"start 0".into()), "{said:?}");
+}
+
+#[test]
+fn an_old_primary_that_cannot_be_started_is_replaced() {
+    let mut play = to_stop();
+    stopped(&mut play, Done::No);
+    play.check("undone", &["stuck NotStopped { node: 0 }", "start 0"]);
+    for _ in 0..30 {
+        play.tell(Event::ServerStarted { node: 0, done: Done::No });
+        play.after(500, [gone(Failure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
+    }
+    let said = std::mem::take(&mut play.said);
+    let at = |text: &str| said.iter().position(|line| line.contains(text));
+    assert!(at("a standby is to replace it").is_some() && at("a standby is to replace it") < at("cut off"), "{said:?}");
+}
+
+#[test]
+fn a_primary_that_fails_while_transactions_end_is_a_failover() {
+    let mut play = play();
+    ask(&mut play, 2);
+    play.tell(Event::Prepared { node: 0 });
+    play.said.clear();
+    for _ in 0..2 {
+        play.after(500, [gone(Failure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
+    }
+    let said = std::mem::take(&mut play.said);
+    assert!(said.contains(&"reply Err(\"node 0 failed meanwhile\")".into()), "{said:?}");
+    assert!(said.contains(&"cut off 1 (1)".into()), "{said:?}");
+}
+
+#[test]
+fn transactions_that_do_not_end_are_ended() {
+    let mut play = play();
+    ask(&mut play, 2);
+    play.tell(Event::Prepared { node: 0 });
+    play.said.clear();
+    play.now += play.rules.transaction_limit_ms + 2_000;
+    play.tell(Event::Timer);
+    let said = std::mem::take(&mut play.said);
+    assert!(said.contains(&"hold SwitchedOver End".into()), "{said:?}");
+}
+
+#[test]
+fn a_switchover_that_cannot_work_is_refused_before_anything_happens() {
+    type Change = fn(&mut Play);
+    let cases: &[(&str, NodeId, Change)] = &[
+        ("node 0 is the primary already", 0, |_| ()),
+        ("node 7 does not exist", 7, |_| ()),
+        ("node 0 has no agent that could stop it", 2, |play| play.rules.nodes[0].agent = Agent::None),
+        ("node 2 may not be promoted: its backend_promote_priority is 0", 2, |play| play.rules.nodes[2].priority = 0),
+        ("node 2 does not answer", 2, |play| play.probed(2, gone(Failure::Refused))),
+        ("node 2 does not stream from the primary", 2, |play| play.probed(2, seen(cut_off(100, Mark::default())))),
+        ("node 2 is not on the timeline of the primary", 2, |play| play.probed(2, seen(promoted(50)))),
+        ("node 0 may not be detached: its backend_flag is DISALLOW_TO_FAILOVER", 2, |play| {
+            play.rules.nodes[0].flag = Flag::DisallowToFailover;
+        }),
+        ("a switchover is under way", 2, |play| ask(play, 1)),
+    ];
+    for (expected, node, change) in cases {
+        let mut play = play();
+        change(&mut play);
+        play.said.clear();
+        ask(&mut play, *node);
+        play.check(expected, &[&format!("reply Err(\"{expected}\")")]);
+    }
+}

@@ -1,0 +1,167 @@
+//! Agents beside servers: they stop, start and change them, die, and do an order although its answer is lost.
+
+use weir_policy::failover::{Action, Done, Event, Failure, Lsn, Ms, NodeId};
+
+use crate::fault::{Repair, Restarted};
+use crate::server::{Power, Role, WriteId};
+use crate::weir;
+use crate::world::{Due, World};
+
+#[derive(Clone, Debug, Default)]
+pub struct Agent {
+    /// It does not run before this.
+    pub down_until: Ms,
+    /// The control file of its server: where the last record begins, if it was stopped cleanly.
+    pub clean_end: Option<Lsn>,
+}
+
+/// An order that an agent works on, and the way for its answer.
+#[derive(Debug)]
+pub struct Job {
+    pub weir: usize,
+    pub life: u32,
+    pub id: u64,
+    pub node: NodeId,
+    pub order: Action,
+    /// Of its server when the order came.
+    pub incarnation: u64,
+}
+
+/// True if an order goes to the agent and not to the server.
+pub fn is_for_agent(order: &Action) -> bool {
+    match order {
+        Action::StopServer { .. } | Action::Inspect { .. } | Action::StartServer { .. } | Action::FollowServer { .. } => true,
+        Action::Probe { .. }
+        | Action::Hold { .. }
+        | Action::Release { .. }
+        | Action::Store { .. }
+        | Action::CutOff { .. }
+        | Action::Pledge { .. }
+        | Action::Promote { .. }
+        | Action::WaitWritable { .. }
+        | Action::Repoint { .. }
+        | Action::Fence { .. }
+        | Action::Unfence { .. }
+        | Action::Prepare { .. }
+        | Action::Rejoin { .. }
+        | Action::Drain { .. }
+        | Action::RunCommand { .. }
+        | Action::Reply { .. }
+        | Action::WriteStatus { .. }
+        | Action::Report(_) => false,
+    }
+}
+
+impl World {
+    /// An order arrives at an agent.
+    pub fn order_agent(&mut self, weir: usize, life: u32, id: u64, node: NodeId, order: Action) {
+        let at = usize::from(node);
+        if self.servers[at].power == Power::Dark {
+            return;
+        }
+        let incarnation = self.servers[at].incarnation;
+        let job = Job { weir, life, id, node, order, incarnation };
+        if self.now < self.agents[at].down_until {
+            return self.answer_agent(&job, weir::failed(&job.order, self.now, Failure::Refused));
+        }
+        let takes = match job.order {
+            Action::Inspect { .. } => 1,
+            _ => self.dice.within(5, 300),
+        };
+        self.later(takes, Due::Job(job));
+    }
+
+    /// An agent comes to the end of an order, or has died over it.
+    pub fn finish_job(&mut self, job: Job) {
+        let at = usize::from(job.node);
+        let is_dead = self.now < self.agents[at].down_until;
+        if is_dead && self.dice.percent(50) {
+            return;
+        }
+        let event = match (&job.order, self.servers[at].power) {
+            // A server that hangs does as it is told when it goes on.
+            (Action::StopServer { .. } | Action::StartServer { .. }, Power::Hung) => {
+                return self.queues[at].push(Due::Job(job));
+            }
+            (_, Power::Dark) => return,
+            (Action::StopServer { ballot, started_at, .. }, power) => {
+                let is_it = started_at.is_none_or(|started_at| started_at == self.servers[at].started_at);
+                let done = match power {
+                    Power::Stopped => Done::Yes,
+                    Power::Up if is_it && self.servers[at].incarnation == job.incarnation => self.stop_cleanly(job.node),
+                    Power::Up | Power::Starting | Power::Hung | Power::Dark => Done::No,
+                };
+                Event::ServerStopped { node: job.node, ballot: *ballot, done }
+            }
+            (Action::Inspect { ballot, .. }, power) => {
+                let end = self.agents[at].clean_end.filter(|_| power == Power::Stopped);
+                Event::Inspected { node: job.node, ballot: *ballot, outcome: end.ok_or(Failure::Refuses) }
+            }
+            (Action::StartServer { .. }, Power::Stopped) => {
+                self.servers[at].power = Power::Starting;
+                self.agents[at].clean_end = None;
+                self.repair(Repair::Ready(job.node, Restarted::Yes));
+                Event::ServerStarted { node: job.node, done: Done::Yes }
+            }
+            (Action::StartServer { .. }, power) => {
+                Event::ServerStarted { node: job.node, done: if power == Power::Up { Done::Yes } else { Done::No } }
+            }
+            (Action::FollowServer { primary, .. }, power) => {
+                let done = if power == Power::Stopped { Done::Yes } else { Done::No };
+                if done == Done::Yes {
+                    let server = &mut self.servers[at];
+                    server.role = Role::Standby { upstream: Some(*primary) };
+                    (server.heard.at, server.is_read_only) = (None, false);
+                }
+                Event::ServerFollows { node: job.node, done }
+            }
+            _ => return,
+        };
+        if !is_dead {
+            self.answer_agent(&job, Some(event));
+        }
+    }
+
+    fn answer_agent(&mut self, job: &Job, event: Option<Event>) {
+        let Some(event) = event else { return };
+        let delay = self.delay();
+        self.later(delay, Due::Answer { weir: job.weir, life: job.life, id: job.id, node: job.node, event: Box::new(event) });
+    }
+
+    /// A server that stops writes a last record and sends all log to the standbys that are there.
+    fn stop_cleanly(&mut self, node: NodeId) -> Done {
+        let at = usize::from(node);
+        let end = self.servers[at].position();
+        if self.servers[at].is_primary() {
+            self.last_records += 1;
+            let record = WriteId::MAX - self.last_records;
+            self.servers[at].log.push(record);
+        }
+        let source = self.servers[at].clone();
+        for to in 0..self.servers.len() {
+            let is_linked = self.passes(at, to) && self.passes(to, at);
+            let standby = &mut self.servers[to];
+            let follows = standby.role == (Role::Standby { upstream: Some(node) }) && standby.heard.at.is_some();
+            if to != at && is_linked && follows && standby.power == Power::Up && standby.can_follow(&source) {
+                let log = source.log[standby.log.len()..].to_vec();
+                standby.receive(&log, &source.history);
+            }
+        }
+        self.agents[at].clean_end = Some(end);
+        self.power_off(node, Power::Stopped);
+        self.note(|| format!("node {node} is stopped cleanly at {end}"));
+        Done::Yes
+    }
+
+    /// Looks if a Weir's writes are answered that it had sent before writes were to wait.
+    pub fn drain(&mut self, weir: usize, life: u32, node: NodeId, until: Ms) {
+        const PERIOD_MS: Ms = 5;
+        if self.weirs[weir].life != life {
+            return;
+        }
+        if self.weirs[weir].writes.is_empty() || self.now >= until {
+            return self.tell(weir, &Event::Drained { node });
+        }
+        self.later(PERIOD_MS, Due::Drain { weir, life, node, until });
+    }
+}

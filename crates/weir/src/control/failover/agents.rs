@@ -1,0 +1,94 @@
+//! Orders of a switchover to the agents beside servers. An order that is cut short may be done: the next look tells.
+
+use super::reach::Reach;
+use crate::control::agent::{Agent, AgentError};
+use crate::control::return_node::{self, Return, ReturnError};
+use std::time::Duration;
+use tokio::time::Instant;
+use weir_agent::{ClusterState, Deed, ServerStatus, StopMode};
+use weir_policy::failover::rejoin::Way;
+use weir_policy::failover::{Ballot, Failure, Lsn, Mark, NodeId};
+
+/// The postmaster's time of start is taken twice by the server, for its file and for its function.
+const SAME_START_S: u64 = 2;
+/// Of the time of an order, this much is left for its answer to arrive.
+const ANSWER: Duration = Duration::from_millis(200);
+
+/// Why an agent did not do something, as far as anybody knows.
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    #[error(transparent)]
+    Return(#[from] ReturnError),
+    #[error("node {0} has no agent")]
+    None(NodeId),
+    #[error("the server is another one than was meant")]
+    OtherServer,
+    #[error("the server was not stopped cleanly")]
+    NotClean,
+    #[error("the server has promised a newer attempt")]
+    Promised,
+}
+
+impl OrderError {
+    pub fn failure(&self) -> Failure {
+        Failure::Refuses
+    }
+}
+
+fn agent(reach: &Reach, node: NodeId) -> Result<Agent, OrderError> {
+    return_node::agent_of(&reach.c, &reach.config, node).ok_or(OrderError::None(node))
+}
+
+fn left_ms(deadline: Instant) -> u32 {
+    let left = deadline.saturating_duration_since(Instant::now()).saturating_sub(ANSWER);
+    u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1)
+}
+
+/// Stops a server cleanly, if it is the one that was started then (microseconds since 1970). Not cancel safe: it may be stopped.
+pub async fn stop(reach: &Reach, node: NodeId, started_at: Option<u64>, deadline: Instant) -> Result<(), OrderError> {
+    let agent = agent(reach, node)?;
+    let own = match agent.status(deadline).await?.server {
+        ServerStatus::Stopped => return Ok(()),
+        ServerStatus::Running(postmaster) => postmaster.started_at,
+    };
+    let is_it = |micros: u64| own.abs_diff(micros / 1_000_000) <= SAME_START_S;
+    if !started_at.is_none_or(is_it) {
+        return Err(OrderError::OtherServer);
+    }
+    let deed = Deed::Stop { mode: StopMode::Fast, limit_ms: left_ms(deadline), started_at: Some(own) };
+    Ok(agent.order(&deed, deadline, &mut |_| {}).await?)
+}
+
+/// Where the last record of a server begins that was stopped cleanly. Cancel safe.
+pub async fn inspect(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Lsn, OrderError> {
+    let status = agent(reach, node)?.status(deadline).await?;
+    match (status.server, status.control) {
+        (ServerStatus::Stopped, Some(control)) if control.state == ClusterState::ShutDown => Ok(control.checkpoint),
+        (ServerStatus::Stopped | ServerStatus::Running(_), _) => Err(OrderError::NotClean),
+    }
+}
+
+/// Starts a server. Not cancel safe: it may be started.
+pub async fn start(reach: &Reach, node: NodeId, deadline: Instant) -> Result<(), OrderError> {
+    Ok(agent(reach, node)?.order(&Deed::Start { limit_ms: left_ms(deadline) }, deadline, &mut |_| {}).await?)
+}
+
+/// Makes a stopped server a standby of another one, unless it has promised more than this ballot. Not cancel safe: it may be one.
+pub async fn follow(
+    reach: &Reach,
+    node: NodeId,
+    (primary, ballot): (NodeId, Ballot),
+    deadline: Instant,
+) -> Result<(), OrderError> {
+    let agent = agent(reach, node)?;
+    let status = agent.status(deadline).await?;
+    let mark = status.mark.as_ref().and_then(|mark| Mark::parse(mark.as_str())).unwrap_or_default();
+    if mark.promised > ballot {
+        return Err(OrderError::Promised);
+    }
+    let order = Return { node, primary, way: Way::Rewind, ballot: Some(ballot) };
+    let deed = Deed::Follow(return_node::follow(&reach.config, order)?);
+    Ok(agent.order(&deed, deadline, &mut |_| {}).await?)
+}

@@ -1,0 +1,145 @@
+//! A connection between Weir and an agent, over any stream: frames that are cut apart, bounded and authentic (`weir_agent::seal`).
+//!
+//! Nothing here has a limit of time: the callers have.
+
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use weir_agent::seal::{ClientHello, FRAME_BYTES_MAX, GREETING_BYTES_MAX, Seal, SealError, admit, frame, frame_bytes, greeting};
+use weir_agent::{Malformed, Secret};
+
+/// A stream that bytes flow over.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
+/// Why a conversation is over.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    #[error("a message makes no sense: {0}")]
+    Malformed(#[from] Malformed),
+}
+
+impl LineError {
+    /// True if the other side just went away.
+    pub fn is_end(&self) -> bool {
+        match self {
+            LineError::Io(cause) => {
+                matches!(cause.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+            }
+            LineError::Seal(_) | LineError::Malformed(_) => false,
+        }
+    }
+}
+
+/// See the module. Dropping it closes the connection.
+pub struct Line<S> {
+    stream: S,
+    seal: Seal,
+}
+
+impl<S: Stream> Line<S> {
+    /// Weir's side of the beginning. Not cancel safe: the connection is of no use then.
+    pub async fn to_agent(mut stream: S, secret: &Secret) -> Result<Line<S>, LineError> {
+        let theirs = read_frame(&mut stream, GREETING_BYTES_MAX).await?;
+        let (hello, proof) = ClientHello::answer(secret, &theirs, crate::random())?;
+        write_frame(&mut stream, &proof).await?;
+        let proof = match read_frame(&mut stream, GREETING_BYTES_MAX).await {
+            // An agent says nothing to one who does not know the secret.
+            Err(LineError::Io(cause)) if cause.kind() == io::ErrorKind::UnexpectedEof => return Err(SealError::Secret.into()),
+            other => other?,
+        };
+        let seal = hello.finish(secret, &proof)?;
+        Ok(Line { stream, seal })
+    }
+
+    /// The agent's side. Not cancel safe: the connection is of no use then.
+    pub async fn to_weir(mut stream: S, secret: &Secret) -> Result<Line<S>, LineError> {
+        let nonce = crate::random();
+        write_frame(&mut stream, &greeting(&nonce)).await?;
+        let theirs = read_frame(&mut stream, GREETING_BYTES_MAX).await?;
+        let (seal, proof) = admit(secret, nonce, &theirs)?;
+        write_frame(&mut stream, &proof).await?;
+        Ok(Line { stream, seal })
+    }
+
+    /// Not cancel safe: a part may be on its way.
+    pub async fn send(&mut self, body: &[u8]) -> Result<(), LineError> {
+        let payload = self.seal.close(body);
+        write_frame(&mut self.stream, &payload).await
+    }
+
+    /// The next message. Not cancel safe: a part of it may be lost.
+    pub async fn next(&mut self) -> Result<Vec<u8>, LineError> {
+        let payload = read_frame(&mut self.stream, FRAME_BYTES_MAX).await?;
+        Ok(self.seal.open(&payload)?.to_vec())
+    }
+}
+
+async fn read_frame<S: Stream>(stream: &mut S, limit: usize) -> Result<Vec<u8>, LineError> {
+    let mut head = [0; 4];
+    stream.read_exact(&mut head).await?;
+    let mut payload = vec![0; frame_bytes(head, limit)?];
+    stream.read_exact(&mut payload).await?;
+    Ok(payload)
+}
+
+async fn write_frame<S: Stream>(stream: &mut S, payload: &[u8]) -> Result<(), LineError> {
+    stream.write_all(&frame(payload)).await?;
+    stream.flush().await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(text: &str) -> Secret {
+        Secret::read(text, None).unwrap()
+    }
+
+    #[tokio::test]
+    async fn messages_go_both_ways_between_those_who_know_the_secret() {
+        let (weir, agent) = tokio::io::duplex(64);
+        let known = secret("0123456789abcdef");
+        let (ours, theirs) = tokio::join!(Line::to_agent(weir, &known), Line::to_weir(agent, &known));
+        let (mut ours, mut theirs) = (ours.unwrap(), theirs.unwrap());
+        let long = vec![7; 8 << 10];
+        let (sent, read) = tokio::join!(ours.send(&long), theirs.next());
+        sent.unwrap();
+        assert_eq!(read.unwrap(), long);
+        let (sent, read) = tokio::join!(theirs.send(b"yes"), ours.next());
+        sent.unwrap();
+        assert_eq!(read.unwrap(), b"yes");
+        drop(ours);
+        assert!(theirs.next().await.unwrap_err().is_end());
+    }
+
+    #[tokio::test]
+    async fn nobody_talks_to_one_without_the_secret() {
+        let (weir, agent) = tokio::io::duplex(64);
+        let (right, wrong) = (secret("0123456789abcdef"), secret("0123456789abcdeX"));
+        let agent = async {
+            let line = Line::to_weir(agent, &right).await;
+            line.err().map(|error| error.to_string())
+        };
+        let (ours, theirs) = tokio::join!(Line::to_agent(weir, &wrong), agent);
+        assert!(matches!(ours.err(), Some(LineError::Seal(SealError::Secret))));
+        assert_eq!(theirs.as_deref(), Some("the other side does not know the secret"));
+    }
+
+    #[tokio::test]
+    async fn a_long_frame_is_refused_before_it_is_read() {
+        let (mut stranger, agent) = tokio::io::duplex(64);
+        let known = secret("0123456789abcdef");
+        let stranger = async {
+            stranger.write_all(&[0xff; 8]).await.unwrap();
+            stranger
+        };
+        let (_stranger, line) = tokio::join!(stranger, Line::to_weir(agent, &known));
+        assert!(matches!(line.err(), Some(LineError::Seal(SealError::TooLong { .. }))));
+    }
+}

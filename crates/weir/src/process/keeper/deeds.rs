@@ -1,0 +1,109 @@
+//! The deeds, one after the other. Each first looks at what is there: what is done already is not done again.
+
+mod copy;
+mod follow;
+mod kept;
+mod rewind;
+mod run;
+
+use super::files;
+use super::processes;
+use super::site::Site;
+use rustix::process::Signal;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use weir_agent::{Data, Deed, Failure, FailureKind, Outcome, Progress};
+
+/// Time for programs of an agent before to end.
+const END_LIMIT: Duration = Duration::from_secs(10);
+/// Longest time of any order.
+const ORDER_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Hears of progress.
+pub type Tell<'a> = &'a dyn Fn(Progress);
+
+/// Does it. Blocks.
+pub fn perform(site: &Site, deed: &Deed, tell: Tell<'_>) -> Outcome {
+    match deed {
+        Deed::Stop { mode, limit_ms, started_at } => run::stop(site, *mode, *started_at, until(*limit_ms)),
+        Deed::Start { limit_ms } => run::start(site, until(*limit_ms)),
+        Deed::Follow(order) => follow::follow(site, order),
+        Deed::Rewind(order) => rewind::rewind(site, order, until(order.limit_ms), tell),
+        Deed::BaseBackup(order) => copy::copy(site, order, until(order.limit_ms), tell),
+    }
+}
+
+fn until(limit_ms: u32) -> Instant {
+    Instant::now() + Duration::from_millis(limit_ms.into()).min(ORDER_LIMIT)
+}
+
+/// Puts in order what an agent before has left. Called at the start, by the only agent of this data.
+pub fn tidy(site: &Site) -> anyhow::Result<()> {
+    let left = || processes::of_agent(&site.work);
+    processes::signal(&left(), Signal::KILL);
+    if !processes::wait_gone(Instant::now() + END_LIMIT, left) {
+        anyhow::bail!("programs that an agent before has begun do not end");
+    }
+    if !site.data.exists() && site.old_data().exists() {
+        std::fs::rename(site.old_data(), &site.data)?;
+        files::sync_parent(&site.data)?;
+    }
+    if site.put_back().exists() {
+        kept::put_back(site)?;
+    }
+    for left in [site.new_data(), site.old_data(), kept::in_the_making(site)] {
+        files::remove(&left)?;
+    }
+    Ok(())
+}
+
+/// A failure of the operating system at a file.
+fn broke(path: &Path) -> impl Fn(io::Error) -> Failure {
+    move |cause| Failure::new(FailureKind::Other, format!("{}: {cause}", path.display()))
+}
+
+/// The failure of an order that is only for a server at rest.
+fn check_rests(site: &Site, until: Instant) -> Outcome {
+    // A single-user server is one of ours, and ends by itself. Orphans of a killed one do, too.
+    let is_led = || super::look::leader(site, &processes::of_server(&site.data)).is_some_and(|server| server.port > 0);
+    if is_led() {
+        return Err(Failure::new(FailureKind::Running, "the server runs"));
+    }
+    if processes::wait_gone(until, || processes::of_server(&site.data)) && !is_led() {
+        Ok(())
+    } else {
+        Err(Failure::new(FailureKind::Running, "processes of the server still run"))
+    }
+}
+
+fn check_whole(site: &Site) -> Outcome {
+    match super::look::data(site) {
+        Data::Whole => Ok(()),
+        Data::HalfRewound => Err(Failure::new(FailureKind::HalfRewound, "a rewind was cut short: a base backup must be made")),
+        Data::Absent => Err(Failure::new(FailureKind::Other, format!("{} holds no server's data", site.data.display()))),
+    }
+}
+
+/// Bytes from a line such as `1234/5678 kB (21%)`.
+fn read_progress(line: &str) -> Option<Progress> {
+    let (before, after) = line.split_once('/')?;
+    let done: u64 = before.trim().parse().ok()?;
+    let total: u64 = after.split_once(" kB")?.0.trim().parse().ok()?;
+    Some(Progress { done_bytes: done.saturating_mul(1024), total_bytes: total.saturating_mul(1024) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_read_from_the_words_of_programs() {
+        let progress = Some(Progress { done_bytes: 2048, total_bytes: 4096 });
+        assert_eq!(read_progress(" 2/4 kB (50%), 0/1 tablespace"), progress);
+        assert_eq!(read_progress("2/4 kB (50%) copied"), progress);
+        for other in ["", "pg_rewind: servers diverged at WAL location 0/3000000", "x/y kB", "2/4 MB"] {
+            assert_eq!(read_progress(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Stop and start.
+
+use super::broke;
+use crate::process::keeper::files;
+use crate::process::keeper::look::{leader, server};
+use crate::process::keeper::processes::{self, LOOK_PERIOD};
+use crate::process::keeper::program::{self, End, Ended};
+use crate::process::keeper::site::{Site, Starter};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use weir_agent::{Failure, FailureKind, Outcome, ServerStatus, Step, StopMode};
+
+/// Time for processes to vanish that were killed.
+const KILL_LIMIT: Duration = Duration::from_secs(20);
+/// Bytes of the log that are looked at when a server does not start.
+const LOG_BYTES: u64 = 2000;
+
+/// Ends the server. An immediate stop that takes too long kills it.
+pub fn stop(site: &Site, mode: StopMode, started_at: Option<u64>, until: Instant) -> Outcome {
+    let there = processes::of_server(&site.data);
+    let postmaster = leader(site, &there);
+    if let (Some(postmaster), Some(meant)) = (postmaster, started_at)
+        && postmaster.started_at != meant
+    {
+        let text = format!("the server that runs was started at {}, not at {meant}", postmaster.started_at);
+        return Err(Failure::new(FailureKind::OtherServer, text));
+    }
+    let leads = |pid: &rustix::process::Pid| {
+        postmaster.is_some_and(|known| i64::from(pid.as_raw_nonzero().get()) == i64::from(known.pid))
+    };
+    let (led, orphans): (Vec<_>, Vec<_>) = there.into_iter().partition(leads);
+    let signal = match mode {
+        StopMode::Fast => Signal::INT,
+        StopMode::Immediate => Signal::QUIT,
+    };
+    if postmaster.is_some() {
+        processes::signal(&led, signal);
+    } else {
+        // Nobody leads them any more, and none can write a checkpoint.
+        processes::signal(&orphans, Signal::QUIT);
+    }
+    if mode == StopMode::Immediate {
+        // One that was halted does not even hear.
+        processes::signal(&processes::of_server(&site.data), Signal::CONT);
+    }
+    let left = || processes::of_server(&site.data);
+    if processes::wait_gone(until, left) {
+        return Ok(());
+    }
+    if mode == StopMode::Immediate {
+        processes::signal(&left(), Signal::KILL);
+        if processes::wait_gone(Instant::now() + KILL_LIMIT, left) {
+            return Ok(());
+        }
+    }
+    Err(Failure::new(FailureKind::Late, "the server was told to stop, and still runs"))
+}
+
+/// Starts the server, or waits for one that is starting.
+pub fn start(site: &Site, until: Instant) -> Outcome {
+    super::check_whole(site)?;
+    if server(site) == ServerStatus::Stopped {
+        files::remove(&site.rewound()).map_err(broke(&site.rewound()))?;
+        let left = || processes::of_server(&site.data);
+        if !processes::wait_gone(until, left) {
+            return Err(Failure::new(FailureKind::Running, "processes of a server that was killed still run"));
+        }
+        forget_uncollected(site)?;
+        launch(site, until)?;
+    }
+    loop {
+        match server(site) {
+            ServerStatus::Running(postmaster) if matches!(postmaster.step, Step::Ready | Step::Standby) => return Ok(()),
+            ServerStatus::Running(_) if Instant::now() < until => std::thread::sleep(LOOK_PERIOD),
+            ServerStatus::Running(_) => {
+                return Err(Failure::new(FailureKind::Late, "the server is starting, and takes no connections yet"));
+            }
+            ServerStatus::Stopped => return Err(Failure::new(FailureKind::Other, "the server ended as it was started")),
+        }
+    }
+}
+
+/// Removes the pid file of a server that has ended and was not collected by its parent, as in a container without an init process. PostgreSQL would
+/// take it for one that runs.
+fn forget_uncollected(site: &Site) -> Outcome {
+    let path = site.data.join("postmaster.pid");
+    let known = fs::read_to_string(&path).ok().and_then(|text| weir_agent::postmaster::read(&text));
+    match known {
+        Some(known) if processes::is_uncollected(known.pid) => files::remove(&path).map_err(broke(&path)),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn launch(site: &Site, until: Instant) -> Outcome {
+    let (mut command, log) = match &site.starter {
+        Starter::PgCtl { config_file, log } => {
+            let mut command = site.program("pg_ctl");
+            // The server inherits the variables, and is no program that reads from a source.
+            command.env_remove("PGSERVICEFILE");
+            let limit = until.saturating_duration_since(Instant::now()).as_secs().max(1).to_string();
+            command.args(["start", "-w", "-s", "-t", &limit, "-D"]).arg(&site.data).arg("-l").arg(log);
+            if let Some(file) = config_file {
+                // Through a shell of pg_ctl's: `Site::new` has looked at the path.
+                command.arg("-o").arg(format!("-c config_file=\"{}\"", file.display()));
+            }
+            (command, Some(log))
+        }
+        Starter::Command(words) => {
+            let mut command = Command::new(words.first().map(String::as_str).unwrap_or_default());
+            command.args(words.iter().skip(1)).current_dir(&site.work);
+            (command, None)
+        }
+    };
+    let had = log.map_or(0, |log| fs::metadata(log).map_or(0, |found| found.len()));
+    command.env_remove("PGDATA");
+    let ended = program::run(command, until, &mut |_| {}).map_err(broke(Path::new("the program that starts the server")))?;
+    match ended.end {
+        End::Success => Ok(()),
+        // It may still be starting: the caller looks.
+        End::Failure | End::Killed if server(site) != ServerStatus::Stopped => Ok(()),
+        End::Killed => Err(Failure::new(FailureKind::Late, "the server was not started in time")),
+        End::Failure => Err(Failure::new(FailureKind::Other, not_started(&ended, log.map(|log| (log.as_path(), had))))),
+    }
+}
+
+/// The words of the program, and what the server said to its log since.
+fn not_started(ended: &Ended, log: Option<(&Path, u64)>) -> String {
+    let mut said = String::new();
+    if let Some((log, had)) = log
+        && let Ok(mut file) = File::open(log)
+    {
+        let end = file.metadata().map_or(had, |found| found.len());
+        // What cannot be read is not told.
+        let _ = file.seek(SeekFrom::Start(had.max(end.saturating_sub(LOG_BYTES))));
+        let mut bytes = Vec::new();
+        let _ = file.take(LOG_BYTES).read_to_end(&mut bytes);
+        said = String::from_utf8_lossy(&bytes).into_owned();
+    }
+    format!("the server does not start: {} {said}", ended.words())
+}

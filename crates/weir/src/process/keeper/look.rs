@@ -1,0 +1,71 @@
+//! The state of the server and of its data, as they are at one moment.
+
+use super::processes;
+use super::program::{self, End};
+use super::site::Site;
+use rustix::process::Pid;
+use std::fs;
+use std::time::{Duration, Instant};
+use weir_agent::{ControlFile, Data, Postmaster, ServerStatus, Status, Word, WordValue, control_file, postmaster, settings};
+use weir_policy::failover::conninfo::Conninfo;
+
+/// Time for `pg_controldata`, which reads one small file.
+const CONTROL_LIMIT: Duration = Duration::from_secs(10);
+/// Longest `postmaster.pid`.
+const PID_FILE_BYTES_MAX: usize = 64 << 10;
+
+/// All but the jobs.
+pub fn look(site: &Site) -> Status {
+    Status {
+        server: server(site),
+        data: data(site),
+        control: control(site),
+        has_standby_signal: site.data.join("standby.signal").exists(),
+        mark: mark(site),
+        job: None,
+        last: None,
+    }
+}
+
+/// Weir's mark, as the file has it.
+fn mark(site: &Site) -> Option<WordValue> {
+    let text = fs::read_to_string(site.data.join("postgresql.auto.conf")).ok()?;
+    let conninfo = Conninfo::parse(&settings::get(&text, "primary_conninfo")?)?;
+    WordValue::new(conninfo.get(Word::MARK.as_str())?).ok()
+}
+
+/// The server that runs, if its postmaster does.
+pub fn server(site: &Site) -> ServerStatus {
+    leader(site, &processes::of_server(&site.data)).map_or(ServerStatus::Stopped, ServerStatus::Running)
+}
+
+/// The postmaster among processes of the server.
+pub fn leader(site: &Site, there: &[Pid]) -> Option<Postmaster> {
+    let text = fs::read_to_string(site.data.join("postmaster.pid")).ok().filter(|text| text.len() <= PID_FILE_BYTES_MAX)?;
+    let known = postmaster::read(&text)?;
+    there.iter().any(|pid| i64::from(pid.as_raw_nonzero().get()) == i64::from(known.pid)).then_some(known)
+}
+
+/// If the files are all of one moment.
+pub fn data(site: &Site) -> Data {
+    if site.kept().exists() {
+        Data::HalfRewound
+    } else if site.data.join("global/pg_control").exists() {
+        Data::Whole
+    } else {
+        Data::Absent
+    }
+}
+
+/// The control file, by the program of its version.
+pub fn control(site: &Site) -> Option<ControlFile> {
+    let mut command = site.program("pg_controldata");
+    command.arg("-D").arg(&site.data);
+    let mut text = String::new();
+    let mut keep = |line: &str| {
+        text.push_str(line);
+        text.push('\n');
+    };
+    let ended = program::run(command, Instant::now() + CONTROL_LIMIT, &mut keep).ok()?;
+    (ended.end == End::Success).then(|| control_file::read(&text, site.major))?
+}

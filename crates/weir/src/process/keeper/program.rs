@@ -1,0 +1,162 @@
+//! Runs a program to its end, within a limit, and reads its words as they come.
+
+use super::processes::LOOK_PERIOD;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::collections::VecDeque;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Longest line that is kept; longer ones are cut into several.
+const LINE_BYTES_MAX: usize = 1000;
+/// Lines of each kind that are kept for the answer.
+const LINES_MAX: usize = 30;
+/// Time in which the rest of the words must come. A process that was left behind may keep the output open.
+const WORDS_LIMIT: Duration = Duration::from_millis(300);
+
+/// How a program ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    Success,
+    Failure,
+    /// The limit was over, and it was killed.
+    Killed,
+}
+
+/// How a program ended, and its last lines.
+pub struct Ended {
+    pub end: End,
+    pub out: VecDeque<String>,
+    pub errors: VecDeque<String>,
+}
+
+impl Ended {
+    /// The last of its words, for people.
+    pub fn words(&self) -> String {
+        let lines = if self.errors.is_empty() { &self.out } else { &self.errors };
+        let last = lines.iter().skip(lines.len().saturating_sub(5));
+        last.map(|line| line.trim()).collect::<Vec<_>>().join("; ")
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Out,
+    Error,
+}
+
+/// Runs it. `heed` sees each line of either output. The program gets a group of its own, so that a signal for the agent is none for it.
+pub fn run(mut command: Command, until: Instant, heed: &mut dyn FnMut(&str)) -> io::Result<Ended> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn()?;
+    let (sender, lines) = sync_channel(LINES_MAX);
+    let (out, errors) = (child.stdout.take(), child.stderr.take());
+    let other = sender.clone();
+    std::thread::spawn(move || out.map(|out| read_lines(out, Kind::Out, &sender)));
+    std::thread::spawn(move || errors.map(|errors| read_lines(errors, Kind::Error, &other)));
+    let mut ended = Ended { end: End::Failure, out: VecDeque::new(), errors: VecDeque::new() };
+    ended.end =
+        attend(&mut child, until, &lines, &mut |kind, line| ended_line(&mut ended.out, &mut ended.errors, kind, line, heed))?;
+    Ok(ended)
+}
+
+fn ended_line(out: &mut VecDeque<String>, errors: &mut VecDeque<String>, kind: Kind, line: String, heed: &mut dyn FnMut(&str)) {
+    heed(&line);
+    let kept = match kind {
+        Kind::Out => out,
+        Kind::Error => errors,
+    };
+    if kept.len() >= LINES_MAX {
+        kept.pop_front();
+    }
+    kept.push_back(line);
+}
+
+fn attend(
+    child: &mut Child,
+    until: Instant,
+    lines: &Receiver<(Kind, String)>,
+    take: &mut dyn FnMut(Kind, String),
+) -> io::Result<End> {
+    let mut is_silent = false;
+    let status = loop {
+        match lines.recv_timeout(LOOK_PERIOD) {
+            Ok((kind, line)) => take(kind, line),
+            Err(RecvTimeoutError::Disconnected) if !is_silent => is_silent = true,
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_PERIOD),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() >= until {
+            let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+            // It is dead, so that this does not wait.
+            child.wait()?;
+            return Ok(End::Killed);
+        }
+    };
+    let over = Instant::now() + WORDS_LIMIT;
+    while let Ok((kind, line)) = lines.recv_timeout(over.saturating_duration_since(Instant::now())) {
+        take(kind, line);
+    }
+    Ok(if status.success() { End::Success } else { End::Failure })
+}
+
+/// Reads to the end. A carriage return ends a line, too: progress comes so.
+fn read_lines(mut from: impl Read, kind: Kind, to: &SyncSender<(Kind, String)>) {
+    let (mut piece, mut line) = ([0; 4096], Vec::new());
+    let send = |line: &mut Vec<u8>| {
+        let text = String::from_utf8_lossy(line).into_owned();
+        line.clear();
+        text.trim().is_empty() || to.send((kind, text)).is_ok()
+    };
+    while let Ok(bytes) = from.read(&mut piece) {
+        if bytes == 0 {
+            break;
+        }
+        for byte in &piece[..bytes] {
+            let is_end = matches!(byte, b'\n' | b'\r');
+            if !is_end {
+                line.push(*byte);
+            }
+            if (is_end || line.len() >= LINE_BYTES_MAX) && !send(&mut line) {
+                return;
+            }
+        }
+    }
+    send(&mut line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(text: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", text]);
+        command
+    }
+
+    #[test]
+    fn words_are_read_as_they_come_and_the_end_is_told() {
+        let mut heard = Vec::new();
+        let until = Instant::now() + Duration::from_secs(60);
+        let command = shell("printf 'one\\rtwo\\n'; echo wrong >&2; exit 3");
+        let ended = run(command, until, &mut |line| heard.push(line.to_string())).unwrap();
+        heard.sort();
+        assert_eq!((heard.join(" "), ended.end, ended.out.len()), ("one two wrong".into(), End::Failure, 2));
+        let silent = run(shell("exec >&- 2>&-; exit 0"), until, &mut |_| {}).unwrap();
+        let words = silent.words();
+        assert_eq!((silent.end, words), (End::Success, String::new()));
+    }
+
+    #[test]
+    fn a_program_and_what_it_began_are_killed_at_the_limit() {
+        let until = Instant::now() + Duration::from_millis(50);
+        let ended = run(shell("echo x; sleep 1000 & sleep 1000"), until, &mut |_| {}).unwrap();
+        assert_eq!((ended.end, ended.out.iter().next().map(String::as_str)), (End::Killed, Some("x")));
+    }
+}

@@ -1,0 +1,189 @@
+//! The fixed facts of an agent: its data directory, the programs it may run, and how its server is started. All of the operator's command line.
+
+use anyhow::{Context, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use weir_demo::Programs;
+
+/// Folders and files of the agent beside the data directory; all are on its file system.
+const WORK: &str = ".weir";
+
+/// See the module.
+pub struct Site {
+    /// The data directory, without links in its path.
+    pub data: PathBuf,
+    /// The agent's own folder.
+    pub work: PathBuf,
+    pub bin: PathBuf,
+    pub major: u16,
+    pub starter: Starter,
+    /// `PGPASSFILE` of the programs, if it is not the user's own.
+    pub passfile: Option<PathBuf>,
+}
+
+/// How the server is started.
+pub enum Starter {
+    /// By `pg_ctl`, with a configuration file elsewhere than in the data directory if there is one. Its words go to the log.
+    PgCtl { config_file: Option<PathBuf>, log: PathBuf },
+    /// By a program with arguments.
+    Command(Vec<String>),
+}
+
+/// The words of the command line that make a site.
+pub struct Words<'a> {
+    pub data: &'a Path,
+    pub work: Option<&'a Path>,
+    pub bin: Option<&'a Path>,
+    pub config_file: Option<&'a Path>,
+    pub log: Option<&'a Path>,
+    pub start_command: Option<&'a str>,
+    pub passfile: Option<&'a Path>,
+}
+
+impl Site {
+    pub fn new(words: &Words<'_>) -> anyhow::Result<Site> {
+        let data = resolve(words.data)?;
+        let version = std::fs::read_to_string(data.join("PG_VERSION")).ok();
+        let of_data: Option<u32> = version.and_then(|text| text.trim().parse().ok());
+        let programs = match (words.bin, of_data) {
+            (Some(bin), _) => Programs::in_folder(bin)?,
+            (None, Some(major)) => Programs::of_major(major).context("give the folder of its programs by --bin-dir")?,
+            (None, None) => bail!("{} is empty: give the folder of PostgreSQL's programs by --bin-dir", data.display()),
+        };
+        let major = programs.major();
+        if let Some(of_data) = of_data {
+            ensure!(of_data == major, "{} is of PostgreSQL {of_data}, the programs are of {major}", data.display());
+        }
+        let work = match words.work {
+            Some(work) => work.to_path_buf(),
+            None => beside(&data, WORK).context("the data directory has no name: give --work-dir")?,
+        };
+        ensure!(!work.starts_with(&data), "--work-dir must not lie in the data directory");
+        let starter = match words.start_command {
+            Some(text) => {
+                let command: Vec<String> = text.split_whitespace().map(str::to_string).collect();
+                ensure!(!command.is_empty(), "--start-command is empty");
+                Starter::Command(command)
+            }
+            None => Starter::PgCtl {
+                config_file: words.config_file.map(Path::to_path_buf).or_else(|| debian_config(&data)),
+                log: words.log.map_or_else(|| work.join("server.log"), Path::to_path_buf),
+            },
+        };
+        if let Starter::PgCtl { config_file: Some(file), .. } = &starter {
+            let text = file.to_str().unwrap_or("'");
+            let is_plain = text.starts_with('/') && text.chars().all(|c| c.is_alphanumeric() || "/._+-@ ".contains(c));
+            ensure!(
+                is_plain,
+                "--config-file must be a whole path of letters, digits, blanks and \"/._+-@\": it goes through a shell"
+            );
+        }
+        let bin = programs.bin().to_path_buf();
+        let passfile = words.passfile.map(Path::to_path_buf);
+        Ok(Site { data, work, bin, major: u16::try_from(major)?, starter, passfile })
+    }
+
+    /// One of PostgreSQL's programs, working in the agent's folder, with words that can be read.
+    pub fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.bin.join(name));
+        self.prepare(&mut command);
+        command
+    }
+
+    /// The environment and the folder of programs. Variables that would lead a program elsewhere are taken away; those for encryption stay.
+    pub fn prepare(&self, command: &mut Command) {
+        const STRAYING: [&str; 13] = [
+            "PGDATA",
+            "PGDATABASE",
+            "PGHOST",
+            "PGHOSTADDR",
+            "PGLOADBALANCEHOSTS",
+            "PGOPTIONS",
+            "PGPORT",
+            "PGSERVICE",
+            "PGSYSCONFDIR",
+            "PGTARGETSESSIONATTRS",
+            "PGUSER",
+            "PSQLRC",
+            "PGREQUIREPEER",
+        ];
+        for name in STRAYING {
+            command.env_remove(name);
+        }
+        command.env("LC_ALL", "C").env("PGSERVICEFILE", self.service()).current_dir(&self.work);
+        if let Some(file) = &self.passfile {
+            command.env("PGPASSFILE", file);
+        }
+    }
+
+    /// The service file of sources.
+    pub fn service(&self) -> PathBuf {
+        self.work.join("service")
+    }
+
+    /// A copy in the making.
+    pub fn new_data(&self) -> PathBuf {
+        self.work.join("new")
+    }
+
+    /// The files that a copy has replaced, until they are removed.
+    pub fn old_data(&self) -> PathBuf {
+        self.work.join("old")
+    }
+
+    /// Files of this server, kept while a rewind brings those of its source. As long as it is there, the data is not whole.
+    pub fn kept(&self) -> PathBuf {
+        self.work.join("kept")
+    }
+
+    /// The same, when the rewind has succeeded and they are being put back.
+    pub fn put_back(&self) -> PathBuf {
+        self.work.join("put_back")
+    }
+
+    /// The timeline of the source to which the data was rewound, until the server starts.
+    pub fn rewound(&self) -> PathBuf {
+        self.work.join("rewound")
+    }
+}
+
+/// The path without links; only its last part may not be there.
+fn resolve(data: &Path) -> anyhow::Result<PathBuf> {
+    let shown = || format!("{} cannot be found", data.display());
+    match data.canonicalize() {
+        Ok(path) => Ok(path),
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
+            let (parent, name) = data.parent().zip(data.file_name()).with_context(shown)?;
+            Ok(parent.canonicalize().with_context(shown)?.join(name))
+        }
+        Err(cause) => Err(cause).with_context(shown),
+    }
+}
+
+/// A path whose last part is longer.
+fn beside(path: &Path, more: &str) -> Option<PathBuf> {
+    let mut name = path.file_name()?.to_os_string();
+    name.push(more);
+    Some(path.with_file_name(name))
+}
+
+/// Debian's clusters: `/var/lib/postgresql/15/main` has its configuration in `/etc/postgresql/15/main`.
+fn debian_config(data: &Path) -> Option<PathBuf> {
+    if data.join("postgresql.conf").exists() {
+        return None;
+    }
+    let cluster = data.strip_prefix("/var/lib/postgresql").ok()?;
+    let file = Path::new("/etc/postgresql").join(cluster).join("postgresql.conf");
+    file.is_file().then_some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_the_agent_lies_beside_the_data() {
+        assert_eq!(beside(Path::new("/a/15/main"), WORK), Some(PathBuf::from("/a/15/main.weir")));
+        assert_eq!(beside(Path::new("/"), WORK), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! The server that is read from, asked over SQL before anything of ours is changed.
+
+use super::files;
+use super::program::{self, End, Ended};
+use super::site::Site;
+use std::time::{Duration, Instant};
+use weir_agent::{Failure, FailureKind, Source, service};
+
+/// Time for a question.
+const QUESTION_LIMIT: Duration = Duration::from_secs(30);
+/// Time between two looks at whether the source has written a checkpoint.
+const CHECKPOINT_PERIOD: Duration = Duration::from_millis(500);
+
+/// All that must be known, as one row. The timeline of the control file is older than that of the log until the checkpoint after a promotion is done.
+const QUESTION: &str = "select (select system_identifier from pg_catalog.pg_control_system()), \
+     pg_catalog.current_setting('server_version_num')::int4 / 10000, \
+     (select pg_catalog.count(*) from pg_catalog.pg_tablespace where spcname not in ('pg_default', 'pg_global')), \
+     (select timeline_id from pg_catalog.pg_control_checkpoint()), \
+     case when pg_catalog.pg_is_in_recovery() then null \
+       else pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) end";
+
+/// Facts about a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub system_identifier: u64,
+    pub major: u16,
+    pub tablespaces: u32,
+    /// Of its last checkpoint.
+    pub checkpoint_timeline: u32,
+    /// Of its log; none on a standby.
+    pub timeline: Option<u32>,
+}
+
+/// How programs are told of the source.
+pub fn conninfo() -> String {
+    format!("service={}", service::SERVICE)
+}
+
+/// Writes the service file and asks.
+pub fn look(site: &Site, source: &Source, until: Instant) -> Result<Found, Failure> {
+    let text = service::show(source);
+    files::write(&site.service(), text.as_bytes())
+        .map_err(|cause| Failure::new(FailureKind::Other, format!("{}: {cause}", site.service().display())))?;
+    let ended = ask(site, QUESTION, until)?;
+    if ended.end != End::Success {
+        return Err(Failure::new(FailureKind::Source, format!("the source {}:{}: {}", source.host, source.port, ended.words())));
+    }
+    let row = ended.out.back().map(String::as_str).unwrap_or_default();
+    read(row).ok_or_else(|| Failure::new(FailureKind::Source, format!("the source answers {row:?}")))
+}
+
+fn read(row: &str) -> Option<Found> {
+    let mut cells = row.trim().split('|');
+    let found = Found {
+        system_identifier: cells.next()?.parse().ok()?,
+        major: cells.next()?.parse().ok()?,
+        tablespaces: cells.next()?.parse().ok()?,
+        checkpoint_timeline: cells.next()?.parse().ok()?,
+        timeline: match cells.next()? {
+            "" => None,
+            text => Some(u32::from_str_radix(text, 16).ok()?),
+        },
+    };
+    cells.next().is_none().then_some(found)
+}
+
+fn ask(site: &Site, text: &str, until: Instant) -> Result<Ended, Failure> {
+    let mut command = site.program("psql");
+    command.args(["-X", "-A", "-t", "-q", "-w", "-F", "|", "-v", "ON_ERROR_STOP=1", "-d", &conninfo(), "-c", text]);
+    let until = until.min(Instant::now() + QUESTION_LIMIT);
+    program::run(command, until, &mut |_| {}).map_err(|cause| Failure::new(FailureKind::Other, format!("psql: {cause}")))
+}
+
+/// Waits until the control file of the source has its timeline: `pg_rewind` reads it there, and would find nothing to do before. A checkpoint is
+/// asked for; a user who may not ask waits for the one that each promotion brings.
+pub fn wait_checkpoint(site: &Site, source: &Source, first: Found, until: Instant) -> Result<(), Failure> {
+    let is_there = |found: &Found| found.timeline.is_none_or(|timeline| timeline == found.checkpoint_timeline);
+    if is_there(&first) {
+        return Ok(());
+    }
+    // Its outcome is seen below.
+    let _ = ask(site, "CHECKPOINT", until);
+    loop {
+        if is_there(&look(site, source, until)?) {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            let text = "the source has written no checkpoint since its promotion; grant pg_checkpoint to the user, or run CHECKPOINT there";
+            return Err(Failure::new(FailureKind::Late, text));
+        }
+        std::thread::sleep(CHECKPOINT_PERIOD);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_row_of_a_primary_and_of_a_standby_are_read() {
+        let primary = Found { system_identifier: 7, major: 15, tablespaces: 0, checkpoint_timeline: 1, timeline: Some(10) };
+        assert_eq!(read("7|15|0|1|0000000A\n"), Some(primary));
+        assert_eq!(read("7|15|0|1|"), Some(Found { timeline: None, ..primary }));
+        for wrong in ["", "7|15|0|1", "7|15|0|1|x", "7|15|0|1||", "a|15|0|1|"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+}

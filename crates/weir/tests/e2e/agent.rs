@@ -1,0 +1,392 @@
+//! `weir agent` beside real servers: each deed, strangers at its door, and its death at every step.
+
+mod returns;
+pub mod stand;
+mod tls;
+
+use crate::support::ground::Owned;
+use crate::support::time::{check_never, check_took, let_pass};
+use crate::support::wait_until;
+use stand::{Agent, SECRET, base_backup, block_on, fast, follow, next_id, rewind, servers, start, wait_streams};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use weir_agent::seal::{ClientHello, frame};
+use weir_agent::{
+    Answer, ClusterState, Data, Deed, FailureKind, Order, Request, Secret, ServerStatus, Step, StopMode, write_request,
+};
+use weir_demo::Server;
+
+fn failed(outcome: weir_agent::Outcome) -> FailureKind {
+    outcome.expect_err("it fails").kind
+}
+
+/// The primary dies, its standby is promoted and written to. The old one has written something that nobody else has.
+fn replaced(cluster: &Owned) -> (&Server, &Server) {
+    let (old, new) = (cluster.primary(), &cluster.standbys()[0]);
+    new.query("alter system set primary_conninfo = ''").unwrap();
+    new.reload().unwrap();
+    wait_until("the standby to be cut off", || new.value("select count(*) from pg_stat_wal_receiver").unwrap() == "0");
+    old.query("insert into written select generate_series(1, 1000)").unwrap();
+    old.kill9().unwrap();
+    new.promote().unwrap();
+    new.query("insert into written values (-1)").unwrap();
+    (old, new)
+}
+
+fn check_copy(old: &Server, new: &Server) {
+    wait_streams(old, new);
+    new.query("insert into written values (-2)").unwrap();
+    wait_until("the standby to have the last row", || old.value("select min(number) from written").unwrap() == "-2");
+    assert_eq!(old.value("select count(*) from written").unwrap(), new.value("select count(*) from written").unwrap());
+    assert_eq!(old.value("select pg_is_in_recovery()").unwrap(), "t");
+    assert_eq!(old.value("show port").unwrap(), old.port().to_string(), "its configuration is its own");
+}
+
+#[test]
+fn a_server_is_seen_stopped_and_started() {
+    let Some(cluster) = servers(0) else { return };
+    let (server, agent) = (cluster.primary(), Agent::beside(cluster.primary()));
+    let status = agent.status();
+    let ServerStatus::Running(postmaster) = status.server else { panic!("it runs: {status:?}") };
+    assert_eq!((Some(postmaster.pid), postmaster.port, postmaster.step), (server.pid(), server.port(), Step::Ready));
+    let control = status.control.unwrap();
+    let identifier = server.value("select system_identifier from pg_control_system()").unwrap();
+    assert_eq!((control.system_identifier.to_string(), control.timeline), (identifier, 1));
+    assert_eq!((control.state, status.data, status.has_standby_signal), (ClusterState::InProduction, Data::Whole, false));
+    assert_eq!(u32::from(control.major), server.programs().major());
+    assert!(control.can_rewind);
+
+    agent.order(start()).unwrap();
+    let other = Deed::Stop { mode: StopMode::Fast, limit_ms: 60_000, started_at: Some(postmaster.started_at + 1) };
+    assert_eq!(failed(agent.order(other)), FailureKind::OtherServer);
+    let meant = Deed::Stop { mode: StopMode::Fast, limit_ms: 60_000, started_at: Some(postmaster.started_at) };
+    agent.order(meant.clone()).unwrap();
+    let status = agent.status();
+    assert_eq!((status.server, status.control.unwrap().state), (ServerStatus::Stopped, ClusterState::ShutDown));
+    agent.order(meant).unwrap();
+
+    agent.order(start()).unwrap();
+    assert_eq!(server.value("select count(*) from written").unwrap(), "0");
+    agent.order(Deed::Stop { mode: StopMode::Immediate, limit_ms: 60_000, started_at: None }).unwrap();
+    assert_eq!(agent.status().control.unwrap().state, ClusterState::InProduction);
+    agent.order(start()).unwrap();
+}
+
+#[test]
+fn a_server_that_hangs_is_stopped_and_orphans_of_a_killed_one_are_too() {
+    let Some(cluster) = servers(0) else { return };
+    let (server, agent) = (cluster.primary(), Agent::beside(cluster.primary()));
+    server.freeze();
+    let late = Deed::Stop { mode: StopMode::Fast, limit_ms: 300, started_at: None };
+    assert_eq!(failed(agent.order(late)), FailureKind::Late);
+    agent.order(Deed::Stop { mode: StopMode::Immediate, limit_ms: 5_000, started_at: None }).unwrap();
+    assert_eq!(agent.status().server, ServerStatus::Stopped);
+    agent.order(start()).unwrap();
+    // A process that does not notice the death of its postmaster.
+    let mut busy = server.connect("postgres", "postgres").unwrap();
+    let busy = std::thread::spawn(move || busy.query("select count(*) from generate_series(1, 100000000000)").is_ok());
+    let active = "select count(*) from pg_stat_activity where query like 'select count(*) from gen%' and state = 'active'";
+    wait_until("the query to run", || server.value(active).unwrap() == "1");
+    let ServerStatus::Running(postmaster) = agent.status().server else { panic!("it runs") };
+    let pid = rustix::process::Pid::from_raw(postmaster.pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    wait_until("the postmaster to be gone", || agent.status().server == ServerStatus::Stopped);
+    agent.order(fast()).unwrap();
+    assert!(!busy.join().unwrap());
+    agent.order(start()).unwrap();
+}
+
+#[test]
+fn an_old_primary_is_rewound_and_follows_the_new_one() {
+    let Some(cluster) = servers(1) else { return };
+    let agent = Agent::beside(cluster.primary());
+    assert_eq!(failed(agent.order(rewind(&cluster.standbys()[0]))), FailureKind::Running);
+    assert_eq!(failed(agent.order(follow(cluster.primary(), &cluster.standbys()[0]))), FailureKind::Running);
+    let (old, new) = replaced(&cluster);
+    agent.order(rewind(new)).unwrap();
+    assert!(agent.status().has_standby_signal);
+    agent.order(rewind(new)).unwrap();
+    agent.order(follow(old, new)).unwrap();
+    agent.order(follow(old, new)).unwrap();
+    agent.order(start()).unwrap();
+    check_copy(old, new);
+    agent.order(follow(old, new)).unwrap();
+    let ServerStatus::Running(postmaster) = agent.status().server else { panic!("it runs") };
+    assert_eq!(postmaster.step, Step::Ready);
+    assert!(!agent.work("kept").exists());
+}
+
+#[test]
+fn a_server_is_copied_anew_and_keeps_its_own_files() {
+    let Some(cluster) = servers(1) else { return };
+    let agent = Agent::beside(cluster.primary());
+    let (old, new) = replaced(&cluster);
+    std::fs::write(old.data_dir().join("notes"), "of the operator").unwrap();
+    agent.order(base_backup(new)).unwrap();
+    agent.order(follow(old, new)).unwrap();
+    agent.order(start()).unwrap();
+    check_copy(old, new);
+    assert_eq!(std::fs::read_to_string(old.data_dir().join("notes")).unwrap(), "of the operator");
+    assert!(!agent.work("old").exists() && !agent.work("new").exists());
+    assert_eq!(failed(agent.order(base_backup(new))), FailureKind::Running);
+}
+
+#[test]
+fn what_cannot_be_done_changes_nothing_and_says_why() {
+    let Some(cluster) = servers(1) else { return };
+    let Some(stranger) = servers(0) else { return };
+    let agent = Agent::beside(cluster.primary());
+    let (old, new) = replaced(&cluster);
+    agent.order(start()).unwrap();
+    agent.order(fast()).unwrap();
+    assert_eq!(failed(agent.order(rewind(stranger.primary()))), FailureKind::OtherCluster);
+    assert_eq!(failed(agent.order(base_backup(stranger.primary()))), FailureKind::OtherCluster);
+    let nobody = stranger.standbys().first().unwrap_or(old);
+    let failure = agent.order(rewind(nobody)).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Source, "{}", failure.text);
+    assert!(failure.text.contains("refused") || failure.text.contains("No such"), "{}", failure.text);
+    assert_eq!(failed(agent.order(base_backup(nobody))), FailureKind::Source);
+    new.query("create tablespace other location ''").unwrap_err();
+    std::os::unix::fs::symlink("/nonexistent", old.data_dir().join("pg_tblspc/16384")).unwrap();
+    assert_eq!(failed(agent.order(base_backup(new))), FailureKind::Layout);
+    std::fs::remove_file(old.data_dir().join("pg_tblspc/16384")).unwrap();
+    let ended = agent.order(Deed::Start { limit_ms: 60_000 });
+    ended.unwrap();
+    assert_eq!(old.value("select count(*) from written").unwrap(), "1000", "all is as it was");
+    agent.order(fast()).unwrap();
+    std::fs::write(old.data_dir().join("postgresql.auto.conf"), "no_such_parameter = 1\n").unwrap();
+    let failure = agent.order(start()).unwrap_err();
+    assert!(failure.text.contains("no_such_parameter"), "{}", failure.text);
+}
+
+/// Brings a server back as Weir does.
+fn rejoin(agent: &Agent, old: &Server, new: &Server) {
+    agent.order(fast()).unwrap();
+    if agent.status().data != Data::Whole || agent.order(rewind(new)).is_err() {
+        agent.order(base_backup(new)).unwrap();
+    }
+    agent.order(follow(old, new)).unwrap();
+    agent.order(start()).unwrap();
+}
+
+#[test]
+fn an_agent_that_dies_at_any_step_leaves_nothing_that_the_next_one_cannot_mend() {
+    let Some(cluster) = servers(1) else { return };
+    let mut agent = Agent::beside(cluster.primary());
+    let (old, new) = replaced(&cluster);
+    // Each step is seen by a file, or by the time that has passed in it.
+    let deeds: [(&str, Deed, &[&str]); 2] =
+        [("rewind", rewind(new), &["kept", "put_back"]), ("copy", base_backup(new), &["new", "new/base", "old"])];
+    for (name, deed, files) in deeds {
+        for file in files {
+            let seen = agent.work(file);
+            let order = Request::Order(Order { id: next_id(), deed: deed.clone() });
+            std::thread::scope(|scope| {
+                let asks = scope.spawn(|| agent.try_ask(&order).is_ok());
+                // The step may be over before anybody sees it.
+                while !seen.exists() && !asks.is_finished() {
+                    std::thread::yield_now();
+                }
+            });
+            eprintln!("{name}: died at {file}: {}", seen.exists());
+            agent.crash_and_start();
+        }
+    }
+    for pause_ms in [0, 5, 20, 50, 100, 200, 400, 800] {
+        for deed in [rewind(new), base_backup(new)] {
+            let order = Request::Order(Order { id: next_id(), deed });
+            // Nobody waits for the answer.
+            let sent = block_on(async {
+                let mut line = agent.line(SECRET).await?;
+                let mut body = Vec::new();
+                write_request(&mut body, &order);
+                line.send(&body).await
+            });
+            sent.unwrap();
+            let_pass(Duration::from_millis(pause_ms));
+            agent.crash_and_start();
+            let status = agent.status();
+            if status.data == Data::HalfRewound {
+                assert_eq!(failed(agent.order(start())), FailureKind::HalfRewound);
+                assert_eq!(failed(agent.order(follow(old, new))), FailureKind::HalfRewound);
+            }
+        }
+    }
+    rejoin(&agent, old, new);
+    check_copy(old, new);
+    // An agent that dies leaves its server alone.
+    agent.crash_and_start();
+    assert!(matches!(agent.status().server, ServerStatus::Running(_)));
+}
+
+#[test]
+fn an_order_goes_on_without_its_connection_and_its_outcome_is_kept() {
+    let Some(cluster) = servers(1) else { return };
+    let agent = Agent::beside(cluster.primary());
+    let (_, new) = replaced(&cluster);
+    let (id, deed) = (next_id(), base_backup(new));
+    block_on(async {
+        let mut line = agent.line(SECRET).await.unwrap();
+        let mut body = Vec::new();
+        write_request(&mut body, &Request::Order(Order { id, deed: deed.clone() }));
+        line.send(&body).await.unwrap();
+    });
+    wait_until("the order to be seen", || agent.status().job.is_some_and(|job| job.id == id) || agent.status().last.is_some());
+    if agent.status().job.is_some() {
+        let other = agent.try_ask(&Request::Order(Order { id: next_id(), deed: start() })).unwrap();
+        assert!(matches!(other, Answer::Busy(job) if job.id == id), "{other:?}");
+    }
+    agent.order_again(id, deed.clone()).unwrap();
+    let begun = Instant::now();
+    agent.order_again(id, deed).unwrap();
+    check_took("an order that was done", begun, Duration::from_millis(500));
+    assert_eq!(agent.log().matches("base backup: done").count(), 1);
+}
+
+#[test]
+fn strangers_get_nothing_and_hold_nobody_up() {
+    let Some(cluster) = servers(0) else { return };
+    let mut agent = Agent::beside(cluster.primary());
+    let address = ("127.0.0.1", agent.port.number());
+    // Wrong secrets.
+    for secret in ["0123456789-of-nobody-else", "0123456789abcdef"] {
+        assert!(block_on(agent.line(secret)).is_err());
+    }
+    // Another protocol, and frames of all lengths.
+    for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 100], &[0, 0, 0, 65], &[0, 0, 0, 0], &[0; 500]] {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(words).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut heard = Vec::new();
+        // The agent may close before it has read all.
+        let _ = stream.read_to_end(&mut heard);
+        assert_eq!(heard.len(), 4 + 13 + 32, "its greeting, and nothing more");
+    }
+    // Many that say nothing.
+    let silent: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
+    assert_eq!(agent.status().data, Data::Whole);
+    drop(silent);
+    wait_until("a silent one to be sent away", || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.read_to_end(&mut Vec::new()).is_ok()
+    });
+    let log = agent.log();
+    assert_eq!(log.matches("does not know the secret").count(), 1, "{log}");
+    assert!(log.contains("a frame of") && log.contains("it says nothing"), "{log}");
+    assert!(log.lines().count() < 20, "{log}");
+    assert!(!log.contains(SECRET));
+    assert!(agent.is_running());
+}
+
+/// A connection on which bytes can be sent twice.
+async fn raw(agent: &Agent) -> (tokio::net::TcpStream, weir_agent::seal::Seal) {
+    let secret = Secret::read(SECRET, None).unwrap();
+    let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", agent.port.number())).await.unwrap();
+    let mut greeting = vec![0; 4 + 13 + 32];
+    stream.read_exact(&mut greeting).await.unwrap();
+    let (hello, proof) = ClientHello::answer(&secret, &greeting[4..], weir::random()).unwrap();
+    stream.write_all(&frame(&proof)).await.unwrap();
+    let mut proof = vec![0; 4 + 32];
+    stream.read_exact(&mut proof).await.unwrap();
+    (stream, hello.finish(&secret, &proof[4..]).unwrap())
+}
+
+/// The bytes that come until the agent closes the connection.
+async fn rest(stream: &mut tokio::net::TcpStream) -> usize {
+    let mut heard = Vec::new();
+    // A connection that is reset is closed, too.
+    let _ = stream.read_to_end(&mut heard).await;
+    heard.len()
+}
+
+#[test]
+fn messages_that_are_replayed_moved_or_odd_are_not_obeyed() {
+    let Some(cluster) = servers(0) else { return };
+    let agent = Agent::beside(cluster.primary());
+    let order = |deed| {
+        let mut body = Vec::new();
+        write_request(&mut body, &Request::Order(Order { id: next_id(), deed }));
+        body
+    };
+    block_on(async {
+        let (mut stream, mut seal) = raw(&agent).await;
+        let first = frame(&seal.close(&order(start())));
+        stream.write_all(&first).await.unwrap();
+        let mut answer = vec![0; 4 + 1 + 32];
+        stream.read_exact(&mut answer).await.unwrap();
+        stream.write_all(&first).await.unwrap();
+        assert_eq!(rest(&mut stream).await, 0, "a second time");
+        let (mut stream, mut seal) = raw(&agent).await;
+        stream.write_all(&first).await.unwrap();
+        assert_eq!(rest(&mut stream).await, 0, "on another connection");
+        drop(seal.close(b""));
+        let (mut stream, mut seal) = raw(&agent).await;
+        let _left_out = seal.close(&order(start()));
+        stream.write_all(&frame(&seal.close(&order(fast())))).await.unwrap();
+        assert_eq!(rest(&mut stream).await, 0, "one before was left out");
+        // Texts that no type of ours can hold, from one who knows the secret.
+        let good = order(follow(cluster.primary(), cluster.primary()));
+        let at = good.windows(8).position(|bytes| bytes == b"postgres").unwrap();
+        for odd in [&b"post\ngre"[..], b"post\0gre", b"-D /tmp1", b"post\rgre", b" postgre", b"\xff\xff\xff\xff\xff\xff\xff\xff"]
+        {
+            let mut body = good.clone();
+            body[at..at + 8].copy_from_slice(odd);
+            let (mut stream, mut seal) = raw(&agent).await;
+            stream.write_all(&frame(&seal.close(&body))).await.unwrap();
+            assert_eq!(rest(&mut stream).await, 0, "{odd:?}");
+        }
+        let (mut stream, mut seal) = raw(&agent).await;
+        stream.write_all(&frame(&seal.close(&vec![0; 9000]))).await.unwrap();
+        assert_eq!(rest(&mut stream).await, 0, "too long");
+    });
+    assert_eq!(agent.log().matches("begins").count(), 1, "{}", agent.log());
+    assert!(matches!(agent.status().server, ServerStatus::Running(_)));
+}
+
+#[test]
+fn texts_with_quotes_and_blanks_stay_values() {
+    let Some(cluster) = servers(0) else { return };
+    let (server, agent) = (cluster.primary(), Agent::beside(cluster.primary()));
+    agent.order(fast()).unwrap();
+    let Deed::Follow(plain) = follow(server, server) else { panic!("it is one") };
+    let user = weir_agent::UserName::new("o'neil \\ port=1 \"x\" # ;").unwrap();
+    agent.order(Deed::Follow(weir_agent::Follow { user: user.clone(), ..plain })).unwrap();
+    agent.order(start()).unwrap();
+    let shown = server.value("show primary_conninfo").unwrap();
+    let conninfo = weir_policy::failover::conninfo::Conninfo::parse(&shown).unwrap();
+    assert_eq!((conninfo.get("user"), conninfo.get("port")), (Some(user.as_str()), Some(server.port().to_string().as_str())));
+}
+
+#[test]
+fn an_agent_is_not_started_where_it_could_do_harm() {
+    let Some(cluster) = servers(0) else { return };
+    let agent = Agent::beside(cluster.primary());
+    let secret = agent.folder().join("secret");
+    let run = |secret: &std::path::Path, data: &std::path::Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["agent", "--listen", "127.0.0.1:1", "-D"]).arg(data).arg("--secret-file").arg(secret);
+        command.arg("--bin-dir").arg(cluster.primary().programs().bin());
+        let owner = std::fs::metadata(cluster.primary().data_dir()).unwrap();
+        if rustix::process::geteuid().is_root() && data != std::path::Path::new("/") {
+            std::os::unix::process::CommandExt::uid(&mut command, std::os::unix::fs::MetadataExt::uid(&owner));
+        }
+        let output = command.output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let data = cluster.primary().data_dir();
+    let text = run(&secret, data);
+    assert!(text.contains("another agent runs"), "{text}");
+    if rustix::process::geteuid().is_root() {
+        let text = run(&secret, std::path::Path::new("/"));
+        assert!(text.contains("must not run as root"), "{text}");
+    }
+    let open = agent.folder().join("open");
+    std::fs::write(&open, SECRET).unwrap();
+    let text = run(&open, data);
+    assert!(text.contains("has group or world access"), "{text}");
+    check_never("the agent that runs is disturbed", Duration::from_millis(100), || agent.status().data != Data::Whole);
+}

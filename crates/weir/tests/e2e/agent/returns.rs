@@ -1,0 +1,165 @@
+//! Servers that come back by their agents, as a Weir before them orders it.
+
+use super::stand::{Agent, SECRET, servers, wait_streams};
+use crate::failover::load::Load;
+use crate::support::ground::Owned;
+use crate::support::time::happens_within;
+use crate::support::{Proxy, wait_until};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use weir_demo::{Mode, ReservedPort, Server};
+
+const BUILTIN: &str = "failover_mode = builtin\nhealth_check_period = 1\nhealth_check_timeout = 1\nhealth_check_max_retries = 1\n\
+    health_check_retry_delay = 1\nfailover_on_backend_shutdown = on\nfailover_lag_max = -1\nagent_secret_file = 'agent_secret'\n";
+
+fn before(cluster: &Owned, agents: &[&Agent], more: &str) -> Proxy {
+    let mut conf = format!("{BUILTIN}{more}\n");
+    for (at, (server, agent)) in cluster.servers().iter().zip(agents).enumerate() {
+        let (name, port) = (server.name(), agent.port.number());
+        conf += &format!("backend_application_name{at} = '{name}'\nbackend_agent{at} = '127.0.0.1:{port}'\n");
+    }
+    let servers: Vec<&Server> = cluster.servers().iter().collect();
+    // Without that file PCP is not served.
+    let pcp = if more.contains("pcp_port") { "pcp.conf" } else { "no_pcp.conf" };
+    let files = [("agent_secret", SECRET), (pcp, "admin:21232f297a57a5a743894a0e4a801fc3\n")];
+    let proxy = Proxy::with_files(&servers, &conf, &files, &[]);
+    wait_until("the driver to let writes through", || proxy.log().contains("writes go to node 0"));
+    proxy
+}
+
+fn new_primary<'c>(cluster: &'c Owned, old: &Server) -> &'c Server {
+    let mut found = None;
+    wait_until("a new primary", || {
+        let others = cluster.servers().iter().filter(|server| server.port() != old.port());
+        found = others.into_iter().find(|server| server.value("select pg_is_in_recovery()").is_ok_and(|answer| answer == "f"));
+        found.is_some()
+    });
+    found.unwrap()
+}
+
+fn wait_up(proxy: &Proxy, nodes: usize) {
+    wait_until("all nodes to be in use", || proxy.nodes("status") == vec!["up"; nodes]);
+}
+
+#[test]
+fn an_old_primary_that_was_killed_under_load_comes_back_without_a_hand() {
+    let Some(cluster) = servers(2) else { return };
+    let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
+    let proxy = before(&cluster, &agents.iter().collect::<Vec<_>>(), "");
+    let load = Load::begin(&proxy, 4);
+    let old = cluster.primary();
+    old.kill9().unwrap();
+    let killed = Instant::now();
+    let new = new_primary(&cluster, old);
+    load.wait_acknowledged(100);
+    wait_streams(old, new);
+    eprintln!("kill -9 under load: it streams again after {} ms", killed.elapsed().as_millis());
+    wait_up(&proxy, 3);
+    load.wait_acknowledged(100);
+    let outcome = load.end();
+    assert!(outcome.missing_on(new).is_empty() || proxy.log().contains("lost: at most"));
+    let count = || new.value("select count(*) from written").unwrap();
+    wait_until("the old primary to have all", || old.value("select count(*) from written").unwrap() == count());
+    assert_eq!(old.value("select pg_is_in_recovery()").unwrap(), "t");
+    assert!(proxy.log().contains("was started as a standby of node"));
+}
+
+#[test]
+fn one_that_hangs_is_stopped_by_its_agent_and_comes_back() {
+    let Some(cluster) = servers(1) else { return };
+    let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
+    let proxy = before(&cluster, &agents.iter().collect::<Vec<_>>(), "failover_alone = on");
+    let old = cluster.primary();
+    old.stop(Mode::Immediate).unwrap();
+    let new = new_primary(&cluster, old);
+    wait_streams(old, new);
+    wait_up(&proxy, 2);
+    // The other way round.
+    new.freeze();
+    assert_eq!(new_primary(&cluster, new).port(), old.port());
+    wait_streams(new, old);
+    wait_up(&proxy, 2);
+}
+
+#[test]
+fn an_agent_that_dies_meanwhile_only_delays_it() {
+    let Some(cluster) = servers(1) else { return };
+    let mut agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
+    let proxy = before(&cluster, &agents.iter().collect::<Vec<_>>(), "failover_alone = on");
+    let old = cluster.primary();
+    old.kill9().unwrap();
+    let new = new_primary(&cluster, old);
+    for _ in 0..4 {
+        let begun = |agent: &Agent| agent.log().matches("begins").count();
+        let before = begun(&agents[0]);
+        let is_back = || new.value("select count(*) from pg_stat_replication").is_ok_and(|count| count == "1");
+        if !happens_within(Duration::from_secs(20), || begun(&agents[0]) > before || is_back()) || is_back() {
+            break;
+        }
+        agents[0].crash_and_start();
+    }
+    wait_streams(old, new);
+    wait_up(&proxy, 2);
+}
+
+#[test]
+fn agent_rejoin_off_leaves_it_to_the_operator() {
+    let Some(cluster) = servers(1) else { return };
+    let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
+    let proxy = before(&cluster, &agents.iter().collect::<Vec<_>>(), "failover_alone = on\nagent_rejoin = off");
+    let old = cluster.primary();
+    old.kill9().unwrap();
+    new_primary(&cluster, old);
+    let does = happens_within(Duration::from_secs(4), || agents[0].log().contains("begins"));
+    assert!(!does, "{}", agents[0].log());
+    drop(proxy);
+}
+
+#[test]
+fn a_node_is_made_anew_by_its_agent_without_scripts() {
+    let Some(cluster) = servers(1) else { return };
+    let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
+    let port = ReservedPort::any().unwrap();
+    let pcp = format!("pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\n", port.number());
+    let proxy = before(&cluster, &agents.iter().collect::<Vec<_>>(), &pcp);
+    let (primary, standby) = (cluster.primary(), &cluster.standbys()[0]);
+    let recover = || {
+        let passfile = proxy.folder().join("pcppass");
+        proxy.write_file("pcppass", &format!("*:*:admin:{PASSWORD}\n"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args([
+            "pcp",
+            "recovery_node",
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &port.number().to_string(),
+            "-U",
+            "admin",
+            "-w",
+            "-n",
+            "1",
+        ]);
+        let output = command.env("PCPPASSFILE", passfile).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (done, words) = recover();
+    assert!(!done && words.contains("is alive"), "{words}");
+    standby.stop(Mode::Fast).unwrap();
+    std::fs::remove_dir_all(standby.data_dir().join("base")).unwrap();
+    primary.query("insert into written values (7)").unwrap();
+    let (done, words) = recover();
+    assert!(done, "{words}\n{}", proxy.log());
+    wait_streams(standby, primary);
+    assert_eq!(standby.value("select number from written").unwrap(), "7");
+    wait_up(&proxy, 2);
+    let output = Command::new(env!("CARGO_BIN_EXE_weir")).arg("agent-status").arg("-f").arg(proxy.conf_path()).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && shown.contains("node 0: primary on port") && shown.contains("node 1: standby on"),
+        "{shown}"
+    );
+}
+
+/// Its digest stands above.
+const PASSWORD: &str = "admin";

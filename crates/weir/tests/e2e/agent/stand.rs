@@ -1,0 +1,234 @@
+//! An agent beside a server of a test, and a client of it.
+
+use crate::support::ground::{LIMIT, Owned, cluster_with};
+use crate::support::{leave_out, wait_until};
+use std::fs::{self, File};
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir::process::agent_line::{Line, LineError};
+use weir_agent::{
+    Answer, BaseBackup, Checkpoint, DatabaseName, Deed, Follow, Host, Order, OrderId, Outcome, Request, Rewind, Secret, Source,
+    Status, StopMode, UserName, Word, WordValue, read_answer, write_request,
+};
+use weir_demo::{Options, ReservedPort, Server};
+
+/// The secret of agents and their clients.
+pub const SECRET: &str = "0123456789-of-the-tests";
+/// Limit of every order.
+const LIMIT_MS: u32 = 60_000;
+
+/// Servers whose settings allow everything that agents do. `None`: this machine lacks a program, and the test is left out.
+pub fn servers(standbys: usize) -> Option<Owned> {
+    let conf = [("full_page_writes", "on"), ("wal_keep_size", "256MB")];
+    let extra_conf = conf.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
+    let cluster = cluster_with(Options { standbys, extra_conf, ..Options::default() });
+    let missing = ["pg_rewind", "pg_basebackup", "psql"].into_iter().find(|name| !bin(cluster.primary()).join(name).exists());
+    if let Some(name) = missing {
+        leave_out(&format!("there is no {name}"));
+        return None;
+    }
+    cluster.primary().query("create table written (number int8)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    Some(cluster)
+}
+
+fn bin(server: &Server) -> &Path {
+    server.programs().bin()
+}
+
+/// An agent, and how it is begun again.
+pub struct Agent {
+    process: Child,
+    pub port: ReservedPort,
+    /// Its secret and its log.
+    folder: PathBuf,
+    data: PathBuf,
+    bin: PathBuf,
+    more: Vec<String>,
+}
+
+impl Agent {
+    pub fn beside(server: &Server) -> Agent {
+        Agent::with(server, &[], &[])
+    }
+
+    /// With files of these names and texts, and more arguments, in which `FOLDER` stands for where the files are.
+    pub fn with(server: &Server, files: &[(&str, &str)], more: &[&str]) -> Agent {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("weir-agent-{}-{number}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let owner = fs::metadata(server.data_dir()).unwrap();
+        chown(&folder, Some(owner.uid()), Some(owner.gid())).unwrap();
+        let secret = format!("{SECRET}\n");
+        for (name, text) in [("secret", secret.as_str())].iter().chain(files) {
+            let path = folder.join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            chown(&path, Some(owner.uid()), Some(owner.gid())).unwrap();
+        }
+        let port = ReservedPort::any().unwrap();
+        let (data, bin) = (server.data_dir().to_path_buf(), bin(server).to_path_buf());
+        let more: Vec<String> = more.iter().map(|text| text.replace("FOLDER", &folder.display().to_string())).collect();
+        let process = spawn(&data, &bin, &folder, port.number(), &more);
+        let agent = Agent { process, port, folder, data, bin, more };
+        agent.wait_listening();
+        agent
+    }
+
+    fn wait_listening(&self) {
+        wait_until("the agent to listen", || TcpStream::connect(("127.0.0.1", self.port.number())).is_ok());
+    }
+
+    /// Kills it as a crash would, and begins it again.
+    pub fn crash_and_start(&mut self) {
+        self.kill();
+        self.process = spawn(&self.data, &self.bin, &self.folder, self.port.number(), &self.more);
+        self.wait_listening();
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.process.kill();
+        self.process.wait().unwrap();
+        wait_until("the port to be free", || std::net::TcpListener::bind(("127.0.0.1", self.port.number())).is_ok());
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(None))
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A file in its own folder beside the data.
+    pub fn work(&self, name: &str) -> PathBuf {
+        let mut folder = self.data.clone().into_os_string();
+        folder.push(".weir");
+        Path::new(&folder).join(name)
+    }
+
+    /// Asks over a connection of its own. An error: it went away.
+    pub fn try_ask(&self, request: &Request) -> Result<Answer, LineError> {
+        block_on(async {
+            let mut line = self.line(SECRET).await?;
+            let mut body = Vec::new();
+            write_request(&mut body, request);
+            line.send(&body).await?;
+            loop {
+                match read_answer(&line.next().await?)? {
+                    Answer::Progress(_) => {}
+                    answer => return Ok(answer),
+                }
+            }
+        })
+    }
+
+    pub async fn line(&self, secret: &str) -> Result<Line<tokio::net::TcpStream>, LineError> {
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port.number())).await?;
+        Line::to_agent(stream, &Secret::read(secret, None).unwrap()).await
+    }
+
+    pub fn status(&self) -> Status {
+        match self.try_ask(&Request::Status) {
+            Ok(Answer::Status(status)) => *status,
+            other => panic!("no status: {other:?}\n{}", self.log()),
+        }
+    }
+
+    /// Gives a new order, and waits for its outcome.
+    pub fn order(&self, deed: Deed) -> Outcome {
+        self.order_again(next_id(), deed)
+    }
+
+    pub fn order_again(&self, id: OrderId, deed: Deed) -> Outcome {
+        match self.try_ask(&Request::Order(Order { id, deed })) {
+            Ok(Answer::Done) => Ok(()),
+            Ok(Answer::Failed(failure)) => Err(failure),
+            other => panic!("no outcome: {other:?}\n{}", self.log()),
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let log = self.log();
+        if std::thread::panicking() || log.contains("panicked at") {
+            eprintln!("--- log of the agent on port {}:\n{log}---", self.port.number());
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+        assert!(std::thread::panicking() || !log.contains("panicked at"), "the agent panicked");
+    }
+}
+
+/// Starts an agent as the owner of the data. `setpriv` ends it with this program, should a test be killed.
+fn spawn(data: &Path, bin: &Path, folder: &Path, port: u16, more: &[String]) -> Child {
+    let owner = fs::metadata(data.parent().unwrap()).unwrap();
+    let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_weir"), "agent", "-D"]).arg(data).arg("--bin-dir").arg(bin);
+    command.args(["--listen", &format!("127.0.0.1:{port}"), "--secret-file"]).arg(folder.join("secret")).args(more);
+    command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+    if rustix::process::geteuid().is_root() {
+        command.uid(owner.uid()).gid(owner.gid()).env("HOME", "/nonexistent");
+    }
+    command.spawn().unwrap()
+}
+
+pub fn next_id() -> OrderId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    OrderId(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+pub fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(LIMIT, work).await.expect("an answer within the limit") })
+}
+
+pub fn fast() -> Deed {
+    Deed::Stop { mode: StopMode::Fast, limit_ms: LIMIT_MS, started_at: None }
+}
+
+pub fn start() -> Deed {
+    Deed::Start { limit_ms: LIMIT_MS }
+}
+
+fn source(server: &Server) -> Source {
+    Source {
+        host: Host::new("127.0.0.1").unwrap(),
+        port: server.port(),
+        user: UserName::new("postgres").unwrap(),
+        dbname: DatabaseName::new("postgres").unwrap(),
+    }
+}
+
+pub fn rewind(from: &Server) -> Deed {
+    Deed::Rewind(Rewind { source: source(from), limit_ms: LIMIT_MS })
+}
+
+pub fn base_backup(from: &Server) -> Deed {
+    Deed::BaseBackup(BaseBackup { source: source(from), slot: None, checkpoint: Checkpoint::Fast, limit_ms: LIMIT_MS })
+}
+
+pub fn follow(of: &Server, primary: &Server) -> Deed {
+    let Source { host, port, user, .. } = source(primary);
+    let name = (Word::APPLICATION_NAME, WordValue::new(of.name()).unwrap());
+    Deed::Follow(Follow { host, port, user, slot: None, words: vec![name] })
+}
+
+/// Waits until a server streams from the primary, under its name.
+pub fn wait_streams(of: &Server, primary: &Server) {
+    let text =
+        format!("select count(*) from pg_stat_replication where state = 'streaming' and application_name = '{}'", of.name());
+    wait_until("the server to stream", || primary.value(&text).is_ok_and(|count| count == "1"));
+}

@@ -1,0 +1,287 @@
+//! Primaries that are moved on purpose, with agents beside real servers and under a load that notes every answer.
+
+use crate::agent::stand::{Agent, SECRET, servers};
+use crate::failover::load::{Load, Outcome};
+use crate::support::ground::Owned;
+use crate::support::{Proxy, Raw, wait_until};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use weir_demo::Server;
+
+/// Weir promotes, looks every second, and shows the events of a switchover in its log.
+const BUILTIN: &str = "failover_mode = builtin\nhealth_check_period = 1\nhealth_check_timeout = 1\nhealth_check_max_retries = 1\n\
+    health_check_retry_delay = 1\nfailover_on_backend_shutdown = on\nfailover_lag_max = -1\nlog_min_messages = debug2\n\
+    backend_application_name0 = 'primary'\nbackend_application_name1 = 'standby1'\nbackend_application_name2 = 'standby2'\n";
+const WHERE: &str = "select inet_server_port()";
+/// Time in which switchovers are made, one after the other.
+const LASTS: Duration = Duration::from_secs(20);
+/// The longest pause for writes that is allowed. A machine that builds something else is slow.
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Servers, an agent beside each, and a Weir before them.
+struct Stand {
+    proxy: Proxy,
+    agents: Vec<Agent>,
+    cluster: Owned,
+    secret: SecretFile,
+}
+
+/// The file of the secret as Weir reads it.
+struct SecretFile(PathBuf);
+
+impl Drop for SecretFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+impl Stand {
+    /// `None`: this machine lacks a program, and the test is left out.
+    fn new(more: &str) -> Option<Stand> {
+        let cluster = servers(2)?;
+        let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
+        let secret = std::env::temp_dir().join(format!("weir-switchover-{}-{}", std::process::id(), agents[0].port.number()));
+        std::fs::write(&secret, format!("{SECRET}\n")).unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let mut stand = Stand { proxy: Proxy::start(&cluster, ""), agents, cluster, secret: SecretFile(secret) };
+        stand.proxy = stand.another(more);
+        Some(stand)
+    }
+
+    /// One more Weir before the same servers.
+    fn another(&self, more: &str) -> Proxy {
+        let agent = |(at, agent): (usize, &Agent)| format!("backend_agent{at} = '127.0.0.1:{}'\n", agent.port.number());
+        let agents: String = self.agents.iter().enumerate().map(agent).collect();
+        let conf = format!("{BUILTIN}{agents}agent_secret_file = '{}'\n{more}", self.secret.0.display());
+        let proxy = Proxy::start(&self.cluster, &conf);
+        wait_until("the driver to let writes through", || proxy.log().contains("writes go to node"));
+        wait_until("all nodes to be seen", || proxy.nodes("status") == ["up", "up", "up"]);
+        proxy
+    }
+
+    fn server(&self, node: usize) -> &Server {
+        &self.cluster.servers()[node]
+    }
+
+    /// Moves the primary. Error: the text that the operator reads.
+    fn move_to(&self, node: usize) -> Result<(), String> {
+        ask(self.proxy.folder(), self.proxy.port(), node)
+    }
+
+    fn primary(&self) -> usize {
+        self.proxy.nodes("role").iter().position(|role| role == "primary").expect("a primary")
+    }
+
+    /// The promises after anything: one primary, and no acknowledged write is missing there.
+    fn check(&self, name: &str, outcome: &Outcome) -> usize {
+        let is_primary =
+            |server: &&Server| server.is_running() && server.value("select pg_is_in_recovery()").is_ok_and(|is| is == "f");
+        wait_until("one primary", || self.cluster.servers().iter().filter(is_primary).count() == 1);
+        let new = self.cluster.servers().iter().find(is_primary).unwrap();
+        let at = self.cluster.servers().iter().position(|server| server.port() == new.port()).unwrap();
+        eprintln!(
+            "{name}: {} acknowledged, longest pause {} ms, {} sessions lost, errors {:?}",
+            outcome.acknowledged.len(),
+            outcome.gap().as_millis(),
+            outcome.lost,
+            outcome.errors
+        );
+        assert_eq!(outcome.missing_on(new), [], "{name}");
+        assert_eq!(self.proxy.console().value(&format!("begin; {WHERE}")), new.port().to_string(), "{name}");
+        at
+    }
+
+    fn wait_streaming(&self, primary: usize, standbys: usize) {
+        let text = "select count(*) from pg_stat_replication where state = 'streaming'";
+        wait_until("standbys to stream", || self.server(primary).value(text).is_ok_and(|count| count == standbys.to_string()));
+    }
+}
+
+/// Error: the text that the operator reads.
+fn ask(folder: &Path, port: u16, node: usize) -> Result<(), String> {
+    let outcome = admin(folder, port).try_rows(&format!("switchover {node}"));
+    outcome.map(drop).map_err(|failure| format!("{} {}", failure.message, failure.detail))
+}
+
+fn admin(folder: &Path, port: u16) -> Raw {
+    Raw::unix(folder, port).log_in("pgbouncer", "pgbouncer", &[]).unwrap_or_else(|failure| panic!("no console: {failure:?}"))
+}
+
+/// Asks on another thread.
+fn ask_aside(proxy: &Proxy, node: usize) -> JoinHandle<Result<(), String>> {
+    let (folder, port) = (proxy.folder().to_path_buf(), proxy.port());
+    thread::spawn(move || ask(&folder, port, node))
+}
+
+/// Waits for a step of a switchover that is under way.
+fn wait_step(proxy: &Proxy, step: &str) {
+    wait_until(step, || proxy.log().contains(&format!("failover: {step}")));
+}
+
+/// Asks for a switchover on another thread and does something at a step of it. Gives the answer.
+fn meanwhile(stand: &mut Stand, to: usize, step: &str, act: impl FnOnce(&mut Stand)) -> Result<(), String> {
+    let asked = ask_aside(&stand.proxy, to);
+    wait_step(&stand.proxy, step);
+    act(stand);
+    asked.join().unwrap()
+}
+
+#[test]
+fn switchovers_back_and_forth_fail_no_statement() {
+    let Some(stand) = Stand::new("") else { return };
+    let load = Load::begin(&stand.proxy, 4);
+    let mut idle: Vec<Raw> = (0..20).map(|_| stand.proxy.console()).collect();
+    idle.iter_mut().for_each(|client| drop(client.run("set application_name = 'kept'")));
+    let wanted: Option<usize> = std::env::var("WEIR_SWITCHOVERS").ok().and_then(|text| text.parse().ok());
+    let (begun, mut made, mut took) = (Instant::now(), 0, Vec::new());
+    while wanted.map_or(begun.elapsed() < LASTS, |wanted| made < wanted) {
+        let to = [1, 0, 2, 0][made % 4];
+        let asked = Instant::now();
+        stand.move_to(to).unwrap_or_else(|why| panic!("switchover {made}: {why}\n{}", stand.proxy.log()));
+        took.push(asked.elapsed());
+        made += 1;
+        assert_eq!(stand.primary(), to);
+        wait_until("all to be in use", || stand.proxy.nodes("status") == ["up", "up", "up"]);
+        stand.wait_streaming(to, 2);
+        load.wait_acknowledged(20);
+    }
+    let outcome = load.end();
+    took.sort_unstable();
+    let (median, longest) = (took[took.len() / 2].as_millis(), took.last().unwrap().as_millis());
+    eprintln!("{made} switchovers; until the old primary follows: {median} ms (median), {longest} ms (longest)");
+    eprintln!("pauses in ms: {:?}", outcome.gaps(made).iter().map(Duration::as_millis).collect::<Vec<_>>());
+    for client in &mut idle {
+        assert_eq!(client.value("show application_name"), "kept");
+    }
+    stand.check("back and forth", &outcome);
+    assert_eq!((outcome.errors.as_slice(), outcome.lost), ([].as_slice(), 0));
+    assert!(made >= 2 && outcome.gap() <= PAUSE_MAX, "{made} switchovers, {:?}", outcome.gap());
+    assert!(stand.proxy.log().contains("lost: nothing that was acknowledged"));
+}
+
+#[test]
+fn an_agent_that_dies_at_any_step_leaves_one_primary() {
+    let steps = ["Prepared", "Drained", "Pledged", "ServerStopped", "Inspected", "Promoted", "Repointed", "ServerFollows"];
+    let Some(mut stand) = Stand::new("failover_alone = on\n") else { return };
+    for step in steps {
+        // The log of the proxy before has these steps already.
+        stand.proxy = stand.another("failover_alone = on\n");
+        let (from, to) = (stand.primary(), (stand.primary() + 1) % 3);
+        let load = Load::begin(&stand.proxy, 2);
+        let answer = meanwhile(&mut stand, to, step, |stand| stand.agents[from].kill());
+        load.wait_acknowledged(50);
+        let outcome = load.end();
+        eprintln!("agent killed at {step}: {answer:?}");
+        stand.check(step, &outcome);
+        stand.agents[from].crash_and_start();
+        recover(&stand);
+    }
+}
+
+/// Brings servers that were left stopped, or with a log of their own, back to the primary.
+fn recover(stand: &Stand) {
+    let primary = stand.primary();
+    for node in (0..3).filter(|node| *node != primary) {
+        let server = stand.server(node);
+        if !server.is_running() || server.value("select pg_is_in_recovery()").is_ok_and(|is| is == "f") {
+            server.clone_from(stand.server(primary)).unwrap();
+        }
+    }
+    stand.wait_streaming(primary, 2);
+    wait_until("all nodes to be in use", || {
+        (0..3).for_each(|node| drop(admin(stand.proxy.folder(), stand.proxy.port()).try_rows(&format!("attach {node}"))));
+        stand.proxy.nodes("status") == ["up", "up", "up"]
+    });
+}
+
+#[test]
+fn a_switchover_whose_standby_dies_is_undone() {
+    let Some(mut stand) = Stand::new("failover_alone = on\n") else { return };
+    let load = Load::begin(&stand.proxy, 4);
+    let answer = meanwhile(&mut stand, 1, "Drained", |stand| stand.server(1).kill9().unwrap());
+    load.wait_acknowledged(100);
+    let outcome = load.end();
+    eprintln!("the standby died: {answer:?}");
+    let answer = answer.unwrap_err();
+    assert!(answer.contains("node 0 is the primary as before") || answer.contains("is to replace"), "{answer}");
+    stand.check("standby dies", &outcome);
+    assert_eq!(outcome.lost, 0);
+}
+
+#[test]
+fn a_transaction_that_never_ends_is_ended_after_its_limit() {
+    let Some(stand) = Stand::new("switchover_transaction_limit = 1\n") else { return };
+    let mut endless = stand.proxy.console();
+    endless.run("begin");
+    endless.run("insert into written values (0)");
+    let load = Load::begin(&stand.proxy, 2);
+    let begun = Instant::now();
+    stand.move_to(2).unwrap();
+    assert!(begun.elapsed() >= Duration::from_secs(1), "it has its time");
+    let failure = endless.try_rows("insert into written values (0)").unwrap_err();
+    assert_eq!((failure.severity.as_str(), failure.sqlstate.as_str()), ("ERROR", "40001"));
+    endless.run("rollback");
+    assert_eq!(endless.value("select count(*) from written where number = 0"), "0");
+    load.wait_acknowledged(20);
+    let outcome = load.end();
+    assert_eq!(stand.check("endless transaction", &outcome), 2);
+    assert_eq!((outcome.errors.as_slice(), outcome.lost), ([].as_slice(), 0));
+}
+
+#[test]
+fn two_proxies_agree_on_a_primary_that_one_of_them_moved() {
+    let Some(stand) = Stand::new("") else { return };
+    let other = stand.another("");
+    let loads = [Load::begin(&stand.proxy, 2), Load::begin(&other, 2)];
+    for to in [1, 2, 0] {
+        stand.move_to(to).unwrap();
+        loads.iter().for_each(|load| load.wait_acknowledged(50));
+        wait_until("the other to follow", || other.console().value(WHERE_WRITTEN) == stand.server(to).port().to_string());
+        for proxy in [&stand.proxy, &other] {
+            wait_until("all to be in use", || proxy.nodes("status") == ["up", "up", "up"]);
+        }
+    }
+    let [own, others] = loads.map(Load::end);
+    stand.check("two proxies, the one that was asked", &own);
+    stand.check("two proxies, the other one", &others);
+    assert_eq!((own.errors.as_slice(), own.lost, others.lost), ([].as_slice(), 0, 0));
+}
+
+const WHERE_WRITTEN: &str = "begin; select inet_server_port()";
+
+#[test]
+fn a_primary_that_hangs_while_it_is_stopped_takes_no_write_later() {
+    let Some(mut stand) = Stand::new("failover_alone = on\n") else { return };
+    let load = Load::begin(&stand.proxy, 4);
+    let answer = meanwhile(&mut stand, 1, "Drained", |stand| stand.server(0).freeze());
+    eprintln!("SIGSTOP: {answer:?}");
+    load.wait_acknowledged(50);
+    let outcome = load.end();
+    stand.server(0).thaw();
+    let new = stand.primary();
+    assert_eq!(outcome.missing_on(stand.server(new)), []);
+    wait_until("the old primary to be stopped, fenced or a standby", || {
+        let old = stand.server(0);
+        let is_read_only = || old.value("show default_transaction_read_only").is_ok_and(|shown| shown == "on");
+        new == 0 || !old.is_running() || is_read_only() || old.value("select pg_is_in_recovery()").is_ok_and(|is| is == "t")
+    });
+    assert_eq!(outcome.lost, 0);
+}
+
+#[test]
+fn a_proxy_that_dies_in_a_switchover_leaves_one_primary() {
+    for step in ["Drained", "Pledged", "ServerStopped", "Inspected", "Promoted", "Repointed", "ServerFollows"] {
+        let Some(mut stand) = Stand::new("failover_alone = on\n") else { return };
+        let load = Load::begin(&stand.proxy, 2);
+        let asked = ask_aside(&stand.proxy, 1);
+        wait_step(&stand.proxy, step);
+        stand.proxy.crash_and_start();
+        let _ = asked.join();
+        load.wait_acknowledged(50);
+        let outcome = load.end();
+        let new = stand.check(&format!("Weir killed at {step}"), &outcome);
+        eprintln!("Weir killed at {step}: node {new} is the primary");
+    }
+}
