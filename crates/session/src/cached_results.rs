@@ -56,7 +56,7 @@ pub struct CachedResult {
     /// User of the login that asked for it.
     pub user: Arc<str>,
     /// A round that began after all it shows was visible: a session that gets it must not see less from then on.
-    pub round: u64,
+    pub(crate) round: u64,
     /// When it was stored, in milliseconds since the start of the proxy.
     pub made_ms: u64,
     /// The server's time for it.
@@ -95,18 +95,18 @@ pub struct CachedResults {
     boards: Box<[Board]>,
     doubts: Mutex<Vec<Doubt>>,
     /// Writes past us invalidate results, too.
-    pub follows_wal: bool,
+    pub(crate) follows_wal: bool,
     pub total_bytes: usize,
-    pub answer_bytes_max: usize,
-    pub expire_ms: u64,
+    pub(crate) answer_bytes_max: usize,
+    expire_ms: u64,
     /// Results lie in a store of the network, which workers share, and not in here.
-    pub is_in_store: bool,
+    is_in_store: bool,
 }
 
 /// Writers whose end is not known: their server process may still commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    pub database: Arc<str>,
+    database: Arc<str>,
     /// Number of the node.
     pub node: u16,
     pub pid: u32,
@@ -331,9 +331,9 @@ const ANYWHERE: u64 = u64::MAX;
 /// `classify`).
 #[derive(Debug)]
 pub struct Caching {
-    pub text: Text,
-    pub reads: Memo<Option<Rc<[Slot]>>>,
-    pub touches: Memo<Rc<[Slot]>>,
+    pub(crate) text: Text,
+    pub(crate) reads: Memo<Option<Rc<[Slot]>>>,
+    pub(crate) touches: Memo<Rc<[Slot]>>,
     /// The place where neither is the answer kept nor does it change anything: most statements beside a cache stop here.
     indifferent: Cell<u64>,
     /// The place where it writes although nothing shows it.

@@ -54,7 +54,7 @@ pub struct Common {
     /// Statements that wait for a primary: while there are any, nodes are asked for their roles over and over.
     pub awaiting_primary: AtomicU32,
     /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
-    pub pins_told: AtomicU32,
+    pub(crate) pins_told: AtomicU32,
     settings: Interned,
 }
 
@@ -111,21 +111,21 @@ impl Common {
 pub struct Context {
     pub id: WorkerId,
     pub shared: Arc<Common>,
-    pub program: Arc<dyn Program>,
+    pub(crate) program: Arc<dyn Program>,
     pub buffers: Rc<Buffers>,
-    pub statements: RefCell<Statements>,
+    pub(crate) statements: RefCell<Statements>,
     /// Parts of sessions that server connections come with, at rest.
-    pub upstreams: RefCell<Vec<Box<Upstream>>>,
+    pub(crate) upstreams: RefCell<Vec<Box<Upstream>>>,
     /// Verdicts on functions, by database.
-    pub functions: RefCell<Books>,
-    pub places: RefCell<Places>,
+    pub(crate) functions: RefCell<Books>,
+    pub(crate) places: RefCell<Places>,
     /// How nodes answer.
     pub loads: Loads,
     /// The stores of the network in which results are kept, if they are.
-    pub store: Option<Rc<dyn Store>>,
+    pub(crate) store: Option<Rc<dyn Store>>,
     /// Room in which keys of results are put together.
-    pub scratch: RefCell<Vec<u8>>,
-    pub no_settings: Arc<Settings>,
+    pub(crate) scratch: RefCell<Vec<u8>>,
+    no_settings: Arc<Settings>,
     /// The time of a round of the event loop, which sets it.
     clock: Rc<Clock>,
     snapshot: Snapshot,

@@ -27,13 +27,13 @@ pub struct Clock {
     /// End of the last statement.
     pub ready_at: Cell<Us>,
     /// Wait for a server connection before the statement that runs, in microseconds.
-    pub waited_us: Cell<u64>,
+    pub(crate) waited_us: Cell<u64>,
     /// The rule that chose the node of the server connection in use.
     pub rule: Cell<Rule>,
     /// The node at which a read of its is counted as under way.
     pub flight: Cell<Option<u16>>,
     /// Text of the statement that runs, if slow ones are logged.
-    pub text: RefCell<String>,
+    pub(crate) text: RefCell<String>,
 }
 
 impl Clock {

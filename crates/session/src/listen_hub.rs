@@ -32,7 +32,7 @@ pub enum Event {
 /// Where a session finds its events.
 pub struct Inbox {
     /// Names it in marks. Never given twice, as process ids are: a mark may still come when its session has left.
-    pub number: u64,
+    pub(crate) number: u64,
     task: TaskId,
     events: RefCell<VecDeque<Event>>,
     bytes: Cell<usize>,
@@ -81,11 +81,11 @@ impl Inbox {
 
 /// One session's part of a hub. Dropped, it listens no more.
 pub struct Subscription {
-    pub hub: Rc<Hub>,
-    pub inbox: Rc<Inbox>,
-    pub rules: Listening,
+    pub(crate) hub: Rc<Hub>,
+    pub(crate) inbox: Rc<Inbox>,
+    pub(crate) rules: Listening,
     /// The server process that ran the session's last transaction that may have notified.
-    pub pid: u32,
+    pub(crate) pid: u32,
 }
 
 impl Drop for Subscription {
@@ -99,7 +99,7 @@ pub struct Hub {
     /// The servers' user, the clients' name of the database, and the servers'.
     pub key: (Arc<str>, Arc<str>, Arc<str>),
     /// The channel marks are sent through; nobody else knows its name.
-    pub marks: String,
+    pub(crate) marks: String,
     /// The task that feeds it.
     pub task: Cell<TaskId>,
     /// Encoding in which the server sends channels and payloads; empty while nothing is known.
@@ -250,9 +250,9 @@ impl Hub {
 /// Contents of a NotificationResponse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notification<'a> {
-    pub pid: u32,
-    pub channel: &'a [u8],
-    pub payload: &'a [u8],
+    pub(crate) pid: u32,
+    pub(crate) channel: &'a [u8],
+    payload: &'a [u8],
 }
 
 impl<'a> Notification<'a> {

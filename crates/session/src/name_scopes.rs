@@ -13,8 +13,8 @@ const PLACES_MAX: usize = 1024;
 /// The places of one worker.
 #[derive(Default)]
 pub struct Places {
-    pub numbers: HashMap<(Edition, Path), u64>,
-    pub given: u64,
+    numbers: HashMap<(Edition, Path), u64>,
+    given: u64,
 }
 
 impl Places {
@@ -31,11 +31,11 @@ impl Places {
 
 /// Where a session's names are looked up.
 pub struct Place {
-    pub edition: Edition,
-    pub settings: Arc<Settings>,
-    pub number: u64,
+    pub(crate) edition: Edition,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) number: u64,
     /// Defaults of the session's transactions.
-    pub defaults: Defaults,
+    pub(crate) defaults: Defaults,
 }
 
 impl Place {

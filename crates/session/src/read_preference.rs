@@ -5,6 +5,7 @@ use crate::causal;
 use crate::choice;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
+use crate::outcome;
 use crate::session::Session;
 use crate::session::read_preference::{Item, OWN, Own, Set};
 pub use crate::session::read_preference::{Line, Logged};
@@ -22,10 +23,10 @@ use weir_sql::facts::Hint;
 
 /// A parameter that servers know as a made-up one, set by SET as well.
 pub struct Setting {
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Its values, in words.
-    pub allowed: &'static str,
-    pub takes: fn(&str) -> bool,
+    pub(crate) allowed: &'static str,
+    pub(crate) takes: fn(&str) -> bool,
 }
 
 /// All of them.

@@ -45,70 +45,70 @@ use weir_wire::write;
 /// One client's session, owned by its task.
 pub struct Session {
     /// Its task, and its way to server connections.
-    pub host: Rc<dyn Host>,
+    pub(crate) host: Rc<dyn Host>,
     /// From the client to the server.
     pub up: Lane,
     /// From the server to the client.
     pub down: Lane,
-    pub server: Option<Server>,
+    pub(crate) server: Option<Server>,
     /// A transaction that no server knows of yet.
     pub lazy_begin: LazyBegin,
-    pub wrote: Wrote,
+    pub(crate) wrote: Wrote,
     pub account: Rc<Account>,
     /// Its settings, and its statements prepared by SQL.
     pub state: State,
     pub handle: Rc<SessionHandle>,
-    pub statements: OwnStatements,
+    pub(crate) statements: OwnStatements,
     pub reads: Reads,
     /// Messages under way on a standby, to be sent again should it refuse.
-    pub retry: Net,
+    pub(crate) retry: Net,
     /// Its answers from memory, and the answers that its writes make untrue.
-    pub cache: Cached,
+    pub(crate) cache: Cached,
     pub intake: Intake,
     /// Counts it among the sessions of its database.
-    pub visit: Visit,
+    _visit: Visit,
 }
 
 /// A server connection in use, and its part of the session.
 pub struct Server {
-    pub conn: Box<Conn>,
-    pub upstream: Box<Upstream>,
+    pub(crate) conn: Box<Conn>,
+    pub(crate) upstream: Box<Upstream>,
 }
 
 /// The reasons that keep a session's statements on the primary.
 #[derive(Default)]
 pub struct Wrote {
     /// Its writes so far, if these keep its reads on the primary.
-    pub written: Written,
+    pub(crate) written: Written,
     /// A transaction of its wanted on a standby what only the primary does: those of one snapshot begin on the primary.
-    pub shuns_standbys: bool,
+    pub(crate) shuns_standbys: bool,
 }
 
 /// Where a session's reads go.
 pub struct Reads {
     /// The node its reads go to.
-    pub favourite: Option<NodeIndex>,
+    pub(crate) favourite: Option<NodeIndex>,
     /// The targets of its reads, and the parameters that it has set for itself.
-    pub preferences: ReadPreferences,
+    pub(crate) preferences: ReadPreferences,
     /// The state it has seen, which it must go on seeing.
     pub causal: Causal,
     /// Where its names are looked up.
-    pub place: Place,
+    pub(crate) place: Place,
     /// All that comes up to the next Sync was seen, and only reads.
-    pub only_reads: bool,
+    pub(crate) only_reads: bool,
 }
 
 /// The next bytes to take from the client, and the way to treat them.
 #[derive(Default)]
 pub struct Intake {
-    pub skip: Skip,
+    pub(crate) skip: Skip,
     pub presence: Presence,
     /// The message that is next has been logged.
-    pub is_message_logged: bool,
+    pub(crate) is_message_logged: bool,
     /// The last message is one of a copy, for which no reply is counted.
     pub in_copy_message: bool,
     /// The fault that its client has yet to hear, if `skip` says so.
-    pub owed: Option<Box<Fault>>,
+    pub(crate) owed: Option<Box<Fault>>,
     /// A COMMIT whose answer was lost: nothing more is looked at before its outcome is known, or cannot be.
     pub doubt: Option<Box<Doubt>>,
     /// Its transaction, in case that must run again.
@@ -191,7 +191,7 @@ impl Session {
             retry: Net::default(),
             cache: Cached::default(),
             intake: Intake::default(),
-            visit,
+            _visit: visit,
         }
     }
 

@@ -34,26 +34,26 @@ pub enum Claim {
 /// See the module.
 pub struct State {
     /// The settings that the session asked for in its startup packet.
-    pub startup: Arc<Settings>,
+    pub(crate) startup: Arc<Settings>,
     /// The settings it has now.
     pub settings: Arc<Settings>,
     /// How these have servers read its texts.
-    pub reading: Reading,
+    pub(crate) reading: Reading,
     /// A relation that it makes without naming a schema is temporary: its `search_path` says so.
-    pub makes_temporary: bool,
+    pub(crate) makes_temporary: bool,
     /// As it begins, servers read its texts otherwise than Weir's parser.
     pub begins_otherwise: bool,
     /// Number of the settings that shape what a statement means.
-    pub meaning: u64,
-    pub by_sql: Arc<BySql>,
+    pub(crate) meaning: u64,
+    pub(crate) by_sql: Arc<BySql>,
     /// Where it may have drawn from sequences last.
-    pub drawn: Option<Drawn>,
+    pub(crate) drawn: Option<Drawn>,
     /// `pool_mode = session`: the server connection stays anyway, and nothing is asked.
-    pub by_mode: bool,
+    pub(crate) by_mode: bool,
     /// The changes of this transaction that concern others.
-    pub effects: Effects,
+    pub(crate) effects: Effects,
     /// The channels it listens to without a server connection.
-    pub listening: Option<Box<Subscription>>,
+    pub(crate) listening: Option<Box<Subscription>>,
     /// Its own choice about lost transactions.
     pub choice: Choice,
 }
@@ -62,11 +62,11 @@ pub struct State {
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Names may stand for something else.
-    pub redefines: bool,
+    pub(crate) redefines: bool,
     /// Connections opened before the end of the transaction begin with other settings than those opened later.
-    pub renews: bool,
+    pub(crate) renews: bool,
     /// Roles that the transaction has renamed or dropped.
-    pub unseats: Vec<String>,
+    pub(crate) unseats: Vec<String>,
 }
 
 impl State {

@@ -31,30 +31,30 @@ const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
 /// All that is decided about a text before it is used.
 #[derive(Debug)]
 pub struct Statement {
-    pub traits: Traits,
+    traits: Traits,
     /// By the text alone.
-    pub class: Class,
+    pub(crate) class: Class,
     pub objects: Objects,
-    pub transaction: Transaction,
-    pub state: StateEffect,
+    pub(crate) transaction: Transaction,
+    pub(crate) state: StateEffect,
     /// The name of the one that it runs and nothing else, with constants for its parameters.
-    pub runs: Option<Box<str>>,
+    pub(crate) runs: Option<Box<str>>,
     /// Databases that nobody may be connected to while it runs.
-    pub vacates: Box<[String]>,
+    pub(crate) vacates: Box<[String]>,
     /// Roles that it renames or drops.
-    pub unseats: Box<[String]>,
-    pub settings: SettingsEffect,
+    pub(crate) unseats: Box<[String]>,
+    pub(crate) settings: SettingsEffect,
     /// Answered by Weir itself.
-    pub local: Option<Local>,
+    pub(crate) local: Option<Local>,
     /// Its questions for values that were drawn before: `currval`, `lastval`.
-    pub recalls: Recalls,
+    pub(crate) recalls: Recalls,
     /// The kind of the statement; of several, the first.
-    pub verb: Verb,
+    pub(crate) verb: Verb,
     /// Its hint, and where that wants it to go, if it only reads.
-    pub hint: Hint,
-    pub read_target: Option<ReadTarget>,
+    pub(crate) hint: Hint,
+    pub(crate) read_target: Option<ReadTarget>,
     /// The facts of it for the cache of answers, if there is one. None although there is: it may do anything.
-    pub caching: Option<Box<Caching>>,
+    pub(crate) caching: Option<Box<Caching>>,
 }
 
 /// The objects that a text names, and what is known of them.
@@ -65,11 +65,11 @@ pub struct Objects {
     /// The names in it, if its text says that it is for the primary.
     beside: Option<Names>,
     /// Relations whose rows it changes.
-    pub written: Box<[Name]>,
+    pub(crate) written: Box<[Name]>,
     /// Ways of its own by which functions may run that its text does not show.
-    pub touches: Hidden,
+    pub(crate) touches: Hidden,
     /// The catalogs' judgements.
-    pub judged: Judged,
+    pub(crate) judged: Judged,
 }
 
 impl Objects {
@@ -90,23 +90,23 @@ impl Objects {
 #[derive(Debug)]
 pub struct StateEffect {
     /// State it may leave, as far as its text shows.
-    pub leaves: StateKinds,
+    pub(crate) leaves: StateKinds,
     /// The same with what functions may leave that are not PostgreSQL's own, and with what it may take away.
-    pub may_change: StateKinds,
-    pub frees: StateKinds,
+    pub(crate) may_change: StateKinds,
+    pub(crate) frees: StateKinds,
     /// The state that a statement prepared by it in SQL leaves, once that one is executed.
-    pub later: StateKinds,
+    pub(crate) later: StateKinds,
     /// Functions that are not PostgreSQL's own.
-    pub functions: Box<[String]>,
+    pub(crate) functions: Box<[String]>,
 }
 
 /// The effect of a text on the session's settings.
 #[derive(Debug)]
 pub struct SettingsEffect {
     /// All of it, if that is known from the text.
-    pub plain: Option<Plain>,
+    pub(crate) plain: Option<Plain>,
     /// Parameters it takes back to what they were at the session's start.
-    pub resets: Option<Reset>,
+    pub(crate) resets: Option<Reset>,
 }
 
 /// A property of a text, as far as it shows.
@@ -244,16 +244,16 @@ impl Judged {
 /// A Parse message's text and parameter types, known by a number that is its name on the servers.
 #[derive(Debug)]
 pub struct Prepared {
-    pub id: StatementId,
+    pub(crate) id: StatementId,
     /// The message's body after the name.
-    pub tail: Box<[u8]>,
-    pub statement: Rc<Statement>,
+    pub(crate) tail: Box<[u8]>,
+    pub(crate) statement: Rc<Statement>,
     /// Types of users among those that its parameters are said to be of.
-    pub user_types: Box<[u32]>,
+    pub(crate) user_types: Box<[u32]>,
     /// Number of the settings it is analysed under, on whatever server; none: one session's own.
-    pub meaning: Option<u64>,
+    pub(crate) meaning: Option<u64>,
     /// A server's last description of its parameters.
-    pub parameters: LastTold,
+    pub(crate) parameters: LastTold,
 }
 
 /// The body of a ParameterDescription, shared by all who were told the same.

@@ -33,8 +33,8 @@ pub const STATS: usize = Stat::Logins as usize + 1;
 #[derive(Debug)]
 pub struct Stats {
     values: [AtomicU64; STATS],
-    pub statements: Histogram,
-    pub waits: Histogram,
+    pub(crate) statements: Histogram,
+    pub(crate) waits: Histogram,
 }
 
 impl Default for Stats {

@@ -85,9 +85,9 @@ pub struct Pending {
     pub took_us: u64,
     /// The words of its tables before it was asked for.
     pub deps: Deps,
-    pub database: Arc<Database>,
+    pub(crate) database: Arc<Database>,
     /// A round that began after it had come.
-    pub round: u64,
+    pub(crate) round: u64,
     /// When it had, in milliseconds.
     pub at_ms: u64,
     /// The sessions that wait for it.

@@ -30,43 +30,43 @@ pub const WITHIN: u8 = b'T';
 #[derive(Default)]
 pub struct Upstream {
     /// Replies that the server owes.
-    pub replies: Replies,
-    pub txn: ServerTxn,
+    pub(crate) replies: Replies,
+    pub(crate) txn: ServerTxn,
     /// The role of the server when the session took the connection.
-    pub role: TakenFor,
-    pub gate: Gate,
+    pub(crate) role: TakenFor,
+    pub(crate) gate: Gate,
     /// Parses and Closes of the client's whose answer is due, in order, to be undone if they do not happen.
-    pub journal: VecDeque<Entered>,
+    pub(crate) journal: VecDeque<Entered>,
     /// Statements brought along, and questions about them.
-    pub brought: Brought,
+    pub(crate) brought: Brought,
     /// Session state that statements may have left.
-    pub left: Left,
+    pub(crate) left: Left,
     /// A SET, RESET or DISCARD under way.
-    pub resetting: Resetting,
+    pub(crate) resetting: Resetting,
     /// Cache entries that the open transaction makes invalid.
-    pub writes: Writes,
+    pub(crate) writes: Writes,
     /// FATAL of the server, until its end of file follows.
-    pub final_error: Option<Fault>,
+    pub(crate) final_error: Option<Fault>,
     /// A Flush was sent for the replies waited for.
-    pub is_flushed: bool,
+    pub(crate) is_flushed: bool,
     /// CopyData was sent on before the server said that it reads any.
-    pub is_copied_ahead: bool,
+    pub(crate) is_copied_ahead: bool,
     /// A command on the whole session was bound and not executed yet.
-    pub is_command_bound: bool,
+    pub(crate) is_command_bound: bool,
 }
 
 /// The transaction on a server connection.
 #[derive(Debug)]
 pub struct ServerTxn {
     /// Status after the last ReadyForQuery.
-    pub status: u8,
+    pub(crate) status: u8,
     /// The commands under way that begin or end a transaction: if the connection is lost, only the server may know their outcome.
-    pub control: Control,
+    pub(crate) control: Control,
     /// A portal may be left in the transaction that commits it when it is executed.
-    pub portal: Commits,
-    pub heard: Heard,
+    pub(crate) portal: Commits,
+    pub(crate) heard: Heard,
     /// A deferred BEGIN went in front of the first group of messages; the transaction as it was before.
-    pub began: Option<LazyBegin>,
+    pub(crate) began: Option<LazyBegin>,
     pub numbered: Numbered,
 }
 
@@ -152,13 +152,13 @@ impl Gate {
 #[derive(Default)]
 pub struct Writes {
     /// Slots of what the open transaction wrote; its commit was not sent yet.
-    pub wrote: Vec<Slot>,
-    pub raised: Option<Raised>,
+    pub(crate) wrote: Vec<Slot>,
+    pub(crate) raised: Option<Raised>,
     /// An empty list that had slots before: the slots raised next take its room.
-    pub room: Vec<Slot>,
+    pub(crate) room: Vec<Slot>,
     /// The catalog's number when the first of `wrote` and `raised` was found.
-    pub edition: u64,
-    pub ending: Ending,
+    pub(crate) edition: u64,
+    pub(crate) ending: Ending,
 }
 
 impl Writes {

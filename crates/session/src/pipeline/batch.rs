@@ -13,16 +13,16 @@ const KEY_KIND: u8 = front::BIND;
 /// Such a run, all of it here.
 pub struct Batch<'a> {
     /// Name of the statement; empty: the unnamed one.
-    pub name: &'a [u8],
+    pub(crate) name: &'a [u8],
     /// The rest of its Parse, behind the name.
-    pub parse: Option<&'a [u8]>,
+    pub(crate) parse: Option<&'a [u8]>,
     /// The rest of its Bind, behind the names: formats and values.
-    pub values: &'a [u8],
+    pub(crate) values: &'a [u8],
     is_described: bool,
     /// Its Sync stands behind it; else another question does.
-    pub is_synced: bool,
-    pub headers: [Header; COUNT_MAX],
-    pub count: usize,
+    pub(crate) is_synced: bool,
+    pub(crate) headers: [Header; COUNT_MAX],
+    pub(crate) count: usize,
 }
 
 impl<'a> Batch<'a> {

@@ -113,14 +113,14 @@ fn proven(
 
 /// An answer of a server's that may be kept.
 pub(super) struct Result<'a> {
-    pub key: Key,
-    pub deps: Deps,
-    pub bytes: &'a [u8],
+    pub(super) key: Key,
+    pub(super) deps: Deps,
+    pub(super) bytes: &'a [u8],
     /// It begins after the answer has come.
-    pub round: u64,
-    pub took_us: u64,
+    pub(super) round: u64,
+    pub(super) took_us: u64,
     /// The sessions that wait for it: taken where it is not stored yet.
-    pub flight: &'a mut Option<Fill>,
+    pub(super) flight: &'a mut Option<Fill>,
 }
 
 /// Has it stored, where Weirs share the store as soon as the log proves it. True: it is on its way.

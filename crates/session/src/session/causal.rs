@@ -13,19 +13,19 @@ pub const SETTING: &str = "weir.causal_reads";
 #[derive(Debug, Default)]
 pub struct Causal {
     /// The session's own choice.
-    pub own: Option<CausalReads>,
-    pub seen: Seen,
+    own: Option<CausalReads>,
+    pub(crate) seen: Seen,
     /// The generation of the view that brought the primary, or its absence, under which it last asked for a server connection.
     pub primary_since: u64,
     /// Positions that the answer to the statement under way must show.
-    pub must_show: Seen,
+    pub(crate) must_show: Seen,
     /// The dice of the statement under way: a session that waits does not throw again.
-    pub dice: u32,
-    pub stint: Stint,
+    pub(crate) dice: u32,
+    pub(crate) stint: Stint,
     /// It was told things while nobody looked.
-    pub missed: bool,
+    pub(crate) missed: bool,
     /// The statement under way is one of a session that wants to go on seeing things.
-    pub is_careful: bool,
+    pub(crate) is_careful: bool,
 }
 
 impl Causal {

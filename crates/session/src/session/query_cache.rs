@@ -12,44 +12,44 @@ use weir_policy::settings::Settings;
 #[derive(Default)]
 pub struct Cached {
     /// User and settings, as a key begins with them, and the settings it was made for. None: the session goes without.
-    pub who: Option<(Arc<Settings>, Option<[u8; WHO_BYTES]>)>,
+    pub(crate) who: Option<(Arc<Settings>, Option<[u8; WHO_BYTES]>)>,
     /// The meaning of names without a schema may have changed since the session's settings were certain.
-    pub is_adrift: bool,
-    pub capture: Option<Box<Capture>>,
+    pub(crate) is_adrift: bool,
+    pub(crate) capture: Option<Box<Capture>>,
     /// Its statement waits for another's answer, until then at most.
-    pub waits_until: Option<Instant>,
+    pub(crate) waits_until: Option<Instant>,
     /// Its statement waits until an answer is known to be fresh.
-    pub wait: Option<Wait>,
+    pub(crate) wait: Option<Wait>,
     /// The question to the store.
-    pub fetch: Option<Fetched>,
+    pub(crate) fetch: Option<Fetched>,
     /// The lookup_policy has let its statement in, which waits until an answer of the store's would be fresh.
-    pub is_let_in: bool,
+    pub(crate) is_let_in: bool,
     /// When a statement went to a server without the store's being asked.
-    pub spared_at: Option<Instant>,
+    pub(crate) spared_at: Option<Instant>,
 }
 
 /// A read of the store under way, or over.
 pub struct Fetched {
-    pub fetch: Rc<Fetch>,
-    pub since: Instant,
+    pub(crate) fetch: Rc<Fetch>,
+    pub(crate) since: Instant,
 }
 
 /// An answer on its way that is to be stored.
 pub struct Capture {
-    pub key: Key,
-    pub deps: Deps,
-    pub flight: Option<Fill>,
-    pub bytes: Vec<u8>,
-    pub bytes_max: usize,
+    pub(crate) key: Key,
+    pub(crate) deps: Deps,
+    pub(crate) flight: Option<Fill>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes_max: usize,
     /// Its question is on its way to a server.
-    pub since: Option<Instant>,
-    pub is_whole: bool,
+    pub(crate) since: Option<Instant>,
+    pub(crate) is_whole: bool,
 }
 
 /// A statement's wait for the log to be taken in.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     /// The round that must be covered.
-    pub round: u64,
-    pub until: Instant,
+    pub(crate) round: u64,
+    pub(crate) until: Instant,
 }

@@ -10,10 +10,10 @@ use weir_policy::wish::ReadPreference;
 #[derive(Debug, Default)]
 pub struct ReadPreferences {
     /// Edition of the configuration and settings under which it was worked out; none: never.
-    pub known: Option<(u64, Arc<Settings>)>,
-    pub wish: Option<ReadPreference>,
+    pub(crate) known: Option<(u64, Arc<Settings>)>,
+    pub(crate) wish: Option<ReadPreference>,
     /// Set by `PGPOOL SET`.
-    pub own: Own,
+    pub(crate) own: Own,
 }
 
 /// Parameters that a session may have set for itself.
@@ -23,9 +23,9 @@ pub struct Own(pub [Option<Set>; OWN.len()]);
 /// A value that was set.
 #[derive(Clone, Debug)]
 pub struct Set {
-    pub value: u64,
+    pub(crate) value: u64,
     /// As it is shown.
-    pub shown: Rc<str>,
+    pub(crate) shown: Rc<str>,
 }
 
 /// The value a configuration has; of a switch 0 or 1.

@@ -13,10 +13,10 @@ pub const AGAIN_MAX: u8 = 3;
 /// Messages up to a Query or Sync.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Group {
-    pub bytes: usize,
-    pub is_whole: bool,
+    pub(crate) bytes: usize,
+    pub(crate) is_whole: bool,
     /// The client wants to see what there is so far: the answer comes in pieces.
-    pub is_flushed: bool,
+    pub(crate) is_flushed: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,20 +74,20 @@ impl Statements {
 /// Messages kept, and how far their answers are.
 #[derive(Default)]
 pub struct Net {
-    pub kept: Vec<u8>,
-    pub groups: VecDeque<Group>,
-    pub state: State,
+    pub(crate) kept: Vec<u8>,
+    pub(crate) groups: VecDeque<Group>,
+    pub(crate) state: State,
     /// The client has seen something of the first group's answer.
-    pub is_told: bool,
+    pub(crate) is_told: bool,
     /// The next statement is one that a standby refused.
-    pub again: Option<Refused>,
-    pub times: u8,
+    pub(crate) again: Option<Refused>,
+    pub(crate) times: u8,
     /// Bytes that had been given to the socket when the first of the kept messages was to follow, if that one may write: as long as no more of
     /// them left, no server has seen the messages.
-    pub unsent_from: Option<u64>,
-    pub statements: Statements,
+    pub(crate) unsent_from: Option<u64>,
+    pub(crate) statements: Statements,
     /// The generation of the view under which the primary refused to write: the statement waits for another one.
-    pub refused_under: Option<u64>,
+    pub(crate) refused_under: Option<u64>,
 }
 
 impl Net {

@@ -12,11 +12,11 @@ use weir_policy::prepared::{Shape, StatementId};
 /// A statement the client has prepared.
 #[derive(Clone)]
 pub struct Own {
-    pub prepared: Rc<Prepared>,
+    pub(crate) prepared: Rc<Prepared>,
     /// A server's description of it at that time; the client goes by that.
-    pub told: Shape,
+    pub(crate) told: Shape,
     /// Its parameters as the server described them, which a server says once more before it refuses to describe the rest.
-    pub parameters: Option<Rc<[u8]>>,
+    pub(crate) parameters: Option<Rc<[u8]>>,
 }
 
 impl Own {
@@ -34,8 +34,8 @@ impl Own {
 /// A fault that a client hears in place of a server's error.
 pub struct Refusal {
     /// The body of a ParameterDescription that comes before it.
-    pub parameters: Option<Rc<[u8]>>,
-    pub fault: Fault,
+    pub(crate) parameters: Option<Rc<[u8]>>,
+    pub(crate) fault: Fault,
 }
 
 /// The change by a Parse or Close of the client's, to be taken back when an error before it made the server skip it.
@@ -82,8 +82,8 @@ impl Change {
 
 /// A change and the segment of the client's stream it came in.
 pub struct Entered {
-    pub segment: u32,
-    pub change: Change,
+    pub(crate) segment: u32,
+    pub(crate) change: Change,
 }
 
 /// The last change under way of what a name stands for.
@@ -95,24 +95,24 @@ pub fn last_of<'a>(journal: &'a VecDeque<Entered>, statement: &[u8]) -> Option<&
 #[derive(Default)]
 pub struct OwnStatements {
     /// By the client's names.
-    pub named: HashMap<Box<[u8]>, Own>,
-    pub unnamed: Option<Own>,
+    pub(crate) named: HashMap<Box<[u8]>, Own>,
+    pub(crate) unnamed: Option<Own>,
     /// The unnamed statement was too long to be kept here: it is on the server only.
-    pub is_unnamed_on_server: bool,
+    pub(crate) is_unnamed_on_server: bool,
     /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
-    pub segment: u32,
+    pub(crate) segment: u32,
     /// The statement bound last: an Execute runs it, for the log.
-    pub bound: Option<Rc<Prepared>>,
+    pub(crate) bound: Option<Rc<Prepared>>,
     /// A statement of Weir's own that the unnamed portal stands for.
-    pub portal: Option<Portal>,
+    pub(crate) portal: Option<Portal>,
 }
 
 /// A bound statement that Weir answers itself.
 pub struct Portal {
-    pub prepared: Rc<Prepared>,
-    pub formats: Vec<u16>,
+    pub(crate) prepared: Rc<Prepared>,
+    pub(crate) formats: Vec<u16>,
     /// It has been executed to its end.
-    pub done: bool,
+    pub(crate) done: bool,
 }
 
 impl OwnStatements {
@@ -154,10 +154,10 @@ impl OwnStatements {
 
 /// A description of a prepared statement on its way. `traffic::result_shape` works with it.
 pub struct Described {
-    pub prepared: Rc<Prepared>,
-    pub is_unnamed: bool,
-    pub shape: Shape,
-    pub parameters: Option<Rc<[u8]>>,
+    pub(crate) prepared: Rc<Prepared>,
+    pub(crate) is_unnamed: bool,
+    pub(crate) shape: Shape,
+    pub(crate) parameters: Option<Rc<[u8]>>,
 }
 
 impl Described {
@@ -168,9 +168,9 @@ impl Described {
 
 /// A statement that the server was asked about for the message that waits: its answer decides.
 pub struct Asked {
-    pub id: StatementId,
+    pub(crate) id: StatementId,
     /// That message is a Describe: the parameters it was told, which it hears again should the answer be an error.
-    pub parameters: Option<Rc<[u8]>>,
+    pub(crate) parameters: Option<Rc<[u8]>>,
 }
 
 /// The server connection is not at rest though nothing is under way for the client: its next statement waits for an answer to something of ours.
@@ -190,18 +190,18 @@ pub enum Claim {
 #[derive(Default)]
 pub struct Brought {
     /// Statements whose ParseComplete is due, in order, each with its segment.
-    pub parses: VecDeque<(u32, StatementId)>,
+    pub(crate) parses: VecDeque<(u32, StatementId)>,
     /// Descriptions that are looked at when they come, in order.
-    pub described: VecDeque<Described>,
-    pub asked: Option<Asked>,
+    pub(crate) described: VecDeque<Described>,
+    pub(crate) asked: Option<Asked>,
     /// The replacements for the errors of Parses made to fail, in order.
-    pub refusals: VecDeque<Refusal>,
+    pub(crate) refusals: VecDeque<Refusal>,
     /// Statements prepared by SQL, in order; without a name those that are taken away.
-    pub by_sql: VecDeque<Option<Arc<Entry>>>,
+    pub(crate) by_sql: VecDeque<Option<Arc<Entry>>>,
     /// Those of them that the server has refused, and why.
-    pub refused: Vec<(Arc<Entry>, Fault)>,
+    pub(crate) refused: Vec<(Arc<Entry>, Fault)>,
     /// True while a statement waits for what the server is asked or brought.
-    pub claim: Claim,
+    pub(crate) claim: Claim,
 }
 
 impl Brought {

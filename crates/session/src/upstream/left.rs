@@ -12,29 +12,29 @@ use weir_sql::facts::{Reset, StateKind, StateKinds};
 /// A question under way.
 #[derive(Debug, Default)]
 pub struct Asking {
-    pub ask: Ask,
-    pub answer: Answer,
+    pub(crate) ask: Ask,
+    pub(crate) answer: Answer,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Left {
     /// State that may have been left since the server was last asked.
-    pub due: Ask,
-    pub asking: Option<Box<Asking>>,
+    pub(crate) due: Ask,
+    pub(crate) asking: Option<Box<Asking>>,
     /// State that cannot move and was there when the server was last asked.
-    pub found: StateKinds,
+    pub(crate) found: StateKinds,
     /// State of which no server can tell whether it is still there.
-    pub stuck: StateKinds,
+    pub(crate) stuck: StateKinds,
     /// Texts that may have prepared statements by SQL were sent, and the server has not said yet what is there: the names of made-up parameters
     /// in them.
-    pub young: Option<Box<Ask>>,
+    pub(crate) young: Option<Box<Ask>>,
     /// Temporary relations that there may be.
-    pub temporaries: Temporaries,
+    pub(crate) temporaries: Temporaries,
     /// Not all of the session's statements could be brought, or something was refused: the connection must be cleaned before another's use.
-    pub must_clean: bool,
+    pub(crate) must_clean: bool,
     /// A message that is not answered yet may change how the server reads texts.
-    pub moves_ahead: bool,
+    pub(crate) moves_ahead: bool,
 }
 
 impl Left {
@@ -154,16 +154,16 @@ impl Left {
 #[derive(Debug, Default)]
 pub struct Resetting {
     /// A statement whose effect on the settings is known from its text, if it succeeds: it is the only one under way.
-    pub plain: Option<Plain>,
+    pub(crate) plain: Option<Plain>,
     /// The settings that a RESET takes back once it is executed: it is only bound so far.
-    pub bound: Option<Reset>,
+    pub(crate) bound: Option<Reset>,
     /// The settings that a RESET under way takes back to their values at the session's start.
-    pub under_way: Option<Reset>,
+    pub(crate) under_way: Option<Reset>,
     /// DISCARD ALL has run, and the session's settings are not on the connection yet.
-    pub was_discarded: bool,
-    pub telling: Telling,
+    pub(crate) was_discarded: bool,
+    pub(crate) telling: Telling,
     /// Parameters whose reports were held back meanwhile, each with the value the client knows.
-    pub untold: Vec<(String, String)>,
+    pub(crate) untold: Vec<(String, String)>,
 }
 
 /// The startup's values are being set again after a reset.

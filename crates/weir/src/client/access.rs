@@ -38,16 +38,16 @@ const SERVICES: Limits = Limits { threads: 32, queue: 512, answers: 10_000, life
 /// The files' rules of access.
 #[derive(Clone, Debug, Default)]
 pub struct AccessFiles {
-    pub passwords: Passwords,
+    pub(crate) passwords: Passwords,
     /// Rules of `pool_hba.conf`; `None` without `enable_pool_hba`.
-    pub hba: Option<Arc<Hba>>,
+    pub(crate) hba: Option<Arc<Hba>>,
     /// Decrypts passwords in the configuration.
-    pub key: Option<PoolKey>,
+    pub(crate) key: Option<PoolKey>,
     /// Networks this machine has an address in.
-    pub networks: Vec<Network>,
+    pub(crate) networks: Vec<Network>,
     /// True if every user without a line in the password file must prove something, or log in by a rule that trusts him. If
     /// false, such users are let in as far as servers trust them, and must not be helped by another client's proof.
-    pub keeps_proofs: bool,
+    pub(crate) keeps_proofs: bool,
 }
 
 impl AccessFiles {
@@ -62,8 +62,8 @@ impl AccessFiles {
 /// A password under a salt. The password stands for itself only as a digest under a secret of this process.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Salted {
-    pub password: [u8; 32],
-    pub challenge: Challenge,
+    pub(crate) password: [u8; 32],
+    pub(crate) challenge: Challenge,
 }
 
 /// Roles a user is a member of, and since when that is known.
@@ -79,8 +79,8 @@ struct Asked {
 /// Proof of a client, and the last time a server or a verifier confirmed it.
 #[derive(Clone)]
 pub struct Proven {
-    pub secret: Secret,
-    pub at: Instant,
+    pub(super) secret: Secret,
+    pub(super) at: Instant,
 }
 
 /// Everything about access that the threads of one proxy share.
@@ -90,15 +90,15 @@ pub struct Access {
     /// they prove nothing about present rights to log in.
     generation: AtomicU64,
     /// Wipes the difference between users that exist and those that do not; new at each start.
-    pub salt_secret: [u8; 32],
+    pub(crate) salt_secret: [u8; 32],
     /// Keys of passwords.
-    pub keys: Arc<Errands<Salted, SaltedKeys>>,
+    pub(crate) keys: Arc<Errands<Salted, SaltedKeys>>,
     /// Names of hosts that their own addresses prove.
-    pub hosts: Arc<Errands<IpAddr, Option<Arc<str>>>>,
+    pub(super) hosts: Arc<Errands<IpAddr, Option<Arc<str>>>>,
     /// Verdicts of directories on passwords.
-    pub directories: Arc<Errands<Claim, Verdict>>,
+    pub(super) directories: Arc<Errands<Claim, Verdict>>,
     /// Verdicts of PAM on passwords.
-    pub services: Arc<Errands<pam::Claim, Verdict>>,
+    pub(super) services: Arc<Errands<pam::Claim, Verdict>>,
     groups: Mutex<HashMap<Box<str>, Groups>>,
     /// Proofs of clients whose users have no password here: enough to log in to servers.
     proven: Mutex<HashMap<Box<str>, Proven>>,

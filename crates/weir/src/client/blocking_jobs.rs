@@ -18,13 +18,13 @@ pub type Waiter = (u8, u32);
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Threads at once.
-    pub threads: usize,
+    pub(super) threads: usize,
     /// Errands that may wait for a thread.
-    pub queue: usize,
+    pub(super) queue: usize,
     /// Answers remembered; when it is full, all are forgotten.
-    pub answers: usize,
+    pub(super) answers: usize,
     /// Time an answer is good for; `None`: for ever.
-    pub lifetime: Option<Duration>,
+    pub(super) lifetime: Option<Duration>,
 }
 
 /// State of an answer.

@@ -25,16 +25,16 @@ const SETTINGS: [&str; 2] = ["/etc/ldap/ldap.conf", "/etc/openldap/ldap.conf"];
 /// A question: the password stands for itself only as a digest under a secret of this process.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Claim {
-    pub directory: Arc<Directory>,
-    pub user: Box<str>,
-    pub password: [u8; 32],
+    pub(super) directory: Arc<Directory>,
+    pub(super) user: Box<str>,
+    pub(super) password: [u8; 32],
 }
 
 /// A directory's verdict, and its time.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    pub at: Instant,
-    pub outcome: Outcome,
+    pub(super) at: Instant,
+    pub(super) outcome: Outcome,
 }
 
 /// A directory's verdict.

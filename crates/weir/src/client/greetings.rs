@@ -19,14 +19,14 @@ pub type Key = (Arc<str>, Arc<str>, Arc<Settings>);
 /// The greeting for clients of one user, database and settings.
 pub struct Welcome {
     /// A ParameterStatus for each parameter that is the same for all of them.
-    pub statuses: Box<[u8]>,
+    pub(super) statuses: Box<[u8]>,
     /// The server's other messages, before its own process id and after it.
-    pub early: Box<[u8]>,
-    pub late: Box<[u8]>,
+    pub(super) early: Box<[u8]>,
+    pub(super) late: Box<[u8]>,
     /// The application's name is reported, too: the one of the client that was welcomed first.
-    pub application: Option<Box<str>>,
+    pub(super) application: Option<Box<str>>,
     /// Servers read their texts otherwise than Weir's parser.
-    pub reads_otherwise: bool,
+    pub(super) reads_otherwise: bool,
 }
 
 impl Welcome {
@@ -45,21 +45,21 @@ pub const APPLICATION_NAME: &str = "application_name";
 
 /// Settings that a startup packet asks for.
 pub struct StartupSettings {
-    pub settings: Arc<Settings>,
+    pub(super) settings: Arc<Settings>,
     /// Number of their meaning: see `Settings::meaning`.
-    pub meaning: u64,
+    pub(super) meaning: u64,
     /// Without the application's name if servers accept it as it is: it changes nothing else, so that clients that differ in it only share
     /// the rest.
-    pub nameless: Arc<Settings>,
+    pub(super) nameless: Arc<Settings>,
 }
 
 pub type Seen<K, V> = Cache<K, Rc<V>, UnitWeighter, RandomState>;
 
 /// A worker's knowledge of clients like those it has welcomed.
 pub struct Welcomes {
-    pub by_key: Seen<Key, Welcome>,
+    pub(super) by_key: Seen<Key, Welcome>,
     /// By the parameters of the startup packet.
-    pub wishes: Seen<Parameters, StartupSettings>,
+    pub(super) wishes: Seen<Parameters, StartupSettings>,
 }
 
 fn seen<K: Eq + Hash, V>() -> Seen<K, V> {

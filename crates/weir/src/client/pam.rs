@@ -40,11 +40,11 @@ const FILES_MAX: u64 = 1024;
 /// A question: the password stands for itself only as a digest under a secret of this process.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Claim {
-    pub service: Arc<Service>,
-    pub user: Box<str>,
+    pub(super) service: Arc<Service>,
+    pub(super) user: Box<str>,
     /// Where the client is, by name or number; none over a unix socket.
-    pub host: Option<Box<str>>,
-    pub password: [u8; 32],
+    pub(super) host: Option<Box<str>>,
+    pub(super) password: [u8; 32],
 }
 
 /// Asks a service about a user's password, and about his right to come in now.

@@ -72,7 +72,7 @@ impl Stream {
 /// See the module.
 pub struct Conn {
     stream: Stream,
-    pub address: Address,
+    pub(crate) address: Address,
     /// Bytes that have arrived behind the last message taken.
     inbox: Vec<u8>,
     /// The time at which what is under way must be over.

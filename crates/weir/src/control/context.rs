@@ -53,16 +53,16 @@ impl Drop for Bell {
 
 /// See the module.
 pub struct Control {
-    pub shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     bells: Bells,
     /// The view as it will be published next; see `cluster_view`.
-    pub view: RefCell<ClusterView>,
+    pub(super) view: RefCell<ClusterView>,
     /// The events for `failover`, the oldest first.
-    pub facts: RefCell<VecDeque<Event>>,
+    pub(super) facts: RefCell<VecDeque<Event>>,
     /// Why the roles of nodes are to be asked before the time, if they are.
-    pub nudged: Cell<Option<Nudge>>,
+    pub(super) nudged: Cell<Option<Nudge>>,
     /// A node is being made anew.
-    pub recovers: Cell<bool>,
+    pub(super) recovers: Cell<bool>,
     /// The standby that Weir has promoted last, before it takes writes.
     pub promoted: Cell<Option<Promoted>>,
 }

@@ -62,8 +62,8 @@ impl Order {
 
 /// A wish of an operator, and the way for its answer.
 pub struct Wish {
-    pub request: Request,
-    pub answer: oneshot::Sender<Result<(), String>>,
+    pub(super) request: Request,
+    pub(super) answer: oneshot::Sender<Result<(), String>>,
 }
 
 /// The way to the control thread from all others.
@@ -75,7 +75,7 @@ pub struct ControlMail {
     orders: Mutex<Vec<Order>>,
     bell: Notify,
     /// When the thread last gave a sign of life, in milliseconds since the start of the proxy: one that is stuck does not.
-    pub beat_ms: AtomicU64,
+    pub(crate) beat_ms: AtomicU64,
 }
 
 impl ControlMail {

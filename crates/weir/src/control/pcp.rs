@@ -43,7 +43,7 @@ const SOCKET_MODE: u32 = 0o777;
 /// The listening sockets, none without `pcp.conf`, and the means to serve them.
 #[derive(Default)]
 pub struct Entrance {
-    pub doors: Vec<Door>,
+    pub(crate) doors: Vec<Door>,
     book: Arc<Book>,
 }
 

@@ -33,8 +33,8 @@ const BEAT: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Sockets {
     /// Of `metrics_port`.
-    pub readers: Vec<TcpListener>,
-    pub pcp: Entrance,
+    pub(crate) readers: Vec<TcpListener>,
+    pub(crate) pcp: Entrance,
 }
 
 /// Starts the thread.

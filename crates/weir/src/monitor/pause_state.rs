@@ -7,8 +7,8 @@ use std::sync::Arc;
 /// The state of one database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gate {
-    pub paused: bool,
-    pub disabled: bool,
+    pub(crate) paused: bool,
+    pub(crate) disabled: bool,
 }
 
 /// All that is closed. An open database has no entry, so that names nobody closed leave nothing behind.

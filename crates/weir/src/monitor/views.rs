@@ -24,8 +24,8 @@ type Rows = Vec<Vec<String>>;
 
 /// One list: its name after SHOW, its columns, and the function that makes its rows.
 pub struct View {
-    pub name: &'static str,
-    pub help: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
     columns: &'static [&'static str],
     rows: fn(&Asker<'_>) -> Rows,
 }
@@ -44,10 +44,10 @@ impl View {
 /// The session that asks, and the data for its answers.
 pub struct Asker<'a> {
     /// The node that reads of the session that asks go to, by its place.
-    pub favourite: Option<NodeIndex>,
+    pub(crate) favourite: Option<NodeIndex>,
     /// Its user and database.
-    pub pools: &'a PoolSet,
-    pub w: &'a Rc<Worker>,
+    pub(crate) pools: &'a PoolSet,
+    pub(crate) w: &'a Rc<Worker>,
 }
 
 /// The table of SHOW commands.

@@ -136,9 +136,9 @@ fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListen
 /// Owner, group and permissions of a unix socket.
 #[derive(Clone, Copy)]
 pub struct SocketRights<'a> {
-    pub mode: u32,
+    pub(crate) mode: u32,
     /// Empty: that of the process.
-    pub group: &'a str,
+    pub(crate) group: &'a str,
 }
 
 /// Opens the unix socket of a port in a folder, or takes what is open already.

@@ -82,9 +82,9 @@ pub struct Mailbox {
     waker: mio::Waker,
     messages: Mutex<Vec<Message>>,
     /// Sessions of that worker, to place new ones evenly.
-    pub sessions: AtomicU32,
+    pub(super) sessions: AtomicU32,
     /// When that worker last kept house, in milliseconds since the start of the proxy: one that is stuck does not.
-    pub beat_ms: AtomicU64,
+    pub(crate) beat_ms: AtomicU64,
 }
 
 impl Mailbox {
@@ -109,72 +109,72 @@ pub type Reader = Box<dyn Fn(&Shared) -> Result<Vec<String>, String> + Send + Sy
 /// Everything shared by the threads of one proxy.
 pub struct Shared {
     pub config: ArcSwap<Config>,
-    pub files: Files,
-    pub access: Access,
-    pub cluster: Cluster,
+    pub(crate) files: Files,
+    pub(crate) access: Access,
+    pub(crate) cluster: Cluster,
     /// Facts that sessions of all threads share.
-    pub common: Arc<Common>,
+    pub(super) common: Arc<Common>,
     /// All that workers share of the stores of the network in which results are kept.
-    pub store_common: Option<Arc<StoreCommon>>,
-    pub mailboxes: Vec<Mailbox>,
-    pub pools: Pools,
-    pub clients: Clients,
+    pub(super) store_common: Option<Arc<StoreCommon>>,
+    pub(crate) mailboxes: Vec<Mailbox>,
+    pub(crate) pools: Pools,
+    pub(crate) clients: Clients,
     /// Databases an administrator closed.
-    pub pause_state: PauseState,
+    pub(crate) pause_state: PauseState,
     /// Numbers by user and database.
-    pub stats: Table,
-    pub log: Log,
-    pub doors: Doors,
-    pub life: Life,
+    pub(crate) stats: Table,
+    pub(crate) log: Log,
+    pub(super) doors: Doors,
+    pub(crate) life: Life,
     /// The way to the control thread.
-    pub control: ControlMail,
+    pub(crate) control: ControlMail,
 }
 
 /// The operator's files.
 pub struct Files {
-    pub config_path: Option<PathBuf>,
+    pub(crate) config_path: Option<PathBuf>,
     /// Keys and certificates.
-    pub tls: ArcSwap<TlsFiles>,
+    pub(crate) tls: ArcSwap<TlsFiles>,
     /// Reads the files again; set by the code that knows their paths.
-    pub reader: OnceLock<Reader>,
+    pub(super) reader: OnceLock<Reader>,
 }
 
 /// The servers, as the control thread sees them.
 pub struct Cluster {
-    pub view: ArcSwap<ClusterView>,
+    pub(crate) view: ArcSwap<ClusterView>,
     /// Health of nodes, what a failover would do, and the history of failovers. Its times are milliseconds since `begun`.
-    pub failover: ArcSwap<FailoverView>,
+    pub(crate) failover: ArcSwap<FailoverView>,
     /// How nodes answered who asked for their roles.
-    pub probes: Probes,
+    pub(crate) probes: Probes,
 }
 
 /// The clients of all workers.
 #[derive(Default)]
 pub struct Clients {
-    pub connected: AtomicU32,
+    pub(crate) connected: AtomicU32,
     /// Administrators among them.
-    pub consoles: AtomicU32,
+    pub(crate) consoles: AtomicU32,
     /// By user, database and address.
-    pub seats: Seats,
+    pub(crate) seats: Seats,
     /// The roles that the names of users stand for.
-    pub roles: Mutex<Roles>,
+    pub(crate) roles: Mutex<Roles>,
 }
 
 /// The listening sockets.
 #[derive(Default)]
 pub struct Doors {
     /// Those that accept clients.
-    pub open: AtomicU32,
+    pub(super) open: AtomicU32,
     /// Copies, for a process that takes over. As long as there is one, the kernel lets clients in.
-    pub copies: Mutex<Vec<OwnedFd>>,
+    pub(super) copies: Mutex<Vec<OwnedFd>>,
     /// Another process has taken over, or is about to: no more clients are accepted, and the accepted ones are served.
-    pub handed_over: AtomicBool,
+    pub(super) handed_over: AtomicBool,
 }
 
 /// Begin and end of the process.
 pub struct Life {
-    pub started_at: SystemTime,
-    pub stop: AtomicU8,
+    pub(crate) started_at: SystemTime,
+    stop: AtomicU8,
 }
 
 impl Shared {

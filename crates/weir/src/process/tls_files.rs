@@ -45,11 +45,11 @@ const SUITES: [(CipherSuite, &str); 6] = [
 #[derive(Clone, Default)]
 pub struct TlsFiles {
     /// Towards clients; none if `ssl` is off.
-    pub server: Option<ServerSide>,
+    pub(crate) server: Option<ServerSide>,
     /// Towards servers; none if no server is reached by TLS.
-    pub client: Option<ClientSide>,
+    pub(crate) client: Option<ClientSide>,
     /// Towards stores of answers; none if they are not reached by TLS.
-    pub store: Option<ClientSide>,
+    pub(crate) store: Option<ClientSide>,
     /// Towards agents; none if they are not reached by TLS.
     pub agent: Option<ClientSide>,
 }
@@ -64,9 +64,9 @@ struct Peer<'a> {
 /// Weir's side of TLS with clients.
 #[derive(Clone)]
 pub struct ServerSide {
-    pub config: Arc<ServerConfig>,
+    pub(crate) config: Arc<ServerConfig>,
     /// Hash that logins are bound to; none if the certificate has nothing to bind to.
-    pub end_point: Option<Vec<u8>>,
+    pub(crate) end_point: Option<Vec<u8>>,
 }
 
 /// Weir's side of TLS with servers: its certificate, and the checks of theirs.
@@ -75,7 +75,7 @@ pub struct ClientSide {
     unchecked: Arc<ClientConfig>,
     by_authority: Arc<ClientConfig>,
     by_host_name: Arc<ClientConfig>,
-    pub has_authorities: bool,
+    pub(crate) has_authorities: bool,
 }
 
 impl ClientSide {

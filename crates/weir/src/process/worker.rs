@@ -33,15 +33,15 @@ mod orders;
 
 /// A session as its worker knows it.
 pub struct Entry {
-    pub handle: Rc<SessionHandle>,
+    pub(crate) handle: Rc<SessionHandle>,
     /// When it was let in, in milliseconds since the start of the proxy.
-    pub since_ms: u64,
+    pub(crate) since_ms: u64,
     /// The key of a CancelRequest for it.
-    pub key: Box<[u8]>,
+    pub(crate) key: Box<[u8]>,
     /// The pools of its user and database; an administrator and a replication client have none, nor limits on time.
-    pub pools: Option<Rc<PoolSet>>,
+    pub(crate) pools: Option<Rc<PoolSet>>,
     /// Counts it among the clients of its user, database and address.
-    pub seat: RefCell<Option<Seat>>,
+    pub(crate) seat: RefCell<Option<Seat>>,
 }
 
 impl Deref for Entry {
@@ -54,7 +54,7 @@ impl Deref for Entry {
 
 /// The pools of one user and database, by node number.
 pub struct PoolSet {
-    pub account: Rc<Account>,
+    pub(crate) account: Rc<Account>,
     pools: RefCell<Vec<Option<Arc<Pool>>>>,
 }
 
@@ -100,22 +100,22 @@ type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
 /// One worker thread's own.
 pub struct Worker {
     /// All that its sessions are handed.
-    pub ctx: Context,
+    ctx: Context,
     pub shared: Arc<Shared>,
-    pub house: Supervised,
-    pub reactor: Reactor,
+    pub(super) house: Supervised,
+    pub(crate) reactor: Reactor,
     /// Sessions by the process id their clients were told.
-    pub entries: RefCell<HashMap<u32, Rc<Entry>>>,
-    pub welcomes: RefCell<Welcomes>,
+    pub(crate) entries: RefCell<HashMap<u32, Rc<Entry>>>,
+    pub(crate) welcomes: RefCell<Welcomes>,
     /// The connection over which servers are asked about users.
-    pub inquiry: Inquiry,
-    pub listening: Listening,
+    pub(crate) inquiry: Inquiry,
+    pub(crate) listening: Listening,
     pool_sets: RefCell<PoolSets>,
     /// Tasks that accept clients.
-    pub doors: RefCell<Vec<TaskId>>,
-    pub view_waiters: RefCell<HashSet<TaskId>>,
+    pub(super) doors: RefCell<Vec<TaskId>>,
+    pub(super) view_waiters: RefCell<HashSet<TaskId>>,
     /// The stores of the network in which results are kept, if they are.
-    pub stores: Option<Rc<Stores>>,
+    pub(crate) stores: Option<Rc<Stores>>,
     randomness: RefCell<crate::Randomness>,
     /// TLS handshakes begun in the round of that time.
     handshakes: Cell<(Instant, u32)>,
@@ -127,8 +127,8 @@ pub struct Listening {
     /// By user and database.
     hubs: RefCell<Hubs>,
     /// Hubs that nobody attends to yet, with the pools they use, and the task that sees to it.
-    pub new_hubs: RefCell<Vec<(Rc<Hub>, Rc<PoolSet>)>>,
-    pub hub_opener: Cell<TaskId>,
+    pub(crate) new_hubs: RefCell<Vec<(Rc<Hub>, Rc<PoolSet>)>>,
+    pub(super) hub_opener: Cell<TaskId>,
 }
 
 impl Deref for Worker {

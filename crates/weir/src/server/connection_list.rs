@@ -13,24 +13,24 @@ use weir_session::status::Doing;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     /// Clients that do not wait for a server connection.
-    pub clients: usize,
-    pub waiting: usize,
-    pub conns: Conns,
+    pub(crate) clients: usize,
+    pub(crate) waiting: usize,
+    pub(crate) conns: Conns,
     /// How long the first one waits.
-    pub waits: Duration,
+    pub(crate) waits: Duration,
 }
 
 /// Server connections by their state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conns {
     /// With a session, but not kept.
-    pub active: usize,
+    pub(crate) active: usize,
     /// With a session that left state on it.
-    pub kept: usize,
-    pub idle: usize,
+    pub(crate) kept: usize,
+    pub(crate) idle: usize,
     /// Between two sessions.
-    pub cleaning: usize,
-    pub opening: usize,
+    pub(crate) cleaning: usize,
+    pub(crate) opening: usize,
 }
 
 impl Conns {

@@ -49,12 +49,12 @@ pub enum Purpose {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolKey {
     /// `backend_hostname` number.
-    pub node: u16,
-    pub user: Arc<str>,
-    pub database: Arc<str>,
+    pub(crate) node: u16,
+    pub(crate) user: Arc<str>,
+    pub(crate) database: Arc<str>,
     /// The clients' name of the database. Those of another name have pools of their own: their limits and `connect_query` differ.
-    pub client_database: Arc<str>,
-    pub purpose: Purpose,
+    pub(crate) client_database: Arc<str>,
+    pub(crate) purpose: Purpose,
 }
 
 impl PoolKey {
@@ -73,7 +73,7 @@ impl PoolKey {
 
 /// The server connections of one user and database on one node.
 pub struct Pool {
-    pub key: PoolKey,
+    pub(crate) key: PoolKey,
     /// Limits that it shares with the other pools of its database on this node, and with those of its user.
     of_database: Arc<Budget>,
     of_user: Arc<Budget>,
@@ -158,8 +158,8 @@ pub enum Patience {
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     /// Since when: `pool_wait_timeout` counts from here.
-    pub since: Instant,
-    pub patience: Patience,
+    pub(crate) since: Instant,
+    pub(crate) patience: Patience,
 }
 
 /// The limit that was reached.

@@ -61,9 +61,9 @@ pub enum Heard {
 
 /// A request that was sent; the requests are in order.
 pub struct Sent {
-    pub expect: Expect,
+    pub(super) expect: Expect,
     /// When it went to the socket; `UNSENT_MS` until then.
-    pub at_ms: u64,
+    pub(super) at_ms: u64,
     purpose: Purpose,
 }
 
@@ -112,11 +112,11 @@ impl Common {
 
 /// One host.
 pub struct Shelf {
-    pub host: Host,
+    pub(super) host: Host,
     lanes: RefCell<Rc<[Lane]>>,
     /// The map of a Redis Cluster.
     shards: RefCell<Option<Shards>>,
-    pub task: Cell<TaskId>,
+    pub(super) task: Cell<TaskId>,
     is_up: Cell<bool>,
     /// Reads that nobody has asked it for yet.
     wanted: RefCell<VecDeque<Rc<Fetch>>>,
@@ -126,13 +126,13 @@ pub struct Shelf {
 
 /// See the module.
 pub struct Stores {
-    pub shelves: Vec<Shelf>,
-    pub common: Arc<Common>,
-    pub timeout_ms: u64,
-    pub config: StoreConfig,
-    pub dialect: Dialect,
+    pub(crate) shelves: Vec<Shelf>,
+    pub(super) common: Arc<Common>,
+    pub(super) timeout_ms: u64,
+    pub(super) config: StoreConfig,
+    pub(super) dialect: Dialect,
     /// Other Weirs have the same keys: an answer is proven by the primary's log.
-    pub is_shared: bool,
+    pub(crate) is_shared: bool,
     /// Beginning of all keys.
     prefix: String,
     ring: Ring,
@@ -144,7 +144,7 @@ pub struct Stores {
     /// Tasks of shelves that have something to write, and of sessions whose wait is over.
     woken: RefCell<Vec<TaskId>>,
     /// Decides which questions are worth an exchange.
-    pub lookup_policy: RefCell<LookupPolicy>,
+    lookup_policy: RefCell<LookupPolicy>,
     /// Answers that wait for their proof.
     pending: RefCell<VecDeque<Pending>>,
     pending_bytes: Cell<usize>,

@@ -225,7 +225,7 @@ pub struct Replay {
     /// Counts what had become known when the session looked last.
     known: u64,
     /// Age of a server connection that is to be vouched for.
-    pub verify_us: u64,
+    verify_us: u64,
 }
 
 impl Replay {

@@ -22,11 +22,11 @@ const FRESH_PERIOD: Duration = Duration::from_millis(20);
 
 /// See the module.
 pub struct SessionHost {
-    pub w: Rc<Worker>,
+    pub(super) w: Rc<Worker>,
     handle: Rc<SessionHandle>,
-    pub pools: Rc<PoolSet>,
+    pub(super) pools: Rc<PoolSet>,
     /// The way to the server of the connection in use.
-    pub transport: RefCell<Option<Box<Transport>>>,
+    pub(super) transport: RefCell<Option<Box<Transport>>>,
     /// Since when it wants to see the nodes as they are, in milliseconds since the start of the proxy.
     wants_nodes_since: Cell<Option<u64>>,
 }

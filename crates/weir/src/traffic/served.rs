@@ -14,10 +14,10 @@ use weir_session::teardown::conn_lost;
 
 /// A session, its client's socket and its way to servers.
 pub struct Served {
-    pub s: Box<Session>,
-    pub client: Socket,
-    pub host: Rc<SessionHost>,
-    pub w: Rc<Worker>,
+    pub(crate) s: Box<Session>,
+    pub(crate) client: Socket,
+    pub(crate) host: Rc<SessionHost>,
+    pub(crate) w: Rc<Worker>,
 }
 
 impl Served {

@@ -35,18 +35,18 @@ const JUDGE_LIMIT: Duration = Duration::from_secs(60);
 /// The user and the database of a client that wants to log in.
 #[derive(Clone, Copy)]
 pub(super) struct Caller<'a> {
-    pub user: &'a str,
-    pub database: &'a str,
-    pub replication: Replication,
+    pub(super) user: &'a str,
+    pub(super) database: &'a str,
+    pub(super) replication: Replication,
 }
 
 /// A client that may go on.
 #[derive(Default)]
 pub(super) struct Admission {
     /// Goes to the client before the welcome.
-    pub message: Vec<u8>,
+    pub(super) message: Vec<u8>,
     /// Nothing was proved: the servers themselves must trust the user.
-    pub is_unproved: bool,
+    pub(super) is_unproved: bool,
 }
 
 /// A login's place among the failed ones of its visitor.

@@ -27,9 +27,9 @@ pub enum Line {
 /// The facts that identify a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
-    pub system: u64,
-    pub timeline: u32,
-    pub started_at: u64,
+    pub(super) system: u64,
+    pub(super) timeline: u32,
+    pub(super) started_at: u64,
 }
 
 /// A host and a port.
@@ -37,9 +37,9 @@ type Place = (String, u16);
 
 /// See the module. Of one configuration.
 pub struct Reach {
-    pub c: Rc<Control>,
-    pub config: Arc<Config>,
-    pub rules: Rc<Rules>,
+    pub(super) c: Rc<Control>,
+    pub(super) config: Arc<Config>,
+    pub(super) rules: Rc<Rules>,
     histories: RefCell<BTreeMap<NodeId, (Key, History)>>,
     /// The accepted log, and where nodes' own logs ended when last seen.
     accepted: RefCell<(Option<History>, BTreeMap<NodeId, Lsn>)>,

@@ -27,8 +27,8 @@ pub enum Look {
 
 /// See the module. Of one configuration.
 pub struct Desk {
-    pub c: Rc<Control>,
-    pub config: Arc<Config>,
+    pub(super) c: Rc<Control>,
+    pub(super) config: Arc<Config>,
     /// By place in the view.
     looks: Vec<RefCell<Look>>,
     board: RefCell<Board>,

@@ -73,7 +73,7 @@ pub async fn role(conn: &mut Conn) -> Result<Said, OpenError> {
 /// A connection over which positions can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    pub system: u64,
+    system: u64,
     segment_bytes: u64,
 }
 
@@ -102,15 +102,15 @@ pub struct Followed {
 /// The answer of a node.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Position<'a> {
-    pub life: Life,
-    pub system: u64,
-    pub in_recovery: bool,
-    pub position: Option<u64>,
+    pub(super) life: Life,
+    pub(super) system: u64,
+    pub(super) in_recovery: bool,
+    pub(super) position: Option<u64>,
     /// Of a primary.
-    pub flushed: Option<u64>,
-    pub timeline: Timeline,
-    pub snapshot: &'a [u8],
-    pub waiting: Option<&'a [Option<u32>]>,
+    pub(super) flushed: Option<u64>,
+    pub(super) timeline: Timeline,
+    pub(super) snapshot: &'a [u8],
+    pub(super) waiting: Option<&'a [Option<u32>]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use weir_wire::write::{self, INT4, INT8, NUMERIC, TEXT, Type};
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    pub name: &'static str,
-    pub kind: Type,
+    pub(super) name: &'static str,
+    kind: Type,
 }
 
 pub const fn text(name: &'static str) -> Column {

@@ -18,10 +18,10 @@ use weir_wire::pcp::{Delay, NodeInfo, NodeRole, NodeStatus};
 
 /// A node as SHOW and PCP tell of it.
 pub struct Node {
-    pub id: u16,
-    pub info: NodeInfo,
+    pub(crate) id: u16,
+    pub(crate) info: NodeInfo,
     /// In any case in bytes.
-    pub delay_bytes: Delay,
+    pub(crate) delay_bytes: Delay,
 }
 
 /// All nodes. Delays are times if the operator's threshold is one, as Pgpool-II has it.

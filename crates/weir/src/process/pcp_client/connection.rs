@@ -16,7 +16,7 @@ const REPLIES_MAX: usize = 1 << 20;
 /// Where a server is.
 pub struct Target {
     host: String,
-    pub port: u16,
+    pub(super) port: u16,
 }
 
 impl Target {

@@ -8,9 +8,9 @@ use weir_wire::pcp::{Code, NodeInfo, Reply, Request};
 #[derive(Clone, Copy)]
 pub struct Shape {
     /// A line for each value.
-    pub is_verbose: bool,
+    pub(super) is_verbose: bool,
     /// Also processes that serve nobody.
-    pub shows_all: bool,
+    pub(super) shows_all: bool,
 }
 
 const NODE: [&str; 12] = [

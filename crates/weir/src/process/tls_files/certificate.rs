@@ -67,9 +67,9 @@ enum Hash {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// The first common name; none if it holds a zero byte, behind which some programs would read another name than others.
-    pub common_name: Option<String>,
+    pub(crate) common_name: Option<String>,
     /// All of it, as RFC 2253 and OpenSSL write it.
-    pub distinguished_name: Option<String>,
+    pub(crate) distinguished_name: Option<String>,
 }
 
 /// Names of a certificate that was accepted; none if it cannot be read.

@@ -13,17 +13,17 @@ use weir_policy::tls::Check;
 /// Authorities by which servers' certificates are checked.
 #[derive(Debug)]
 pub struct Authorities {
-    pub verifier: Arc<WebPkiServerVerifier>,
+    pub(super) verifier: Arc<WebPkiServerVerifier>,
     /// The trusted certificates themselves. One of them may be a server's own.
-    pub trusted: Vec<CertificateDer<'static>>,
+    pub(super) trusted: Vec<CertificateDer<'static>>,
 }
 
 /// The check of one server's certificate. That the server has the certificate's key is checked always.
 #[derive(Debug)]
 pub struct Checker {
-    pub check: Check,
-    pub authorities: Option<Arc<Authorities>>,
-    pub provider: Arc<CryptoProvider>,
+    pub(super) check: Check,
+    pub(super) authorities: Option<Arc<Authorities>>,
+    pub(super) provider: Arc<CryptoProvider>,
 }
 
 impl Authorities {

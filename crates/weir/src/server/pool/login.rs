@@ -19,24 +19,24 @@ const ANSWER_BYTES: usize = 1024;
 
 /// A server's messages once the login is through.
 pub struct Greeting {
-    pub pid: u32,
-    pub key: Vec<u8>,
-    pub reported: Vec<(String, String)>,
-    pub notices: Notices,
-    pub protocol: Version,
+    pub(crate) pid: u32,
+    pub(crate) key: Vec<u8>,
+    pub(super) reported: Vec<(String, String)>,
+    pub(super) notices: Notices,
+    pub(super) protocol: Version,
     /// The server asked for a proof and accepted ours: otherwise it trusts all clients from here.
-    pub was_asked: bool,
+    pub(crate) was_asked: bool,
 }
 
 /// A server's notices, as whole messages.
 #[derive(Default)]
 pub struct Notices {
     /// Before it told the process id.
-    pub early: Vec<u8>,
+    pub(crate) early: Vec<u8>,
     /// Behind that: of event triggers of the login.
-    pub late: Vec<u8>,
+    pub(crate) late: Vec<u8>,
     /// While the last query of ours ran.
-    pub last: Vec<u8>,
+    pub(crate) last: Vec<u8>,
 }
 
 /// Notices of one login that are kept; more are dropped.
@@ -52,9 +52,9 @@ pub fn keep_notice(kept: &mut Vec<u8>, body: &[u8]) {
 /// The connection that a login goes over, as far as its proof hangs on it.
 #[derive(Clone, Debug, Default)]
 pub struct Channel {
-    pub is_encrypted: bool,
+    pub(crate) is_encrypted: bool,
     /// Hash of the server's certificate that a proof can be bound to.
-    pub end_point: Option<Vec<u8>>,
+    pub(crate) end_point: Option<Vec<u8>>,
 }
 
 /// The next thing to do in a login.

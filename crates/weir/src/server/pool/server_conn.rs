@@ -42,18 +42,18 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// One server connection: what sessions know of it, and the way to its server. A session that uses it has the first, its task the second.
 pub struct ServerConn {
-    pub conn: Box<Conn>,
-    pub transport: Box<Transport>,
+    pub(crate) conn: Box<Conn>,
+    pub(crate) transport: Box<Transport>,
 }
 
 /// The way to a server, and what only pools ask for.
 pub struct Transport {
-    pub socket: Socket,
+    pub(crate) socket: Socket,
     /// The worker whose event loop has it.
-    pub home: WorkerId,
-    pub pool: Arc<Pool>,
+    pub(crate) home: WorkerId,
+    pub(crate) pool: Arc<Pool>,
     /// What it said when it was opened, and behind the last query of ours.
-    pub notices: Notices,
+    pub(crate) notices: Notices,
     jitter: u8,
     passwords_generation: u64,
 }
@@ -172,13 +172,13 @@ impl OpenError {
 
 /// User, secret and settings of a login to a server.
 pub struct Login<'a> {
-    pub user: &'a str,
-    pub database: &'a str,
-    pub secret: Option<&'a Secret>,
+    pub(crate) user: &'a str,
+    pub(crate) database: &'a str,
+    pub(crate) secret: Option<&'a Secret>,
     /// Number of the reading of the password file that has the secret.
-    pub generation: u64,
+    pub(crate) generation: u64,
     /// Parameters of the startup packet beside user and database.
-    pub parameters: &'a [(&'a str, &'a str)],
+    pub(crate) parameters: &'a [(&'a str, &'a str)],
 }
 
 impl ServerConn {
@@ -360,7 +360,7 @@ fn beyond_answer(address: &Address, rest: &[u8]) -> Option<OpenError> {
 
 /// Message by message, for everything but a session's relay.
 pub struct Talk {
-    pub socket: Socket,
+    pub(crate) socket: Socket,
     buffer: Vec<u8>,
     /// Reports of parameters while the last query ran: bodies of ParameterStatus.
     reports: Vec<Vec<u8>>,

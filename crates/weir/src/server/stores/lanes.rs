@@ -10,10 +10,10 @@ use weir_cache::Shards;
 #[derive(Default)]
 pub struct Lane {
     /// To be written.
-    pub out: RefCell<Vec<u8>>,
+    pub(in crate::server) out: RefCell<Vec<u8>>,
     /// Bytes on their way that the socket did not take yet.
     written_bytes: Cell<usize>,
-    pub sent: RefCell<VecDeque<Sent>>,
+    pub(in crate::server) sent: RefCell<VecDeque<Sent>>,
 }
 
 impl Lane {

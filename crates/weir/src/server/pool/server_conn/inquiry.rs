@@ -8,16 +8,16 @@ use weir_io::reactor::TaskId;
 /// A worker's connection for questions.
 #[derive(Default)]
 pub struct Inquiry {
-    pub line: RefCell<Option<Line>>,
-    pub is_busy: Cell<bool>,
-    pub waiting: RefCell<VecDeque<TaskId>>,
+    pub(crate) line: RefCell<Option<Line>>,
+    pub(crate) is_busy: Cell<bool>,
+    pub(crate) waiting: RefCell<VecDeque<TaskId>>,
 }
 
 pub struct Line {
-    pub talk: Talk,
-    pub address: Address,
+    pub(crate) talk: Talk,
+    pub(crate) address: Address,
     /// Whom it is logged in as, and by which reading of the files.
-    pub user: String,
-    pub database: String,
-    pub generation: u64,
+    pub(crate) user: String,
+    pub(crate) database: String,
+    pub(crate) generation: u64,
 }
