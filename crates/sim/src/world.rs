@@ -385,6 +385,10 @@ impl World {
     /// The operator makes servers anew that cannot follow, once all Weirs agree on a primary.
     fn operate(&mut self) {
         self.later(OPERATOR_MS, Due::Operator);
+        if self.plan.is_planned && self.now > plan::HEALED_AT {
+            // A switchover may have stopped one since.
+            (0..self.plan.nodes).for_each(|node| self.repair(Repair::Start(node)));
+        }
         let Some(primary) = self.agreed() else { return };
         let source = self.servers[usize::from(primary)].clone();
         if !source.takes_writes() {

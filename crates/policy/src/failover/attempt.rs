@@ -546,7 +546,7 @@ pub(super) fn end(state: &mut State, refusal: Refusal, now: Ms, out: &mut Vec<Ac
     let Some(attempt) = state.attempt.take() else { return };
     match attempt.aim {
         Aim::Force { ticket, .. } => out.push(Action::Reply { ticket, answer: Err(refusal.describe()) }),
-        Aim::Succeed { .. } => switchover::attempt_ended(state, &attempt.phase, refusal, now, out),
+        Aim::Succeed { .. } => switchover::attempt_ended(state, (attempt.parent.node, &attempt.phase), refusal, now, out),
         Aim::Replace | Aim::Settle | Aim::Readmit => {}
     }
     let spread =
