@@ -34,7 +34,7 @@ pub fn run(bytes: &[u8]) {
 /// The session state of a refused text is guessed from its words, also from those inside strings, and may differ.
 fn without_guess(mut facts: Facts) -> Facts {
     if facts.effect == Effect::Refused {
-        facts.keeps = StateKinds::NONE;
+        facts.state.keeps = StateKinds::NONE;
     }
     facts
 }

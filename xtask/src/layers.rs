@@ -49,6 +49,7 @@ const MODULES: &[Module] = &[
     row(9, "startup", &[]),
     row(8, "relay", &[]),
     row(7, "checkout", &[]),
+    row(7, "outcome", &[]),
     row(7, "teardown", &[]),
     row(6, "failover", &[]),
     row(6, "node_monitor", &[]),

@@ -1,5 +1,5 @@
-//! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`, `driver-suites`,
-//! `transparency`, `pg`, `layers`, `tidy`.
+//! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`, `pgpool-tests`,
+//! `driver-suites`, `transparency`, `pg`, `layers`, `tidy`.
 
 mod bench;
 mod cargo;
@@ -11,10 +11,12 @@ mod layers;
 mod memory;
 mod pg;
 mod pg_task;
+mod pgpool_tests;
 mod process;
 mod proxy;
 mod regress;
 mod source;
+mod structs;
 mod test;
 mod tidy;
 mod transparency;
@@ -47,6 +49,8 @@ enum Task {
     Pg(pg_task::Arguments),
     /// PostgreSQL's regression suite, direct and through Weir: the answers must be the same
     Regress(regress::Arguments),
+    /// Pgpool-II's own regression tests about nodes, with Weir under Pgpool-II's names
+    PgpoolTests(pgpool_tests::Arguments),
     /// The own test suites of asyncpg and pgx, direct and through Weir: a test that passes direct must pass through Weir
     DriverSuites(driver_suites::Arguments),
     /// Compares a session through Weir with a direct connection, on PostgreSQL 13 to 18; writes docs/transparency.md
@@ -75,6 +79,10 @@ fn run(task: Task) -> Result<()> {
         Task::Test(arguments) => memory::move_into().and_then(|()| test::run(&arguments, root())),
         Task::Pg(arguments) => pg_task::run(&arguments),
         Task::Regress(arguments) => memory::move_into().and_then(|()| regress::run(&arguments)),
+        Task::PgpoolTests(arguments) => {
+            memory::move_into()?;
+            pgpool_tests::run(&arguments, &target_folder()?, &cargo::build_proxy()?)
+        }
         Task::DriverSuites(arguments) => driver_suites::run(&arguments),
         Task::Transparency(arguments) => transparency::run(&arguments, root()),
         Task::Layers => layers::run(root()),

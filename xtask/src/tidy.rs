@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::finding::{self, Finding};
 use crate::source::{Source, sources_below};
+use crate::structs;
 
 const FILE_LINES_MAX: usize = 900;
 /// Tables may be longer.
@@ -124,6 +125,7 @@ pub fn find(root: &Path) -> Result<Vec<Finding>> {
             findings.extend(check_bans(&source));
             findings.extend(check_statics(&source));
             findings.extend(check_waits(&source));
+            findings.extend(structs::check(&source));
         }
     }
     let is_gone = |(path, _): &&(&str, &str)| !root.join(path).is_file();

@@ -53,9 +53,9 @@ pub struct Postmaster {
 pub enum Step {
     Starting,
     Stopping,
-    /// It takes connections, and writes.
+    /// It takes connections, also as a standby.
     Ready,
-    /// It takes connections as a standby.
+    /// It is a standby that takes none (`hot_standby` is off).
     Standby,
     /// The file says something else.
     Unknown,

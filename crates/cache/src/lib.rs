@@ -22,5 +22,5 @@ pub use lookup_policy::{LookupPolicy, Seen};
 pub use proof::{Proof, Proving};
 pub use ring::Ring;
 pub use shards::Shards;
-pub use text::{Reads, Text, bind_holds_a_moment, says_a_moment};
+pub use text::{End, Reads, Text, bind_holds_a_moment, says_a_moment};
 pub use versions::{Deps, Outcome, Slot, Versions};

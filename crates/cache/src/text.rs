@@ -2,7 +2,7 @@
 
 use weir_catalog::{Catalog, Names, Path, Touched};
 use weir_config::CacheConfig;
-use weir_sql::facts::{Changes, Effect, Ending, Facts, Name, SessionVerb, Transaction};
+use weir_sql::facts::{Changes, Effect, Ending, Facts, Mark, Name, SessionVerb, Transaction};
 
 /// A text's author asks for its answer to be kept, or not. They stand at the very begin, as in Pgpool-II.
 const FORCE: &str = "/*FORCE QUERY CACHE*/";
@@ -35,10 +35,17 @@ pub struct Text {
     is_event: bool,
     /// It cannot touch a table, whatever the catalog says: `COMMIT`, `SET a = 1`. Not so `SELECT 1 + 2`: the plus sign may be a user's.
     pub is_idle: bool,
-    /// It may end the transaction it runs in, or several.
-    pub ends: bool,
+    pub end: End,
+}
+
+/// The end that a text may bring to the transaction it runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    None,
     /// It is a plain `ROLLBACK`.
-    pub rolls_back: bool,
+    Rollback,
+    /// Any, or several.
+    Any,
 }
 
 impl Text {
@@ -58,10 +65,9 @@ impl Text {
             names,
             vouched,
             strict,
-            written: facts.written.as_slice().into(),
+            written: facts.named.written.as_slice().into(),
             changes: facts.changes,
-            ends: is_refused || !matches!(facts.transaction, Transaction::None | Transaction::Begin(_)),
-            rolls_back: rolls_back(facts),
+            end: end(facts),
         }
     }
 
@@ -76,8 +82,7 @@ impl Text {
             changes: Changes::Cluster,
             is_event: true,
             is_idle: false,
-            ends: true,
-            rolls_back: false,
+            end: End::Any,
         }
     }
 
@@ -122,13 +127,13 @@ fn is_one_read(facts: &Facts) -> bool {
         && facts.changes == Changes::Nothing
         && facts.transaction == Transaction::None
         && facts.session == SessionVerb::None
-        && facts.keeps.is_empty()
-        && !facts.locks_rows
+        && facts.state.keeps.is_empty()
+        && !facts.has(Mark::LocksRows)
 }
 
 fn reads(facts: &Facts, text: &str, config: &CacheConfig) -> Reads {
     let begins = |with: &str| text.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
-    if !is_one_read(facts) || facts.explain || begins(NEVER) {
+    if !is_one_read(facts) || facts.has(Mark::Explains) || begins(NEVER) {
         return Reads::Never;
     }
     if begins(FORCE) {
@@ -136,7 +141,7 @@ fn reads(facts: &Facts, text: &str, config: &CacheConfig) -> Reads {
     }
     let is_listed = |name: &Name| config.unsafe_tables.iter().any(|listed| is_meant(listed, name));
     // A text that reads no table asks to hear from the server, not from the cache (`SELECT 1`).
-    match facts.fleeting || facts.relations.is_empty() || facts.relations.iter().any(is_listed) {
+    match facts.has(Mark::Fleeting) || facts.named.relations.is_empty() || facts.named.relations.iter().any(is_listed) {
         true => Reads::Never,
         false => Reads::Judged,
     }
@@ -150,8 +155,13 @@ fn is_meant(listed: &str, name: &Name) -> bool {
     }
 }
 
-fn rolls_back(facts: &Facts) -> bool {
-    facts.transaction == Transaction::End(Ending::Rollback)
+fn end(facts: &Facts) -> End {
+    match facts.transaction {
+        _ if facts.effect == Effect::Refused => End::Any,
+        Transaction::None | Transaction::Begin(_) => End::None,
+        Transaction::End(Ending::Rollback) => End::Rollback,
+        _ => End::Any,
+    }
 }
 
 /// True if a text has a literal that means another moment whenever it is read.
@@ -311,7 +321,7 @@ mod tests {
     #[test]
     fn what_ends_a_transaction_is_told() {
         let config = CacheConfig::default();
-        let ends = |sql: &str| (text(sql, &config).ends, text(sql, &config).rolls_back);
+        let ends = |sql: &str| (text(sql, &config).end != End::None, text(sql, &config).end == End::Rollback);
         for sql in
             ["commit", "end", "commit and chain", "savepoint a", "insert into t values (1); commit", "prepare transaction 'a'"]
         {

@@ -2,7 +2,7 @@
 
 use super::path::Defaults;
 use super::tables::{Tables, TablesDraft, in_order};
-use super::{Catalog, FIRST_USER_OID, Fate, Object, Objects, PARTS};
+use super::{Catalog, CodedTypes, FIRST_USER_OID, Fate, Object, Objects, PARTS, SessionDefaults, SilentCalls};
 use crate::OF_TRANSACTIONS;
 use crate::builtin;
 use regex::Regex;
@@ -57,21 +57,25 @@ pub struct Draft {
     operators: Vec<(Numbered, u32)>,
     /// Type, function, and true if the cast runs without being asked for.
     casts: Vec<(Object, u32, bool)>,
-    /// Types that run functions which are not immutable.
-    coded_types: Vec<Object>,
-    coded: HashSet<u32>,
-    /// Functions that have such types.
-    with_coded: Vec<u32>,
-    runs_unseen: bool,
+    types: TypesDraft,
     parents: Vec<(u32, Fate)>,
     /// Expressions of views and policies.
     expressions: Vec<Uses>,
     /// Expressions of materialised views.
     refreshes: Vec<Uses>,
-    defaults: Defaults,
+    defaults: SessionDefaults,
     tables: TablesDraft,
     pub(super) unseen: super::unseen::UnseenDraft,
-    of_transactions: [Defaults; OF_TRANSACTIONS.len()],
+}
+
+/// Types that run functions which are not immutable.
+#[derive(Default)]
+struct TypesDraft {
+    named: Vec<Object>,
+    numbers: HashSet<u32>,
+    /// Functions that have such types.
+    functions: Vec<u32>,
+    runs_unseen: bool,
 }
 
 impl Draft {
@@ -141,12 +145,12 @@ impl Draft {
             "w" => self.tables.wild.push(oid),
             "f" => self.tables.fleeting.push(oid),
             "t" => self.tables.with_time.push(oid),
-            "p" => self.with_coded.push(oid),
-            "v" => self.runs_unseen = true,
+            "p" => self.types.functions.push(oid),
+            "v" => self.types.runs_unseen = true,
             "c" => {
                 let object = self.object(word(cells, 2)?, 0, Fate::Reads)?;
-                self.coded_types.push(object);
-                self.coded.insert(oid);
+                self.types.named.push(object);
+                self.types.numbers.insert(oid);
             }
             _ => return Err(DraftError::Row),
         }
@@ -169,12 +173,12 @@ impl Draft {
     }
 
     pub(super) fn default_path(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
-        self.defaults.set.push((word(cells, 0)?.to_owned(), word(cells, 1)? == "t", word(cells, 2)?.to_owned()));
+        self.defaults.path.set.push((word(cells, 0)?.to_owned(), word(cells, 1)? == "t", word(cells, 2)?.to_owned()));
         Ok(())
     }
 
     pub(super) fn asked(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
-        self.defaults.asked = Some((word(cells, 0)?.to_owned(), word(cells, 1)?.to_owned()));
+        self.defaults.path.asked = Some((word(cells, 0)?.to_owned(), word(cells, 1)?.to_owned()));
         Ok(())
     }
 
@@ -206,7 +210,7 @@ impl Draft {
 
     fn of_transaction(&mut self, name: &str) -> Result<&mut Defaults, DraftError> {
         let at = OF_TRANSACTIONS.iter().position(|known| *known == name).ok_or(DraftError::Row)?;
-        Ok(&mut self.of_transactions[at])
+        Ok(&mut self.defaults.transactions[at])
     }
 
     /// An object from its number, schema and name; none if its schema is nobody's business (of other sessions' temporary objects).
@@ -266,26 +270,27 @@ impl Draft {
         let unsteady_columns = self.columns_of(|function| !function.steady);
         let (relations, tables) = Tables::made(self.relations, self.tables, &self.text);
         Catalog {
-            writing_columns,
-            unsteady_columns,
-            unsteady_operators: unsteady,
-            has_unsteady_call: calls.unsteady || self.runs_unseen,
-            runs_unseen: self.runs_unseen,
+            writing: SilentCalls { operators: hidden, columns: writing_columns, calls: calls.hidden },
+            unsteady: SilentCalls {
+                operators: unsteady,
+                columns: unsteady_columns,
+                calls: calls.unsteady || self.types.runs_unseen,
+            },
+            types: CodedTypes {
+                unsteady: sorted(self.types.named.into_iter(), &self.text),
+                checking: in_order(self.types.numbers.into_iter().collect()),
+                runs_unseen: self.types.runs_unseen,
+            },
             tables,
             unseen: self.unseen.made(),
             pg_catalog,
-            hidden_operators: hidden,
-            has_hidden_call: calls.hidden,
             relations,
             functions: sorted(self.functions.into_iter().map(|function| function.object), &self.text),
             operators: sorted(self.operators.into_iter().map(|(operator, _)| operator.object), &self.text),
             casts: sorted(casts.into_iter(), &self.text),
-            unsteady_types: sorted(self.coded_types.into_iter(), &self.text),
-            checking_types: in_order(self.coded.into_iter().collect()),
             schemas: self.schemas.into_iter().map(|(_, name)| name).collect(),
             text: self.text.into_boxed_str(),
             defaults: self.defaults,
-            of_transactions: self.of_transactions,
         }
     }
 
@@ -332,7 +337,7 @@ impl Draft {
 
     /// Functions of types that run something are not steady.
     fn note_coded(&mut self) {
-        for function in std::mem::take(&mut self.with_coded) {
+        for function in std::mem::take(&mut self.types.functions) {
             let Ok(at) = self.functions.binary_search_by_key(&function, |function| function.oid) else { continue };
             self.functions[at].object.steady = false;
             self.tables.stable_in_c.remove(&function);
@@ -378,7 +383,7 @@ impl Draft {
                         found.is_ok_and(|at| self.functions[at].object.steady)
                     }),
                     "opno" | "opnos" | "eqop" | "sortop" => numbers.all(|number| self.steady_operator(number)),
-                    "consttype" | "resulttype" | "funcresulttype" => numbers.all(|number| !self.coded.contains(&number)),
+                    "consttype" | "resulttype" | "funcresulttype" => numbers.all(|number| !self.types.numbers.contains(&number)),
                     "tsmhandler" => false,
                     _ => true,
                 };

@@ -81,13 +81,13 @@ impl Names {
 
     /// The names in a text; none if it has none.
     pub fn of(facts: &Facts) -> Option<Names> {
-        let names = [&facts.relations, &facts.functions, &facts.operators, &facts.casts];
-        (names.iter().any(|names| !names.is_empty()) || !facts.columns.is_empty()).then(|| Names {
-            relations: facts.relations.as_slice().into(),
-            functions: facts.functions.as_slice().into(),
-            operators: facts.operators.as_slice().into(),
-            casts: facts.casts.as_slice().into(),
-            columns: facts.columns.as_slice().into(),
+        let names = [&facts.named.relations, &facts.named.functions, &facts.named.operators, &facts.named.casts];
+        (names.iter().any(|names| !names.is_empty()) || !facts.named.columns.is_empty()).then(|| Names {
+            relations: facts.named.relations.as_slice().into(),
+            functions: facts.named.functions.as_slice().into(),
+            operators: facts.named.operators.as_slice().into(),
+            casts: facts.named.casts.as_slice().into(),
+            columns: facts.named.columns.as_slice().into(),
         })
     }
 }
@@ -123,30 +123,45 @@ pub struct Catalog {
     operators: Objects,
     /// Types to which some cast runs a function that may write.
     casts: Objects,
-    /// Types that run functions of users which are not steady.
-    unsteady_types: Objects,
-    /// Their numbers; sorted.
-    checking_types: Box<[u32]>,
-    /// Schemas with an operator of a standard spelling that may write: a text does not always show where such a one is used.
-    hidden_operators: Box<[u32]>,
-    /// There is a cast that runs a function that may write without being asked for.
-    has_hidden_call: bool,
-    /// Schemas with an operator of a standard spelling that is not steady.
-    unsteady_operators: Box<[u32]>,
-    /// Functions of users that may be called like a column and may write, by `hash_of_column`; sorted.
-    writing_columns: Box<[u32]>,
-    /// Functions that may be called like a column and are not steady.
-    unsteady_columns: Box<[u32]>,
-    /// There is a cast by a function that is not steady, or `runs_unseen`.
-    has_unsteady_call: bool,
-    /// Types run functions that may write, and which statements run them is not known.
-    runs_unseen: bool,
+    types: CodedTypes,
+    /// Calls that may write.
+    writing: SilentCalls,
+    /// Calls of what is not steady, `CodedTypes::runs_unseen` among them.
+    unsteady: SilentCalls,
     /// The tables behind relations.
     tables: tables::Tables,
     unseen: unseen::Unseen,
-    defaults: path::Defaults,
-    /// Defaults of sessions for their transactions, in the order of `OF_TRANSACTIONS`.
-    of_transactions: [path::Defaults; OF_TRANSACTIONS.len()],
+    defaults: SessionDefaults,
+}
+
+/// Types that run functions.
+#[derive(Debug, Default)]
+struct CodedTypes {
+    /// Those that run functions of users which are not steady.
+    unsteady: Objects,
+    /// Their numbers; sorted.
+    checking: Box<[u32]>,
+    /// Types run functions that may write, and which statements run them is not known.
+    runs_unseen: bool,
+}
+
+/// Calls of one kind that a text does not always show.
+#[derive(Debug, Default)]
+struct SilentCalls {
+    /// Schemas with such an operator of a standard spelling.
+    operators: Box<[u32]>,
+    /// Such functions that may be called like a column, by `hash_of_column`; sorted.
+    columns: Box<[u32]>,
+    /// There is a cast by such a function that runs without being asked for.
+    calls: bool,
+}
+
+/// Defaults of sessions.
+#[derive(Debug, Default)]
+struct SessionDefaults {
+    path: path::Defaults,
+    /// For their transactions, in the order of `OF_TRANSACTIONS`.
+    transactions: [path::Defaults; OF_TRANSACTIONS.len()],
 }
 
 /// How much a catalog holds.
@@ -168,18 +183,18 @@ impl Catalog {
                 return Some(rule);
             }
         }
-        if names.functions.iter().any(|function| !self.reads_function(function, path)) || names.has_column(&self.writing_columns)
+        if names.functions.iter().any(|function| !self.reads_function(function, path)) || names.has_column(&self.writing.columns)
         {
             return Some(Rule::Function);
         }
-        if self.has_hidden_call || names.casts.iter().any(|cast| self.writes_cast(&cast.name)) {
+        if self.writing.calls || names.casts.iter().any(|cast| self.writes_cast(&cast.name)) {
             return Some(Rule::Cast);
         }
         // `mine(x)` may be written for `x::mine`.
         if names.functions.iter().any(|function| self.writes_cast(&function.name)) {
             return Some(Rule::Cast);
         }
-        let is_hidden = self.hidden_operators.iter().any(|schema| path.holds(*schema));
+        let is_hidden = self.writing.operators.iter().any(|schema| path.holds(*schema));
         if is_hidden || names.operators.iter().any(|operator| !self.reads_operator(operator, path)) {
             return Some(Rule::Operator);
         }
@@ -245,13 +260,13 @@ impl Catalog {
 
     /// The schemas in which a session looks for names without a schema. `set`: its own search_path, if it has set one.
     pub fn path(&self, who: &Who<'_>, set: Option<&str>) -> Path {
-        path::resolve(self, who, set.or_else(|| self.defaults.of(who.user)))
+        path::resolve(self, who, set.or_else(|| self.defaults.path.of(who.user)))
     }
 
     /// Default of a user's sessions for a parameter of `OF_TRANSACTIONS`.
     pub fn of_transactions(&self, user: &str, name: &str) -> Option<&str> {
         let at = OF_TRANSACTIONS.iter().position(|known| *known == name)?;
-        self.of_transactions[at].of(user)
+        self.defaults.transactions[at].of(user)
     }
 
     pub fn counts(&self) -> Counts {

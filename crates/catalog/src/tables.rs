@@ -150,18 +150,18 @@ impl Catalog {
     /// changed, or its tables are not known. The operator answers for `vouched`, which are not among the names: unlogged or
     /// foreign tables, or views on such.
     pub fn reads(&self, names: &Names, vouched: &[Name], path: &Path) -> Option<Vec<u32>> {
-        if self.judge(names, path).is_some() || self.has_unsteady_call || self.tables.may_be_serializable {
+        if self.judge(names, path).is_some() || self.unsteady.calls || self.tables.may_be_serializable {
             return None;
         }
-        let is_hidden = self.unsteady_operators.iter().any(|schema| path.holds(*schema));
+        let is_hidden = self.unsteady.operators.iter().any(|schema| path.holds(*schema));
         let functions = names.functions.iter().all(|function| self.is_steady(&self.functions, function, path));
         let operators = names.operators.iter().all(|operator| self.is_steady(&self.operators, operator, path));
         let types = names.casts.iter().any(|cast| self.is_unsteady_type(&cast.name))
             || names.functions.iter().any(|function| self.is_unsteady_type(&function.name));
-        if types || (!self.unsteady_types.0.is_empty() && names.functions.iter().any(makes_rows)) {
+        if types || (!self.types.unsteady.0.is_empty() && names.functions.iter().any(makes_rows)) {
             return None;
         }
-        if is_hidden || !functions || !operators || names.has_column(&self.unsteady_columns) {
+        if is_hidden || !functions || !operators || names.has_column(&self.unsteady.columns) {
             return None;
         }
         let mut found = closure(self.all_of(&names.relations, path)?, &self.tables.read_with)?;
@@ -177,12 +177,12 @@ impl Catalog {
     }
 
     fn is_unsteady_type(&self, kind: &str) -> bool {
-        !self.unsteady_types.named(&self.text, kind).is_empty()
+        !self.types.unsteady.named(&self.text, kind).is_empty()
     }
 
     /// True if values of such types, of users by their numbers, run functions when they are read in that are not steady.
     pub fn checks_values(&self, types: &[u32]) -> bool {
-        types.iter().any(|kind| self.checking_types.binary_search(kind).is_ok())
+        types.iter().any(|kind| self.types.checking.binary_search(kind).is_ok())
     }
 
     /// True if one of these is an unlogged or a foreign table: the log says nothing of its rows.
@@ -213,7 +213,7 @@ impl Catalog {
     /// Like `reads`, for a statement whose author says that its result may be cached: the tables that are known. `None` where
     /// writes may go unseen.
     pub fn reads_at_least(&self, names: &Names, path: &Path) -> Option<Vec<u32>> {
-        if self.runs_unseen {
+        if self.types.runs_unseen {
             return None;
         }
         let found = names.relations.iter().flat_map(|relation| self.meant(relation, path)).collect();
@@ -222,9 +222,9 @@ impl Catalog {
 
     /// Tables that a statement may change if it names `names` and writes `written`.
     pub fn touches(&self, names: &Names, written: &[Name], path: &Path) -> Touched {
-        let may_write = self.has_hidden_call
-            || names.has_column(&self.writing_columns)
-            || self.hidden_operators.iter().any(|schema| path.holds(*schema))
+        let may_write = self.writing.calls
+            || names.has_column(&self.writing.columns)
+            || self.writing.operators.iter().any(|schema| path.holds(*schema))
             || names.functions.iter().any(|function| !self.changes_no_table(function, path) || self.writes_cast(&function.name))
             || names.operators.iter().any(|operator| !self.reads_operator(operator, path))
             || names.casts.iter().any(|cast| self.writes_cast(&cast.name))

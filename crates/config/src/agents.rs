@@ -1,7 +1,7 @@
 //! Agents beside the servers (`weir agent`): how they are reached, and if they bring nodes back.
 
+use crate::encryption::{PeerFiles, SslMode};
 use crate::hosts::Host;
-use crate::{Config, NodeConfig, PeerFiles, SslMode};
 use std::path::PathBuf;
 
 /// Port of an agent that is named without one.
@@ -44,16 +44,6 @@ impl Default for AgentSsl {
     }
 }
 
-impl NodeConfig {
-    /// Where its agent is, if it has one that can be reached.
-    pub fn agent(&self) -> Option<(String, u16)> {
-        match place(&self.agent) {
-            Ok(Some(place)) => Some(place),
-            Ok(None) | Err(_) => None,
-        }
-    }
-}
-
 /// Reads the place of an agent; `None`: there is none.
 pub(crate) fn place(text: &str) -> Result<Option<(String, u16)>, String> {
     if text.is_empty() {
@@ -62,16 +52,6 @@ pub(crate) fn place(text: &str) -> Result<Option<(String, u16)>, String> {
     match crate::hosts::hosts(text, PORT)?.as_slice() {
         [Host::Tcp { name, port }] => Ok(Some((name.clone(), *port))),
         _ => Err(format!("\"{text}\" is not one host and port")),
-    }
-}
-
-impl Config {
-    /// The user as whom agents read the primary, and a database of his.
-    pub fn agent_user(&self, node: &NodeConfig) -> (String, String) {
-        let named = [&self.recovery.agents.user, &node.health.user, &self.check.user];
-        let user = named.into_iter().find(|user| !user.is_empty()).map_or("postgres", String::as_str);
-        let database = if node.health.database.is_empty() { "postgres" } else { &node.health.database };
-        (user.to_string(), database.to_string())
     }
 }
 

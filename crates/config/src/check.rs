@@ -157,7 +157,7 @@ fn check_reset(findings: &mut Findings<'_>) {
 /// A session gets the connection as the query leaves it: in no transaction, and with nothing that it did not set.
 fn check_check_query(findings: &mut Findings<'_>) {
     let facts = weir_sql::facts(findings.config.pool.check_query.as_bytes());
-    let is_harmless = facts.effect <= Effect::Reads && facts.transaction == Transaction::None && facts.keeps.is_empty();
+    let is_harmless = facts.effect <= Effect::Reads && facts.transaction == Transaction::None && facts.state.keeps.is_empty();
     if !is_harmless {
         let message = "\"server_check_query\" must only read, like SELECT 1".into();
         findings.add(Severity::Error, "server_check_query", None, message);

@@ -21,6 +21,12 @@ pub struct FailoverConfig {
     /// Longest time that statements wait for a primary; 0 for ever.
     pub wait_ms: u64,
     pub lost: OnLost,
+    /// `commit_outcome`.
+    pub commit_outcome: bool,
+    /// `transaction_replay`.
+    pub replay: bool,
+    /// Most bytes of messages of a transaction that is replayed.
+    pub replay_bytes_max: u64,
     /// Time that transactions get to end before a switchover.
     pub transaction_limit_ms: u64,
     /// If other proxies promote the same servers.
@@ -73,6 +79,9 @@ impl FailoverConfig {
             lag_bytes_max: 0,
             wait_ms: 0,
             lost: OnLost::Warning,
+            commit_outcome: false,
+            replay: false,
+            replay_bytes_max: 0,
             transaction_limit_ms: 0,
             company: Company::Possible,
             test_file: false,

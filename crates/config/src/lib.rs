@@ -242,6 +242,14 @@ impl Config {
         given
     }
 
+    /// The user as whom agents read a primary, and a database of his.
+    pub fn agent_user(&self, node: &NodeConfig) -> (String, String) {
+        let named = [&self.recovery.agents.user, &node.health.user, &self.check.user];
+        let user = named.into_iter().find(|user| !user.is_empty()).map_or("postgres", String::as_str);
+        let database = if node.health.database.is_empty() { "postgres" } else { &node.health.database };
+        (user.to_string(), database.to_string())
+    }
+
     /// All zero: the table sets every field.
     fn empty() -> Config {
         Config {

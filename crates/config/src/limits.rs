@@ -19,10 +19,26 @@ pub struct Limits {
     pub transaction_ms: u64,
     pub idle_transaction_ms: u64,
     pub idle_ms: u64,
-    pub clients_per_user: u32,
-    pub clients_per_database: u32,
+    pub clients: ClientsMax,
     pub conns_per_user: u32,
     pub conns_per_database: u32,
+    pub on_loss: OnLoss,
+}
+
+/// The treatment of transactions whose server is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnLoss {
+    /// `commit_outcome`.
+    pub outcome: bool,
+    /// `transaction_replay`.
+    pub replay: bool,
+}
+
+/// Most clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientsMax {
+    pub per_user: u32,
+    pub per_database: u32,
 }
 
 /// Longest times that a statement waits before it is sent, in milliseconds.
@@ -47,12 +63,14 @@ const OVERRIDABLE: &[(&str, Setter)] = &[
     ("reserve_pool_timeout", |l, v| l.reserve_after_ms = v.millis()),
     ("pool_wait_timeout", |l, v| l.waits.conn_ms = v.millis()),
     ("failover_wait", |l, v| l.waits.primary_ms = v.millis()),
+    ("commit_outcome", |l, v| l.on_loss.outcome = v.bool()),
+    ("transaction_replay", |l, v| l.on_loss.replay = v.bool()),
     ("query_timeout", |l, v| l.query_ms = v.millis()),
     ("transaction_timeout", |l, v| l.transaction_ms = v.millis()),
     ("idle_transaction_timeout", |l, v| l.idle_transaction_ms = v.millis()),
     ("client_idle_limit", |l, v| l.idle_ms = v.millis()),
-    ("max_client_connections_per_user", |l, v| l.clients_per_user = v.count()),
-    ("max_client_connections_per_database", |l, v| l.clients_per_database = v.count()),
+    ("max_client_connections_per_user", |l, v| l.clients.per_user = v.count()),
+    ("max_client_connections_per_database", |l, v| l.clients.per_database = v.count()),
     ("max_user_connections", |l, v| l.conns_per_user = v.count()),
     ("max_db_connections", |l, v| l.conns_per_database = v.count()),
 ];
@@ -153,10 +171,10 @@ pub fn of(config: &Config, user: &str, database: &str) -> Limits {
         transaction_ms: base.transaction_ms,
         idle_transaction_ms: base.idle_transaction_ms,
         idle_ms: config.client_idle_limit_ms,
-        clients_per_user: base.clients_per_user,
-        clients_per_database: base.clients_per_database,
+        clients: ClientsMax { per_user: base.clients_per_user, per_database: base.clients_per_database },
         conns_per_user: base.conns_per_user,
         conns_per_database: base.conns_per_database,
+        on_loss: OnLoss { outcome: config.failover.commit_outcome, replay: config.failover.replay },
     };
     if let Some(entry) = config.databases.get(database) {
         limits.mode = entry.mode.unwrap_or(limits.mode);

@@ -503,6 +503,14 @@ impl NodeConfig {
         }
     }
 
+    /// Where its agent is, if it has one that can be reached.
+    pub fn agent(&self) -> Option<(String, u16)> {
+        match crate::agents::place(&self.agent) {
+            Ok(Some(place)) => Some(place),
+            Ok(None) | Err(_) => None,
+        }
+    }
+
     /// Takes the words of `backend_flag`.
     pub(crate) fn set_flags(&mut self, words: &[String]) {
         let has = |word: &str| words.iter().any(|given| given == word);

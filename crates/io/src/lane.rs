@@ -395,6 +395,27 @@ impl Lane {
         Some(Piece { bytes: Bytes::Buffer(sent), start, end })
     }
 
+    /// The bytes to send, in two pieces.
+    #[inline]
+    pub fn pending(&self) -> [&[u8]; 2] {
+        let direct: &[u8] = self.buffer.as_ref().map_or(&[], |buffer| &buffer[self.start..self.mark]);
+        let extra: &[u8] = self.extra.as_ref().map_or(&[], |extra| &extra[self.extra_sent..]);
+        [direct, extra]
+    }
+
+    /// Drops the first of the bytes to send, as if they had been sent.
+    pub fn skip_pending(&mut self, bytes: usize, buffers: &Buffers) {
+        let of_direct = bytes.min(self.mark - self.start);
+        self.start += of_direct;
+        self.extra_sent += bytes - of_direct;
+        let is_done = self.start == self.mark && self.extra.as_ref().is_some_and(|extra| self.extra_sent >= extra.len());
+        if is_done && let Some(extra) = self.extra.take() {
+            buffers.put_extra(extra);
+            self.extra_sent = 0;
+        }
+        self.rest_if_empty(buffers);
+    }
+
     /// Drops the bytes to send: there is nobody to send them to any more.
     #[inline]
     pub fn forget_pending(&mut self, buffers: &Buffers) {
@@ -561,6 +582,22 @@ mod tests {
             lane.cut_off();
             assert_eq!((lane.is_mid_message(), lane.has_unseen()), (is_mid, false));
         }
+    }
+
+    #[test]
+    fn bytes_to_send_are_dropped_from_the_front() {
+        let buffers = Buffers::new(64);
+        let mut lane = Lane::default();
+        lane.feed(&frame(b'a', b"bc"), &buffers);
+        let header = lane.peek(&buffers).unwrap().unwrap();
+        lane.pass(header, &buffers);
+        lane.extra(&buffers).extend_from_slice(b"defg");
+        lane.skip_pending(2, &buffers);
+        assert_eq!(lane.pending().concat(), [&frame(b'a', b"bc")[2..], b"defg"].concat());
+        lane.skip_pending(7, &buffers);
+        assert_eq!(lane.pending(), [&b""[..], b"fg"]);
+        lane.skip_pending(2, &buffers);
+        assert!(!lane.has_pending() && lane.held_bytes() == 0);
     }
 
     #[test]

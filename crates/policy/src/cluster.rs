@@ -2,6 +2,7 @@
 //!
 //! In: findings of a probe. Out: the next view. No IO: `weir::control::node_monitor` asks the servers.
 
+use crate::outcome::Horizon;
 use weir_config::Config;
 
 /// Index of a node in the view and in the configuration's list; `backend_hostname` numbers are `NodeView::id`.
@@ -80,6 +81,8 @@ pub struct ClusterView {
     /// The generation since which the primary is the one it is, or there is none.
     pub primary_since: u64,
     pub gate: Gate,
+    /// Of the promotion that made the primary, if Weir promoted it.
+    pub horizon: Option<Horizon>,
 }
 
 /// Findings of a probe of one node.
@@ -122,7 +125,8 @@ impl ClusterView {
         let gate = before.map_or(Gate::ByRoles, |view| view.gate);
         let primary = find_primary(&nodes, gate, None);
         let generation = before.map_or(1, |view| view.generation + 1);
-        let mut view = ClusterView { generation, nodes, primary, primary_since: generation, gate };
+        let horizon = before.and_then(|view| view.horizon);
+        let mut view = ClusterView { generation, nodes, primary, primary_since: generation, gate, horizon };
         if let Some(before) = before.filter(|before| before.primary_place() == view.primary_place()) {
             view.primary_since = before.primary_since;
         }
@@ -300,7 +304,7 @@ pub(crate) mod tests {
             })
             .collect();
         let primary = find_primary(&nodes, Gate::ByRoles, None);
-        ClusterView { generation: 1, nodes, primary, primary_since: 1, gate: Gate::ByRoles }
+        ClusterView { generation: 1, nodes, primary, primary_since: 1, gate: Gate::ByRoles, horizon: None }
     }
 
     #[test]

@@ -67,7 +67,9 @@ impl Control {
         Control { commits: Commits::May, behind: self.behind }
     }
 
-    fn is_open(self, is_within: bool) -> bool {
+    /// True if a transaction is open behind them; `is_within`: one was open when the server was last ready.
+    #[must_use]
+    pub fn is_open(self, is_within: bool) -> bool {
         match self.behind {
             Behind::AsBefore => is_within,
             Behind::Open => true,
@@ -141,8 +143,7 @@ mod tests {
 
     const BEGIN: Transaction = Transaction::Begin(Begin {
         starts: false,
-        read_only: false,
-        read_write: false,
+        access: weir_sql::facts::AccessMode::Unset,
         isolation: weir_sql::facts::Isolation::Unset,
         deferrable: false,
     });

@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use weir_wire::frame::{HEADER_BYTES, back, front};
+use weir_wire::write;
 
 /// One awaited reply. `...Ours` are ours alone: the client must not see them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub enum Expect {
     BeginOurs,
     /// A query made to fail, since the transaction failed before the server knew of it; wholly eaten.
     FailOurs,
+    /// A question for the transaction's number, by messages up to a Sync; its rows are read and eaten.
+    NumberOurs,
 }
 
 impl Expect {
@@ -66,6 +69,7 @@ impl Expect {
                 | Expect::UnlistenOurs
                 | Expect::BeginOurs
                 | Expect::FailOurs
+                | Expect::NumberOurs
         )
     }
 
@@ -106,6 +110,7 @@ pub enum Whose {
     Statement,
     Unlisten,
     Begin,
+    Number,
 }
 
 /// Treatment of a server's message.
@@ -121,6 +126,8 @@ pub enum Reply {
     },
     /// A row of an inventory: read and eat it.
     Row,
+    /// A row with the transaction's number: the same.
+    Number,
     /// A ReadyForQuery with this status; eat it if it is not the client's.
     Ready {
         status: u8,
@@ -134,6 +141,8 @@ pub enum Reply {
     BeginRefused,
     /// The server refuses a question of ours, or a statement prepared by SQL before.
     OursRefused,
+    /// The server refuses the question for the transaction's number.
+    NumberRefused,
     /// The server reads a copy's data now, and the client has sent something else. The server takes that for a broken copy and
     /// answers nothing else to it. The kind of the first such message.
     Misplaced {
@@ -148,22 +157,38 @@ pub enum Reply {
 pub struct Dropped {
     /// Parses and Closes of the client's that will not happen, the failed one included.
     pub changes: u32,
-    /// The failed message is the first of `changes`: a Parse the server refused.
-    pub parse: bool,
     /// Parses of ours that will not happen.
     pub ours: u32,
     /// Descriptions that were to be looked at.
     pub described: u32,
     /// Refusals that come too late: an earlier error comes first.
     pub refused: u32,
-    /// The failed message is one we refused: exchange the error.
-    pub exchange: bool,
-    /// The failed message is of the last statement that was brought along: the question that a message of the client's waits for.
-    pub is_question: bool,
-    /// The server skips all messages up to a Sync that was not sent yet.
-    pub skips: bool,
-    /// The client's own messages up to its Sync are to be thrown away by us: the server was given a Sync of ours.
-    pub discard: bool,
+    pub failed: Failed,
+    pub rest: Rest,
+}
+
+/// The message that failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Failed {
+    #[default]
+    Other,
+    /// The first of `Dropped::changes`: a Parse the server refused.
+    Parse,
+    /// One we refused: exchange the error.
+    Refused,
+    /// Of the last statement that was brought along: the question that a message of the client's waits for.
+    Question,
+}
+
+/// The client's messages behind those that were dropped, up to its Sync.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rest {
+    #[default]
+    Served,
+    /// The server skips them: their Sync was not sent yet.
+    Skipped,
+    /// They are to be thrown away by us: the server was given a Sync of ours.
+    Discarded,
 }
 
 /// Replies that a client waits for when its server connection is gone.
@@ -212,7 +237,8 @@ impl Replies {
             | Expect::StatementOurs
             | Expect::UnlistenOurs
             | Expect::BeginOurs
-            | Expect::FailOurs => {
+            | Expect::FailOurs
+            | Expect::NumberOurs => {
                 if self.skipping {
                     return;
                 }
@@ -357,11 +383,42 @@ impl Replies {
                 | Expect::StatementOurs
                 | Expect::UnlistenOurs
                 | Expect::BeginOurs
-                | Expect::FailOurs => {}
+                | Expect::FailOurs
+                | Expect::NumberOurs => {}
             }
         }
         let is_cut_off = open && !self.skipping;
         Owed { readies, unsynced: (self.unsynced && !self.skipping) || orphaned || is_cut_off, skipping: self.skipping }
+    }
+
+    /// The answer to one statement of the client's whose command tag is known, as far as it is still due: the statement was carried out, and
+    /// has neither parameters nor rows. `None`: more is due, or it is not known how it would look. `tag`: the command tag.
+    pub fn answer_of_one(&self, tag: &str) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        let (mut runs, mut is_ended) = (0, false);
+        for expect in &self.ring {
+            match expect {
+                _ if expect.is_query_of_ours() => {}
+                Expect::Parse => write::bare(&mut out, back::PARSE_COMPLETE),
+                Expect::Bind => write::bare(&mut out, back::BIND_COMPLETE),
+                Expect::Describe => write::bare(&mut out, back::NO_DATA),
+                Expect::Close => write::bare(&mut out, back::CLOSE_COMPLETE),
+                Expect::Execute | Expect::Query if !is_ended => {
+                    runs += 1;
+                    write::command_complete(&mut out, tag);
+                    is_ended = *expect == Expect::Query;
+                }
+                Expect::Sync if !is_ended => is_ended = true,
+                Expect::DescribeTold => {
+                    write::no_parameters(&mut out);
+                    write::bare(&mut out, back::NO_DATA);
+                }
+                Expect::ParseOurs | Expect::CloseOurs | Expect::DescribeOurs => {}
+                _ => return None,
+            }
+        }
+        let is_whole = runs == 1 && is_ended && !self.unsynced && !self.skipping && !self.copying_in;
+        is_whole.then_some(out)
     }
 
     /// Matches a server's message, `first` being the first byte of its body.
@@ -419,6 +476,8 @@ impl Replies {
         let front = self.ring.front().copied();
         match tag {
             back::DATA_ROW if front == Some(Expect::StateOurs) => Reply::Row,
+            back::DATA_ROW if front == Some(Expect::NumberOurs) => Reply::Number,
+            back::PARSE_COMPLETE | back::BIND_COMPLETE | back::CLOSE_COMPLETE if front == Some(Expect::NumberOurs) => Reply::Eat,
             back::DATA_ROW | back::COPY_DATA => self.pass_or_eat(front),
             back::NOTICE | back::NOTIFICATION | back::PARAMETER_STATUS => match front {
                 Some(front) if front.is_query_of_ours() && tag != back::NOTIFICATION => Reply::Eat,
@@ -485,6 +544,7 @@ impl Replies {
             Some(Expect::StatementOurs) => Whose::Statement,
             Some(Expect::UnlistenOurs) => Whose::Unlisten,
             Some(Expect::BeginOurs | Expect::FailOurs) => Whose::Begin,
+            Some(Expect::NumberOurs) => Whose::Number,
             _ => return Reply::Unasked,
         };
         self.pop(Reply::Ready { status, whose })
@@ -532,25 +592,25 @@ impl Replies {
             }
             Some(Expect::BeginOurs) => return Reply::BeginRefused,
             Some(Expect::FailOurs) => return Reply::Eat,
+            Some(Expect::NumberOurs) => return Reply::NumberRefused,
             Some(Expect::Query | Expect::QueryChange | Expect::FunctionCall | Expect::SyncGarbled) => {
                 return Reply::Error(Dropped::default());
             }
-            Some(Expect::QueryRefused) => return Reply::Error(Dropped { exchange: true, ..Dropped::default() }),
+            Some(Expect::QueryRefused) => return Reply::Error(Dropped { failed: Failed::Refused, ..Dropped::default() }),
             Some(_) => {}
         }
-        let exchange = front == Some(Expect::Refused);
-        let mut dropped = Dropped { exchange, parse: front == Some(Expect::Parse), ..Dropped::default() };
+        let mut dropped = Dropped::default();
         loop {
             match self.ring.front() {
                 Some(Expect::Sync | Expect::SyncGarbled) => break,
                 Some(Expect::SyncOurs) => {
-                    dropped.discard = true;
+                    dropped.rest = Rest::Discarded;
                     break;
                 }
                 // The server skips even simple queries until a Sync.
                 None => {
                     self.skipping = true;
-                    dropped.skips = true;
+                    dropped.rest = Rest::Skipped;
                     break;
                 }
                 Some(Expect::Parse | Expect::Close | Expect::QueryChange) => dropped.changes += 1,
@@ -561,10 +621,12 @@ impl Replies {
             }
             self.ring.pop_front();
         }
-        dropped.is_question = match front {
-            Some(Expect::ParseOurs) => dropped.ours == 1,
-            Some(Expect::DescribeOurs) => dropped.ours == 0,
-            _ => false,
+        dropped.failed = match front {
+            Some(Expect::Refused) => Failed::Refused,
+            Some(Expect::Parse) => Failed::Parse,
+            Some(Expect::ParseOurs) if dropped.ours == 1 => Failed::Question,
+            Some(Expect::DescribeOurs) if dropped.ours == 0 => Failed::Question,
+            _ => Failed::Other,
         };
         Reply::Error(dropped)
     }

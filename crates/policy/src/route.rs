@@ -11,7 +11,7 @@ use crate::wish::ReadPreference;
 use weir_catalog::rule::Rule;
 use weir_config::Config;
 use weir_config::redirect::ReadTarget;
-use weir_sql::facts::{Begin, Effect, Facts, Hint, Isolation, Name, Transaction};
+use weir_sql::facts::{AccessMode, Begin, Effect, Facts, Hint, Isolation, Mark, Name, Transaction};
 
 /// Node on which a text may run, in any session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,11 +54,11 @@ const TEXT_RULES: &[TextRule] = &[
     TextRule { rule: Rule::TransactionControl, decide: |ask| primary_if(ask.facts.transaction != Transaction::None) },
     TextRule { rule: Rule::Write, decide: |ask| primary_if(ask.facts.effect == Effect::Writes) },
     TextRule { rule: Rule::NotKnownToRead, decide: |ask| primary_if(ask.facts.effect != Effect::Reads) },
-    TextRule { rule: Rule::LocksRows, decide: |ask| primary_if(ask.facts.locks_rows) },
-    TextRule { rule: Rule::SessionState, decide: |ask| primary_if(!ask.facts.keeps.is_empty()) },
+    TextRule { rule: Rule::LocksRows, decide: |ask| primary_if(ask.facts.has(Mark::LocksRows)) },
+    TextRule { rule: Rule::SessionState, decide: |ask| primary_if(!ask.facts.state.keeps.is_empty()) },
     TextRule { rule: Rule::Hint, decide: |ask| primary_if(ask.facts.hint == Hint::Primary) },
     TextRule { rule: Rule::PrimaryRoutingPattern, decide: |ask| primary_if(matches_pattern(ask)) },
-    TextRule { rule: Rule::Catalog, decide: |ask| primary_if(ask.facts.relations.iter().any(is_catalog)) },
+    TextRule { rule: Rule::Catalog, decide: |ask| primary_if(ask.facts.named.relations.iter().any(is_catalog)) },
     TextRule { rule: Rule::Read, decide: |_| Some(Side::Reader) },
 ];
 
@@ -88,7 +88,7 @@ fn begins(ask: &TextAsk<'_>) -> bool {
 /// A transaction that says it only reads runs on a standby as a whole. Not a SERIALIZABLE one: hot standby has none.
 fn begin_read_only(ask: &TextAsk<'_>) -> Option<Side> {
     match ask.facts.transaction {
-        Transaction::Begin(Begin { read_only: true, read_write: false, isolation, .. })
+        Transaction::Begin(Begin { access: AccessMode::ReadOnly, isolation, .. })
             if ask.facts.statements == 1 && isolation != Isolation::Serializable && ask.facts.hint != Hint::Primary =>
         {
             Some(Side::Reader)
@@ -112,7 +112,7 @@ fn is_catalog(relation: &Name) -> bool {
 /// True if a comment keeps a text from being spread where `allow_sql_comments` is off. A hint that names a node is no such
 /// comment.
 pub fn is_held_by_comment(facts: &Facts) -> bool {
-    facts.is_commented && matches!(facts.hint, Hint::None | Hint::Unknown)
+    facts.has(Mark::Commented) && matches!(facts.hint, Hint::None | Hint::Unknown)
 }
 
 /// Facts about a statement that must be given a node, in a session that holds none.
@@ -290,6 +290,7 @@ mod tests {
             primary: Some(0),
             primary_since: 1,
             gate: crate::cluster::Gate::ByRoles,
+            horizon: None,
         }
     }
 

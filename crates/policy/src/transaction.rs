@@ -12,7 +12,7 @@ use crate::route::{Class, Side};
 use weir_catalog::OF_TRANSACTIONS;
 use weir_catalog::rule::Rule;
 use weir_config::OnWrite;
-use weir_sql::facts::{Begin, Isolation};
+use weir_sql::facts::{AccessMode, Begin, Isolation};
 
 /// Defaults of a session for transactions that do not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,12 @@ impl Defaults {
 /// Isolation level of a transaction that began so, and whether it only reads.
 fn manner(begin: Begin, defaults: Defaults) -> (Isolation, bool) {
     let isolation = if begin.isolation == Isolation::Unset { defaults.isolation } else { begin.isolation };
-    (isolation, begin.read_only || (defaults.read_only && !begin.read_write))
+    let read_only = match begin.access {
+        AccessMode::Unset => defaults.read_only,
+        AccessMode::ReadOnly => true,
+        AccessMode::ReadWrite => false,
+    };
+    (isolation, read_only)
 }
 
 /// True if a transaction that no server knows of may be answered from memory: if each of its statements has a snapshot of its own. One that
@@ -85,12 +90,19 @@ pub struct Ask {
     pub is_of_primary: bool,
     /// The rule by which reads of the session stay on the primary.
     pub stay: Option<Rule>,
-    /// It asks for the transaction's time, which all its statements have in common.
-    pub asks_time: bool,
-    /// It may be of a portal that outlives the next Sync, as only one of a transaction does.
-    pub in_pieces: bool,
+    pub tie: Tie,
     /// The session's reads never go back in time, also on another server.
     pub sees_on: bool,
+}
+
+/// A thing that a statement has in common with others of its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tie {
+    None,
+    /// It asks for the transaction's time.
+    Time,
+    /// It may be of a portal that outlives the next Sync, as only one of a transaction does.
+    Portal,
 }
 
 /// Way of a statement in a transaction that no server knows of.
@@ -113,7 +125,7 @@ pub fn way(ask: &Ask) -> Way {
         // Hot standby knows no SERIALIZABLE, and the level may be that.
         (true, I::Serializable | I::Unset) => primary(Rule::TransactionSnapshot),
         (true, _) if ask.stay.is_some() => primary(ask.stay.unwrap_or(Rule::TransactionControl)),
-        (true, I::ReadUncommitted | I::ReadCommitted) if is_read && ask.sees_on && !ask.asks_time && !ask.in_pieces => {
+        (true, I::ReadUncommitted | I::ReadCommitted) if is_read && ask.sees_on && ask.tie == Tie::None => {
             Way::Outside(ask.class)
         }
         (true, I::ReadUncommitted | I::ReadCommitted | I::RepeatableRead) => {
@@ -121,11 +133,11 @@ pub fn way(ask: &Ask) -> Way {
         }
         (false, _) if !is_read => Way::Begins(ask.class),
         (false, I::RepeatableRead | I::Serializable | I::Unset) => primary(Rule::TransactionSnapshot),
-        (false, I::ReadUncommitted | I::ReadCommitted) => match (ask.stay, ask.asks_time, ask.in_pieces) {
-            (Some(rule), _, _) => primary(rule),
-            (None, true, _) => primary(Rule::TransactionTime),
-            (None, false, true) => primary(Rule::TransactionPortal),
-            (None, false, false) => Way::Outside(ask.class),
+        (false, I::ReadUncommitted | I::ReadCommitted) => match (ask.stay, ask.tie) {
+            (Some(rule), _) => primary(rule),
+            (None, Tie::Time) => primary(Rule::TransactionTime),
+            (None, Tie::Portal) => primary(Rule::TransactionPortal),
+            (None, Tie::None) => Way::Outside(ask.class),
         },
     }
 }
@@ -216,7 +228,7 @@ mod tests {
 
     fn ask(begin: Begin, class: Class) -> Ask {
         let (stays, is_of_primary, stay) = (false, false, None);
-        Ask { begin, defaults: PLAIN, class, stays, is_of_primary, stay, asks_time: false, in_pieces: false, sees_on: false }
+        Ask { begin, defaults: PLAIN, class, stays, is_of_primary, stay, tie: Tie::None, sees_on: false }
     }
 
     fn said(ask: &Ask) -> (&'static str, &'static str) {
@@ -230,7 +242,7 @@ mod tests {
     #[test]
     fn the_first_statement_says_where_its_transaction_runs() {
         let plain = Begin::default();
-        let read_only = Begin { read_only: true, ..plain };
+        let read_only = Begin { access: AccessMode::ReadOnly, ..plain };
         let repeatable = Begin { isolation: Isolation::RepeatableRead, ..plain };
         let serializable = Begin { isolation: Isolation::Serializable, ..read_only };
         let write = Class::primary(Rule::Write);
@@ -240,7 +252,7 @@ mod tests {
         assert_eq!(said(&ask(repeatable, write)), ("primary", "write"));
         assert_eq!(said(&ask(read_only, READ)), ("reader", "begin_read_only"));
         assert_eq!(said(&ask(read_only, write)), ("reader", "begin_read_only"), "refused there as well");
-        assert_eq!(said(&ask(Begin { read_only: true, ..repeatable }, READ)), ("reader", "begin_read_only"));
+        assert_eq!(said(&ask(Begin { access: AccessMode::ReadOnly, ..repeatable }, READ)), ("reader", "begin_read_only"));
         assert_eq!(said(&ask(read_only, Class::primary(Rule::UnloggedTable))), ("primary", "unlogged_table"));
         assert_eq!(said(&ask(serializable, READ)), ("primary", "transaction_snapshot"));
     }
@@ -257,7 +269,7 @@ mod tests {
         assert_eq!(said(plain, Isolation::Unset, false), ("primary", "transaction_snapshot"));
         assert_eq!(said(plain, Isolation::RepeatableRead, false), ("primary", "transaction_snapshot"));
         assert_eq!(said(plain, Isolation::ReadUncommitted, false), ("outside", ""));
-        assert_eq!(said(Begin { read_write: true, ..plain }, Isolation::ReadCommitted, true), ("outside", ""));
+        assert_eq!(said(Begin { access: AccessMode::ReadWrite, ..plain }, Isolation::ReadCommitted, true), ("outside", ""));
     }
 
     #[test]
@@ -282,28 +294,29 @@ mod tests {
 
     #[test]
     fn one_that_only_reads_does_not_go_back_in_time_after_an_answer_from_memory() {
-        let ask = |read_only, read_write, by_default, sees_on| {
-            let begin = Begin { read_only, read_write, ..Begin::default() };
+        let ask = |access, by_default, sees_on| {
+            let begin = Begin { access, ..Begin::default() };
             may_ask_memory(begin, Defaults { read_only: by_default, ..PLAIN }, sees_on)
         };
-        assert!(ask(true, false, false, true) && !ask(true, false, false, false), "it may begin on a standby that is behind");
-        assert!(!ask(false, false, true, false) && ask(false, true, true, false) && ask(false, false, false, false));
+        use AccessMode::{ReadOnly, ReadWrite, Unset};
+        assert!(ask(ReadOnly, false, true) && !ask(ReadOnly, false, false), "it may begin on a standby that is behind");
+        assert!(!ask(Unset, true, false) && ask(ReadWrite, true, false) && ask(Unset, false, false));
     }
 
     #[test]
     fn reads_that_need_their_transaction_begin_it_on_the_primary() {
         let read = ask(Begin::default(), READ);
-        assert_eq!(said(&Ask { asks_time: true, ..read }), ("primary", "transaction_time"));
-        assert_eq!(said(&Ask { in_pieces: true, ..read }), ("primary", "transaction_portal"));
+        assert_eq!(said(&Ask { tie: Tie::Time, ..read }), ("primary", "transaction_time"));
+        assert_eq!(said(&Ask { tie: Tie::Portal, ..read }), ("primary", "transaction_portal"));
         assert_eq!(said(&Ask { stay: Some(Rule::WroteInSession), ..read }), ("primary", "wrote_in_session"));
     }
 
     #[test]
     fn reads_of_a_transaction_that_only_reads_need_it_only_for_what_they_have_in_common() {
-        let read = Ask { sees_on: true, ..ask(Begin { read_only: true, ..Begin::default() }, READ) };
+        let read = Ask { sees_on: true, ..ask(Begin { access: AccessMode::ReadOnly, ..Begin::default() }, READ) };
         assert_eq!(said(&read), ("outside", ""));
-        assert_eq!(said(&Ask { asks_time: true, ..read }), ("reader", "begin_read_only"));
-        assert_eq!(said(&Ask { in_pieces: true, ..read }), ("reader", "begin_read_only"));
+        assert_eq!(said(&Ask { tie: Tie::Time, ..read }), ("reader", "begin_read_only"));
+        assert_eq!(said(&Ask { tie: Tie::Portal, ..read }), ("reader", "begin_read_only"));
         assert_eq!(said(&Ask { sees_on: false, ..read }), ("reader", "begin_read_only"), "else time may go back within it");
         assert_eq!(said(&Ask { class: Class::primary(Rule::NotKnownToRead), ..read }), ("reader", "begin_read_only"), "a cursor");
         let repeatable = Begin { isolation: Isolation::RepeatableRead, ..read.begin };
@@ -313,7 +326,7 @@ mod tests {
     #[test]
     fn what_may_stay_or_fail_on_a_standby_goes_to_the_primary() {
         let class = Class::primary(Rule::NotKnownToRead);
-        let ask = ask(Begin { read_only: true, ..Begin::default() }, class);
+        let ask = ask(Begin { access: AccessMode::ReadOnly, ..Begin::default() }, class);
         assert_eq!(said(&ask), ("reader", "begin_read_only"), "a cursor");
         assert_eq!(way(&Ask { stays: true, ..ask }), Way::Begins(class));
         assert_eq!(way(&Ask { is_of_primary: true, ..ask }), Way::Begins(class));

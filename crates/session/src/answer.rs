@@ -38,6 +38,14 @@ pub fn simple(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &L
     s.say_ready(w);
 }
 
+/// True if the answer can be given now: what it shows is as new as the question.
+pub fn is_fresh(s: &Session, local: &Local) -> bool {
+    match local {
+        Local::View(at) => s.host.is_fresh(*at),
+        _ => true,
+    }
+}
+
 /// Carries out what has no rows, and says its command tag. False: it is not of that kind.
 fn command(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &Local) -> bool {
     let tag = match local {

@@ -16,7 +16,7 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_cache::{Admission, Deps, Outcome, Price, Reads, Slot, Text, Versions};
+use weir_cache::{Admission, Deps, End, Outcome, Price, Reads, Slot, Text, Versions};
 use weir_config::CacheConfig;
 
 /// Slots of tables: 256 KB. Tables beyond share them, and invalidate each other's results.
@@ -381,7 +381,7 @@ impl Caching {
     pub fn note_indifference(&self, place: u64) {
         let is_kept = || self.text.reads != Reads::Never && !matches!(self.reads.at(place), Some(None));
         let changes = || !self.touches.at(place).is_some_and(|slots| slots.is_empty());
-        if !self.text.ends && !is_kept() && !changes() {
+        if self.text.end == End::None && !is_kept() && !changes() {
             self.indifferent.set(place);
         }
     }

@@ -31,34 +31,55 @@ pub struct Database {
     pub name: Arc<str>,
     /// When a client first named it.
     pub named_at: Instant,
-    /// Nobody has tried to read it yet.
-    untried: AtomicBool,
-    /// Sessions that wait until somebody has.
-    waiting: Mutex<Vec<Waiter>>,
+    first_try: FirstTry,
     edition: AtomicU64,
     current: ArcSwapOption<Catalog>,
     /// Ways that may leave something which no text shows: by the catalog, and more while it is not known or out of date.
     hidden: AtomicU8,
-    /// Some session has asked for its draws from sequences, or prepared a text that does.
-    recalls: AtomicBool,
-    /// How often connections are still to forget until one such session has come.
-    lessons: AtomicU32,
+    recalls: Recalls,
     /// Moves whenever something may have changed.
     changes: AtomicU64,
-    /// Sessions that use it.
-    sessions: AtomicU32,
-    /// A task looks after it.
-    watched: AtomicBool,
-    /// Somebody wants the database without connections.
-    wanted_empty: AtomicBool,
-    /// User of the last login: the server is asked as him.
-    user: Mutex<Option<Arc<str>>>,
+    usage: Usage,
     pub report: Mutex<Report>,
     /// How far its log was taken in.
     pub follow: Follow,
-    /// Its marks, as they were last seen.
-    marks: [Mutex<String>; 3],
-    /// One number of all marks; 0: none was seen.
+    marks: Marks,
+}
+
+/// The first try to read a database.
+struct FirstTry {
+    /// Nobody has tried yet.
+    is_due: AtomicBool,
+    /// Sessions that wait until somebody has.
+    waiting: Mutex<Vec<Waiter>>,
+}
+
+/// Questions for draws from sequences in a database.
+struct Recalls {
+    /// Some session has asked for its draws, or prepared a text that does.
+    were_seen: AtomicBool,
+    /// How often connections are still to forget until one such session has come.
+    lessons: AtomicU32,
+}
+
+/// Users of a database.
+#[derive(Default)]
+struct Usage {
+    /// Sessions that use it.
+    sessions: AtomicU32,
+    /// A task looks after it.
+    is_watched: AtomicBool,
+    /// Somebody wants the database without connections.
+    is_wanted_empty: AtomicBool,
+    /// User of the last login: the server is asked as him.
+    last_user: Mutex<Option<Arc<str>>>,
+}
+
+/// A database's marks, as they were last seen.
+#[derive(Default)]
+struct Marks {
+    values: [Mutex<String>; 3],
+    /// One number of all of them; 0: none was seen.
     print: AtomicU64,
 }
 
@@ -94,22 +115,16 @@ impl Database {
         Database {
             name: name.clone(),
             named_at: now,
-            untried: AtomicBool::new(true),
-            waiting: Mutex::default(),
+            first_try: FirstTry { is_due: AtomicBool::new(true), waiting: Mutex::default() },
             edition: AtomicU64::new(UNKNOWN),
             current: ArcSwapOption::empty(),
             hidden: AtomicU8::new(Hidden::ALL.and(Hidden::SEQUENCES).bits()),
-            recalls: AtomicBool::new(false),
-            lessons: AtomicU32::new(LESSONS),
+            recalls: Recalls { were_seen: AtomicBool::new(false), lessons: AtomicU32::new(LESSONS) },
             changes: AtomicU64::new(0),
-            sessions: AtomicU32::new(0),
-            watched: AtomicBool::new(false),
-            wanted_empty: AtomicBool::new(false),
-            user: Mutex::default(),
+            usage: Usage::default(),
             report: Mutex::default(),
             follow: Follow::default(),
-            marks: Default::default(),
-            print: AtomicU64::new(0),
+            marks: Marks::default(),
         }
     }
 
@@ -133,19 +148,19 @@ impl Database {
     /// True if something may ask for draws from sequences (`currval`, `lastval`), as far as is known or nobody can know yet.
     #[inline]
     pub fn recalls(&self) -> bool {
-        let has_asked = self.recalls.load(Ordering::Relaxed) || self.hidden().meets(Hidden::RECALLS);
-        has_asked || self.lessons.load(Ordering::Relaxed) > 0
+        let has_asked = self.recalls.were_seen.load(Ordering::Relaxed) || self.hidden().meets(Hidden::RECALLS);
+        has_asked || self.recalls.lessons.load(Ordering::Relaxed) > 0
     }
 
     /// A connection has forgotten the draws of others.
     pub fn note_forgotten(&self) {
         let less = |lessons: u32| lessons.checked_sub(1);
         // There may be none left.
-        let _ = self.lessons.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let _ = self.recalls.lessons.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     pub fn note_recalls(&self) {
-        self.recalls.store(true, Ordering::Relaxed);
+        self.recalls.were_seen.store(true, Ordering::Relaxed);
     }
 
     fn hides(&self, more: Hidden) {
@@ -161,12 +176,12 @@ impl Database {
 
     /// True if nobody has tried to read it yet; if so, `waiter` is woken when somebody has (see `tried`).
     pub fn is_untried(&self, waiter: Waiter) -> bool {
-        if !self.untried.load(Ordering::Acquire) {
+        if !self.first_try.is_due.load(Ordering::Acquire) {
             return false;
         }
-        let mut waiting = self.waiting.lock();
+        let mut waiting = self.first_try.waiting.lock();
         // The task that tries to read it looks for waiters after it has noted that it has.
-        let is_untried = self.untried.load(Ordering::Acquire);
+        let is_untried = self.first_try.is_due.load(Ordering::Acquire);
         if is_untried && !waiting.contains(&waiter) {
             waiting.push(waiter);
         }
@@ -175,8 +190,8 @@ impl Database {
 
     /// Somebody has tried to read it. Returns the waiters for that.
     pub fn tried(&self) -> Vec<Waiter> {
-        self.untried.store(false, Ordering::Release);
-        std::mem::take(&mut *self.waiting.lock())
+        self.first_try.is_due.store(false, Ordering::Release);
+        std::mem::take(&mut *self.first_try.waiting.lock())
     }
 
     /// How often something may have changed, as far as was seen here.
@@ -211,12 +226,12 @@ impl Database {
 
     /// Notes a mark. True: it is another one than when it was seen last.
     pub fn is_another(&self, mark: Mark, value: &str) -> bool {
-        let mut known = self.marks[mark as usize].lock();
+        let mut known = self.marks.values[mark as usize].lock();
         let is_other = !known.is_empty() && *known != value;
         if *known != value {
             // Weirs before the same servers must find the same.
             let before = if known.is_empty() { 0 } else { print_of(mark, &known) };
-            self.print.fetch_xor(before ^ print_of(mark, value), Ordering::SeqCst);
+            self.marks.print.fetch_xor(before ^ print_of(mark, value), Ordering::SeqCst);
         }
         value.clone_into(&mut known);
         is_other
@@ -224,44 +239,44 @@ impl Database {
 
     /// A number for all marks as they were seen last: the same in each Weir that has seen the same.
     pub fn print(&self) -> u64 {
-        self.print.load(Ordering::SeqCst)
+        self.marks.print.load(Ordering::SeqCst)
     }
 
     /// Nothing shall be connected to it that serves no session.
     pub fn want_empty(&self) {
-        self.wanted_empty.store(true, Ordering::SeqCst);
+        self.usage.is_wanted_empty.store(true, Ordering::SeqCst);
         self.follow.leave();
     }
 
     pub fn is_wanted_empty(&self) -> bool {
-        self.wanted_empty.load(Ordering::SeqCst)
+        self.usage.is_wanted_empty.load(Ordering::SeqCst)
     }
 
     /// Nobody looks after it any more.
     pub fn close(&self) {
-        self.wanted_empty.store(false, Ordering::SeqCst);
+        self.usage.is_wanted_empty.store(false, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
         self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
-        self.watched.store(false, Ordering::SeqCst);
+        self.usage.is_watched.store(false, Ordering::SeqCst);
     }
 
     /// True if this call began the watch of it.
     pub fn open(&self) -> bool {
-        !self.watched.swap(true, Ordering::SeqCst)
+        !self.usage.is_watched.swap(true, Ordering::SeqCst)
     }
 
     /// True if somebody looks after it.
     pub fn is_watched(&self) -> bool {
-        self.watched.load(Ordering::SeqCst)
+        self.usage.is_watched.load(Ordering::SeqCst)
     }
 
     pub fn has_sessions(&self) -> bool {
-        self.sessions.load(Ordering::SeqCst) > 0
+        self.usage.sessions.load(Ordering::SeqCst) > 0
     }
 
     /// Whom the server is asked as.
     pub fn user(&self) -> Option<Arc<str>> {
-        self.user.lock().clone()
+        self.usage.last_user.lock().clone()
     }
 }
 
@@ -270,15 +285,15 @@ pub struct Visit(Arc<Database>);
 
 impl Visit {
     pub fn begin(database: &Arc<Database>, user: &Arc<str>) -> Visit {
-        *database.user.lock() = Some(user.clone());
-        database.sessions.fetch_add(1, Ordering::SeqCst);
+        *database.usage.last_user.lock() = Some(user.clone());
+        database.usage.sessions.fetch_add(1, Ordering::SeqCst);
         Visit(database.clone())
     }
 }
 
 impl Drop for Visit {
     fn drop(&mut self) {
-        self.0.sessions.fetch_sub(1, Ordering::SeqCst);
+        self.0.usage.sessions.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

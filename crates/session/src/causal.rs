@@ -84,7 +84,11 @@ pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), Fault> {
         }
         OnLost::Warning => {
             let report = Report { severity: "WARNING", sqlstate: "01000", message: text, detail: "", hint, routine: "" };
-            write::notice(s.down.extra(&w.buffers), &report);
+            match s.intake.replay.as_mut().filter(|record| record.is_under_way()) {
+                // It would be in the midst of answers that must be the same as before.
+                Some(record) => write::notice(record.warning.get_or_insert_default(), &report),
+                None => write::notice(s.down.extra(&w.buffers), &report),
+            }
             Ok(())
         }
     }

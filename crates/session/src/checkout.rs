@@ -8,6 +8,7 @@ use crate::fault::{Fault, sqlstate};
 use crate::flow::{Flow, Need};
 use crate::lazy_begin;
 use crate::metrics::Metric;
+use crate::outcome;
 use crate::pipeline::{self, Ahead};
 use crate::read_preference;
 use crate::read_retry;
@@ -54,6 +55,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
             if flow.is_none() {
                 sequences::prepare(s, w, statement);
                 begin_here(s, w, statement, begins);
+                outcome::ask_ahead(s, w, statement);
             }
             return Ok(flow);
         }
@@ -130,6 +132,7 @@ fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -
     }
     sequences::prepare(s, w, statement);
     begin_here(s, w, statement, begins);
+    outcome::ask_ahead(s, w, statement);
     None
 }
 
@@ -192,6 +195,7 @@ fn begin_here(s: &mut Session, w: &Context, statement: &Statement, begins: bool)
     if !s.lazy_begin.is_open() {
         return;
     }
+    outcome::ask_line(s, w);
     if begins || s.conn().is_some_and(|conn| is_primary(w, conn)) {
         lazy_begin::send(s, w, statement);
     } else {
@@ -245,7 +249,7 @@ pub fn misplaced(s: &mut Session, w: &Context, statement: &Statement) -> Option<
     if let Some(fault) = sequences::refusal(s, w, statement) {
         return Some(fault);
     }
-    let stays = statement.has(Trait::Locks) || !statement.leaves.without(lazy_begin::MOVES).is_empty();
+    let stays = statement.has(Trait::Locks) || !statement.state.leaves.without(lazy_begin::MOVES).is_empty();
     let conn = s.conn().filter(|_| stays)?;
     let is_misplaced = !is_primary(w, conn) && w.view().primary.is_some();
     is_misplaced

@@ -36,10 +36,10 @@ pub fn class_of(s: &mut Session, w: &Context, statement: &Statement) -> Class {
     place_of(s, w);
     let edition = s.reads.place.edition;
     if edition == UNKNOWN {
-        let is_careful = statement.names.is_some() && w.view().primary.is_some();
+        let is_careful = statement.objects.names.is_some() && w.view().primary.is_some();
         return if is_careful { Class::primary(Rule::CatalogUnknown) } else { statement.class };
     }
-    match statement.judged.at(s.reads.place.number) {
+    match statement.objects.judged.at(s.reads.place.number) {
         Some(class) => class,
         None => judge(s, statement),
     }
@@ -72,7 +72,7 @@ fn is_plain_read(prepared: &Statement) -> bool {
     prepared.class.side == Side::Reader
         && prepared.has(Trait::Read)
         // The values that such functions set may stand in the prepared text, which nobody looks at again.
-        && prepared.functions.is_empty()
+        && prepared.state.functions.is_empty()
         && prepared.transaction == Transaction::None
         && !prepared.has(Trait::Many)
         && !prepared.has(Trait::Executes)
@@ -144,10 +144,10 @@ pub fn class_for(s: &Session, w: &Context, statement: &Statement) -> Class {
     let is_same = Arc::ptr_eq(&s.reads.place.settings, &s.state.settings);
     match s.account.known.edition() {
         _ if !is_judged(statement) || !w.has_readers() => statement.class,
-        UNKNOWN if statement.names.is_none() || w.view().primary.is_none() => statement.class,
+        UNKNOWN if statement.objects.names.is_none() || w.view().primary.is_none() => statement.class,
         UNKNOWN => Class::primary(Rule::CatalogUnknown),
         edition if edition == s.reads.place.edition && is_same => {
-            statement.judged.at(s.reads.place.number).unwrap_or_else(|| said(s, statement))
+            statement.objects.judged.at(s.reads.place.number).unwrap_or_else(|| said(s, statement))
         }
         _ => said(s, statement),
     }
@@ -157,7 +157,7 @@ pub fn class_for(s: &Session, w: &Context, statement: &Statement) -> Class {
 fn said(s: &Session, statement: &Statement) -> Class {
     let Some(catalog) = s.account.known.catalog() else { return Class::primary(Rule::CatalogUnknown) };
     let nothing = Names::default();
-    let names = statement.names.as_ref().unwrap_or(&nothing);
+    let names = statement.objects.names.as_ref().unwrap_or(&nothing);
     let path = path_in(s, &catalog);
     catalog.judge(names, &path).map_or(statement.class, Class::primary)
 }
@@ -168,7 +168,7 @@ fn judge(s: &Session, statement: &Statement) -> Class {
     let class = said(s, statement);
     // A newer catalog may have come meanwhile: its judgement is not for the older one's number.
     if known.edition() == s.reads.place.edition {
-        statement.judged.note(s.reads.place.number, class);
+        statement.objects.judged.note(s.reads.place.number, class);
     }
     class
 }
@@ -177,7 +177,7 @@ fn judge(s: &Session, statement: &Statement) -> Class {
 /// `writes`: for what it does, whatever its text and the catalog say.
 pub fn note_refused(s: &Session, statement: &Statement, writes: bool) {
     if s.reads.place.number != 0 {
-        statement.judged.note(s.reads.place.number, Class::primary(Rule::StandbyRefused));
+        statement.objects.judged.note(s.reads.place.number, Class::primary(Rule::StandbyRefused));
         if let Some(caching) = statement.caching.as_deref().filter(|_| writes) {
             caching.note_unseen_write(s.reads.place.number);
         }

@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::lazy_begin::DeferredBegin;
 use crate::query_cache::QueryCache;
 use crate::read_retry::ReadRetry;
+use crate::repeat::Replay;
 use crate::sequences::Sequences;
 use crate::session::Session;
 use crate::session_state::SessionState;
@@ -15,6 +16,8 @@ use weir_wire::frame::Header;
 /// A message is about to be sent over the session's server connection.
 #[inline]
 pub fn sent(s: &mut Session, w: &Context, header: Header, unit: Unit<'_>) {
+    // It looks at the transaction as it is before the message.
+    Replay::sent(s, w, header, unit);
     QueryCache::sent(s, w, header, unit);
     Timing::sent(s, w, header, unit);
     StatementLog::sent(s, w, header, unit);
@@ -35,6 +38,7 @@ pub fn ready(s: &mut Session, w: &Context, ended: Ended) {
     Sequences::ready(s, w, ended);
     SessionState::ready(s, w, ended);
     QueryCache::ready(s, w, ended);
+    Replay::ready(s, w, ended);
 }
 
 /// The server connection is gone. A transaction that was on its way has failed before others ask whether there is one.
@@ -47,4 +51,5 @@ pub fn lost(s: &mut Session, w: &Context) {
     Sequences::lost(s, w);
     ReadRetry::lost(s, w);
     QueryCache::lost(s, w);
+    Replay::lost(s, w);
 }

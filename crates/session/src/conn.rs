@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use weir_config::{Config, SslMode};
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
+use weir_policy::outcome::Line;
 use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::sequences::Tally;
 use weir_policy::settings::{ENCODING, ESCAPES_UNLESS, Settings};
@@ -55,6 +56,17 @@ impl std::fmt::Display for Address {
     }
 }
 
+/// The line of a server's log, as far as it is known over a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerLine {
+    #[default]
+    Unasked,
+    Asked,
+    Known(Line),
+    /// The server does not say.
+    Hidden,
+}
+
 /// A server connection as others see it.
 #[derive(Debug)]
 pub struct ConnStatus {
@@ -77,13 +89,20 @@ pub struct ConnStatus {
     pub used_ms: AtomicU64,
     /// Statements prepared on it.
     pub prepared: AtomicU32,
+    pub terms: Terms,
+    /// Its node was given up, so that the connection was broken by us.
+    pub given_up: AtomicBool,
+    pub breaker: Box<dyn Breaker>,
+}
+
+/// The terms on which a server connection was opened.
+#[derive(Debug)]
+pub struct Terms {
+    /// Of the server.
     pub version: Box<str>,
     pub protocol: Version,
     /// The connection uses TLS.
     pub is_encrypted: bool,
-    /// Its node was given up, so that the connection was broken by us.
-    pub given_up: AtomicBool,
-    pub breaker: Box<dyn Breaker>,
 }
 
 impl ConnStatus {
@@ -108,20 +127,27 @@ pub struct Conn {
     pub draws: Tally,
     /// Parameters the server reported, in their last state.
     pub reported: Vec<(String, String)>,
-    /// Sessions begin on it with `standard_conforming_strings` off.
-    pub begins_with_escapes: bool,
-    /// Sessions begin on it in another encoding than UTF-8.
-    pub begins_recoded: bool,
-    /// By what was reported last, a backslash in a string is an escape to it.
-    pub escapes: bool,
-    /// So are texts in another encoding than UTF-8, or what its database keeps is.
-    pub is_recoded: bool,
+    /// How texts are read when a session begins on it; the encoding of its database does not count.
+    pub begins: Reading,
+    /// How they are read by what was reported last.
+    pub reads: Reading,
     /// In microseconds since the start of the proxy.
     pub opened_us: u64,
     /// The life of its server that vouches for it, as `positions` counts them; 0: not known.
     pub life: Cell<u64>,
     /// Begin of its last rest.
     pub rested_at: Cell<Us>,
+    /// For `commit_outcome`. It is that of a primary, which keeps it.
+    pub line: ServerLine,
+}
+
+/// How a server reads texts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// A backslash in a string is an escape: `standard_conforming_strings` is off.
+    pub escapes: bool,
+    /// Texts are in another encoding than UTF-8, or what its database keeps is.
+    pub is_recoded: bool,
 }
 
 /// As servers report it.
@@ -173,7 +199,7 @@ impl Conn {
     /// Notes a ParameterStatus.
     pub fn report(&mut self, body: &[u8]) {
         note_report(&mut self.reported, body);
-        (self.escapes, self.is_recoded) = (escapes(&self.reported), is_recoded(&self.reported));
+        self.reads = Reading { escapes: escapes(&self.reported), is_recoded: is_recoded(&self.reported) };
     }
 
     /// Why the session that has it keeps it.

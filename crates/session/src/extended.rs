@@ -674,6 +674,10 @@ fn execute_local(s: &mut Session, w: &Context, header: Header) -> Flow {
     if !s.may_speak() {
         return hold(s, w);
     }
+    let local = s.statements.portal.as_ref().and_then(|portal| portal.prepared.statement.local.as_ref());
+    if local.is_some_and(|local| !answer::is_fresh(s, local)) {
+        return Flow::Hold;
+    }
     s.up.eat(header);
     if let Some(mut portal) = s.statements.portal.take() {
         if answer::execute(s, w, &portal.prepared.statement, portal.done).is_err() {

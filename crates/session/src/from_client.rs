@@ -14,6 +14,7 @@ use crate::owed;
 use crate::plan::{self, Planned};
 use crate::query_cache;
 use crate::read_retry;
+use crate::replay;
 use crate::session::{Change, IDLE, Presence, Refusal, Server, Session, Skip};
 use crate::session_state;
 use crate::signals;
@@ -42,7 +43,24 @@ pub fn notify(s: &mut Session, w: &Context) -> Result<bool, Fault> {
 }
 
 /// Decides on one message of the client.
+#[inline]
 pub fn on_client(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    if replay::is_on(s) || s.intake.replay.is_some() { on_kept(s, w, header) } else { decide_on(s, w, header) }
+}
+
+/// The same, and keeps the message for a transaction that runs again.
+#[cold]
+fn on_kept(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
+    let mark = match replay::keep(s, w, header) {
+        Ok(mark) => mark,
+        Err(flow) => return Ok(flow),
+    };
+    let flow = decide_on(s, w, header);
+    replay::kept(s, header, &mark, &flow);
+    flow
+}
+
+fn decide_on(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
     if (s.intake.skip != Skip::No || s.replies().is_skipping()) && is_skippable(header.tag) {
         if s.intake.skip != Skip::Owes {
             // It may have waited.
@@ -159,7 +177,7 @@ fn check_small(header: Header) -> Result<(), Fault> {
 /// server sends the signal for it more than once, so that the next statement could be hit. A client that asks a server itself waits as well
 /// (`PQcancel` returns when the server has closed the connection).
 fn must_hold(s: &mut Session) -> bool {
-    let Some(Server { upstream, .. }) = &mut s.server else { return session_state::is_holding(s) };
+    let Some(Server { upstream, .. }) = &mut s.server else { return session_state::is_holding(s) || s.intake.doubt.is_some() };
     let before = upstream.gate;
     upstream.gate = before.after(&upstream.replies);
     if before == Gate::Barrier && upstream.gate == Gate::Open {
@@ -254,6 +272,9 @@ fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statem
     if let Some(local) = answer::is_ours(s, &statement) {
         if !s.may_speak() || s.replies().is_unsynced() {
             return Ok(settle_first(s, w));
+        }
+        if !answer::is_fresh(s, local) {
+            return Ok(Flow::Hold);
         }
         // As after any simple query.
         s.statements.drop_unnamed();

@@ -8,6 +8,7 @@ use crate::fault::Fault;
 use crate::from_client::misplaced;
 use crate::host::Nudge;
 use crate::lazy_begin;
+use crate::outcome;
 use crate::query_cache;
 use crate::read_retry;
 use crate::result_shape;
@@ -24,7 +25,7 @@ use foldhash::HashMap;
 use std::collections::VecDeque;
 use weir_policy::loss::Control;
 use weir_policy::read_retry::is_of_recovery;
-use weir_policy::replies::{Dropped, Reply, Whose};
+use weir_policy::replies::{Dropped, Failed, Reply, Rest, Whose};
 use weir_wire::back::{Report, read_report};
 use weir_wire::frame::{HEADER_BYTES, Header, back};
 
@@ -67,7 +68,7 @@ fn pass_answers(s: &mut Session, w: &Context) {
         return;
     }
     let Some(Server { upstream, .. }) = &mut s.server else { return };
-    if !upstream.brought.described.is_empty() || upstream.left.asking.is_some() {
+    if !upstream.brought.described.is_empty() || upstream.left.asking.is_some() || upstream.txn.numbered.is_committing {
         return;
     }
     let bytes = upstream.replies.pass_run(s.down.unseen(), |body_bytes| !SESSION_TAG_BYTES.contains(&body_bytes));
@@ -125,6 +126,16 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
             session_state::on_row(s, body.as_deref());
             s.down.eat(header);
         }
+        Reply::Number => {
+            if !s.down.has_whole(header.frame_bytes()) {
+                return Ok(false);
+            }
+            outcome::on_row(s, header);
+            s.down.eat(header);
+        }
+        Reply::NumberRefused => {
+            on_number_refused(s, header, looks);
+        }
         Reply::OursRefused => {
             if looks {
                 session_state::on_refused(s, header);
@@ -154,6 +165,18 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
     Ok(true)
 }
 
+/// The server refuses the question for the transaction's number, or goes.
+#[cold]
+fn on_number_refused(s: &mut Session, header: Header, looks: bool) {
+    outcome::on_refused(s);
+    let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
+    let word = is_end(&report).then(|| last_word(&report));
+    if let Some(upstream) = s.upstream_mut().filter(|_| word.is_some()) {
+        upstream.final_error = word;
+    }
+    s.down.eat(header);
+}
+
 /// A message that is the client's, but for what only we know of.
 #[inline(always)]
 fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) {
@@ -166,6 +189,9 @@ fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) {
     } else if header.tag == back::NOTICE && looks && s.down.whole(header).is_some_and(read_retry::is_farewell) {
         // It says that the client's connection ends, which does not.
         return s.down.eat(header);
+    }
+    if header.tag == back::COMMAND_COMPLETE {
+        outcome::on_tag(s);
     }
     s.down.pass(header, &w.buffers);
     if header.tag == back::COPY_DATA && !query_cache::is_watching(s) {
@@ -204,7 +230,14 @@ fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: Who
     match whose {
         Whose::Client => {}
         Whose::ClientChange => drop(upstream.journal.pop_front()),
-        Whose::Sync | Whose::Settings | Whose::Inventory | Whose::Prepare | Whose::Statement | Whose::Begin | Whose::Unlisten => {
+        Whose::Sync
+        | Whose::Settings
+        | Whose::Inventory
+        | Whose::Prepare
+        | Whose::Statement
+        | Whose::Begin
+        | Whose::Number
+        | Whose::Unlisten => {
             s.down.eat(header);
             on_our_ready(s, w, whose, status);
             return Ok(());
@@ -242,6 +275,7 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: Whose, status: u8) {
         Whose::Inventory => session_state::on_answer(s, w),
         Whose::Unlisten => session_state::unlistened(s, w),
         Whose::Begin => s.lazy_begin = LazyBegin::No,
+        Whose::Number => outcome::on_answer(s, status),
         Whose::Statement => drop(s.upstream_mut().and_then(|upstream| upstream.brought.by_sql.pop_front())),
         Whose::Sync => on_our_sync(s, w, status),
         Whose::Client | Whose::ClientChange | Whose::Settings | Whose::Prepare => {}
@@ -287,13 +321,13 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
     }
     upstream.left.due.add_rollback();
     let asked = upstream.brought.asked.take();
-    let asked_alone = asked.is_some() && dropped.discard;
-    let may_tell = dropped.is_question && upstream.txn.status != FAILED;
+    let asked_alone = asked.is_some() && dropped.rest == Rest::Discarded;
+    let may_tell = dropped.failed == Failed::Question && upstream.txn.status != FAILED;
     let parameters = asked.and_then(|asked| asked.parameters).filter(|_| may_tell);
     let refused = next_refusal(&mut upstream.brought.refusals, dropped);
     s.undo(dropped);
     let skip_before = s.intake.skip;
-    s.intake.skip = skip_before.or_if(dropped.discard);
+    s.intake.skip = skip_before.or_if(dropped.rest == Rest::Discarded);
     if let Some(Refusal { parameters, fault }) = refused {
         s.down.eat(header);
         result_shape::tell_parameters(s, w, parameters);
@@ -343,7 +377,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
         return s.down.pass(header, &w.buffers);
     }
     let fault = last_word(&report);
-    let is_due = skip_before == Skip::No && (dropped.skips || dropped.discard);
+    let is_due = skip_before == Skip::No && dropped.rest != Rest::Served;
     note_final_error(s, fault, asked_alone, is_due);
     if asked_alone {
         s.intake.skip = skip_before;
@@ -367,8 +401,9 @@ fn note_final_error(s: &mut Session, fault: Fault, asked_alone: bool, is_due: bo
 
 /// The refusal that the client hears in place of an error. Refusals that come too late are dropped.
 fn next_refusal(refusals: &mut VecDeque<Refusal>, dropped: Dropped) -> Option<Refusal> {
-    let refused = if dropped.exchange { refusals.pop_front() } else { None };
-    for _ in u32::from(dropped.exchange)..dropped.refused {
+    let is_due = dropped.failed == Failed::Refused;
+    let refused = if is_due { refusals.pop_front() } else { None };
+    for _ in u32::from(is_due)..dropped.refused {
         refusals.pop_front();
     }
     refused

@@ -36,6 +36,8 @@ pub enum Nudge {
     Stopping,
     /// Another node takes writes, or one is out of use.
     Governed,
+    /// Somebody wants to see the nodes as they are.
+    Shown,
 }
 
 /// How the proxy ends. Source: Pgpool-II `-m` modes, PostgreSQL's signals.
@@ -157,6 +159,9 @@ pub trait Host {
 
     /// The columns of a SHOW command, by its number.
     fn columns(&self, view: usize) -> &'static [&'static str];
+
+    /// True if a SHOW command can be answered. If not, the session's task runs again when it may be.
+    fn is_fresh(&self, view: usize) -> bool;
 
     /// The answer to a SHOW command.
     fn table(&self, view: usize, favourite: Option<NodeIndex>) -> Table;

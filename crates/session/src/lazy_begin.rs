@@ -26,7 +26,7 @@ use weir_config::redirect::ReadTarget;
 use weir_policy::loss::{Before, Commits};
 use weir_policy::replies::Expect;
 use weir_policy::route::{Class, Side};
-use weir_policy::transaction::{self, Ask, HeldLimits, Way};
+use weir_policy::transaction::{self, Ask, HeldLimits, Tie, Way};
 use weir_sql::facts::{Begin, Ending, Hint, StateKind, StateKinds, Transaction, Verb};
 use weir_wire::frame::{HEADER_BYTES, Header, front, read_header};
 
@@ -121,11 +121,14 @@ pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Way
         begin: options_of(&begin),
         defaults: classify::defaults(s, w),
         class,
-        stays: statement.has(Trait::Locks) || !statement.leaves.without(MOVES).is_empty(),
+        stays: statement.has(Trait::Locks) || !statement.state.leaves.without(MOVES).is_empty(),
         is_of_primary: statement.has(Trait::OfPrimary),
         stay: s.wrote.written.stay_within(w.peek_config().routing.on_write).or(asked),
-        asks_time: statement.has(Trait::AsksTime),
-        in_pieces: is_in_pieces(s.up.unseen()),
+        tie: match statement.has(Trait::AsksTime) {
+            true => Tie::Time,
+            false if is_in_pieces(s.up.unseen()) => Tie::Portal,
+            false => Tie::None,
+        },
         sees_on: s.reads.causal.sees_on(w),
     });
     match way {
@@ -236,6 +239,7 @@ fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
 fn note_control(s: &mut Session, transaction: Transaction) {
     let Some(upstream) = s.upstream_mut() else { return };
     let txn = &mut upstream.txn;
+    txn.numbered.control(transaction, txn.control);
     txn.control = if transaction == Transaction::None {
         txn.control.sent_unknown()
     } else {

@@ -29,6 +29,10 @@ pub enum Metric {
     WritesSentAnew,
     TransactionsLost,
     OutcomesUnknown,
+    OutcomesCommitted,
+    OutcomesRolledBack,
+    TransactionsReplayed,
+    ReplaysRefused,
     SessionsToldOfLoss,
     ReadsNotReplayed,
     ReplayWaits,
@@ -98,6 +102,22 @@ pub const METRICS: &[Row] = &[
     Row {
         name: "outcomes_unknown_total",
         help: "Losses of a server after which nobody knows what a session's statements did (08007).",
+    },
+    Row {
+        name: "outcomes_committed_total",
+        help: "COMMITs whose answer was lost and whose transaction was proved to be committed (commit_outcome).",
+    },
+    Row {
+        name: "outcomes_rolled_back_total",
+        help: "COMMITs whose answer was lost and whose transaction was proved to be rolled back (commit_outcome).",
+    },
+    Row {
+        name: "transactions_replayed_total",
+        help: "Transactions that were lost with their server, ran again, and came out the same (transaction_replay).",
+    },
+    Row {
+        name: "replays_refused_total",
+        help: "Transactions that ran again and did not come out the same, or could not run again; their clients heard 40001.",
     },
     Row {
         name: "sessions_told_of_loss_total",

@@ -6,12 +6,18 @@ use crate::fault::{Fault, sqlstate};
 use crate::flow::Flow;
 use crate::pipeline;
 use crate::query_cache;
+use crate::replay;
 use crate::session::{LazyBegin, Session, Skip};
 use weir_sql::facts::{Ending, Transaction};
 use weir_wire::frame::{Header, front};
 
 /// Fails the message that is next, which no server has seen.
 pub fn fail_next(s: &mut Session, w: &Context, fault: &Fault) -> Result<(), Fault> {
+    if replay::is_under_way(s) {
+        // Its transaction was lost before, and does not run again.
+        replay::refuse(s, w);
+        return Ok(());
+    }
     let header = s.up.peek(&w.buffers).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
     let Some(header) = header else { return Ok(()) };
     s.up.eat(header);

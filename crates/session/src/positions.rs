@@ -47,16 +47,7 @@ struct Switches {
 /// See the module.
 #[derive(Debug)]
 pub struct Positions {
-    /// The last round that was begun.
-    round: AtomicU64,
-    /// The last round that the primary has answered.
-    answered_round: AtomicU64,
-    /// The round that somebody needs.
-    wanted: AtomicU64,
-    /// The round that is wanted is wanted at once.
-    is_urgent: AtomicBool,
-    /// The node monitor sets no timer: it must be woken.
-    asleep: AtomicBool,
+    rounds: Rounds,
     waiters: Mutex<Vec<Waiter>>,
     waiting: AtomicU32,
     /// Moves when something has become known.
@@ -69,14 +60,35 @@ pub struct Positions {
     primary_shows: AtomicU64,
     /// As of a standby.
     primary_behind_since: AtomicU64,
-    /// Somebody reads with `causal_reads = global`, so that all answers are noted.
-    is_global: AtomicBool,
-    told_primary: AtomicU64,
-    told_standbys: AtomicU64,
+    told: Told,
     /// Somebody wants a node by its name, which may be a standby without weight.
     is_wished: AtomicBool,
     /// A database's log is taken in, which needs the primary's position.
     is_followed: AtomicBool,
+}
+
+/// The rounds in which the primary is asked.
+#[derive(Debug)]
+struct Rounds {
+    /// The last one that was begun.
+    last: AtomicU64,
+    /// The last one that the primary has answered.
+    answered: AtomicU64,
+    /// The one that somebody needs.
+    wanted: AtomicU64,
+    /// The one that is wanted is wanted at once.
+    is_urgent: AtomicBool,
+    /// The node monitor sets no timer: it must be woken.
+    is_asleep: AtomicBool,
+}
+
+/// Rounds that cover all that any session was told.
+#[derive(Debug, Default)]
+struct Told {
+    /// Somebody reads with `causal_reads = global`, so that all answers are noted.
+    is_global: AtomicBool,
+    by_primary: AtomicU64,
+    by_standbys: AtomicU64,
 }
 
 impl Default for Positions {
@@ -89,12 +101,14 @@ impl Default for Positions {
             asked_us: AtomicU64::new(0),
         };
         Positions {
-            round: AtomicU64::new(0),
-            answered_round: AtomicU64::new(0),
-            // The first round is for all: it shows the standbys that keep up.
-            wanted: AtomicU64::new(1),
-            is_urgent: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
+            rounds: Rounds {
+                last: AtomicU64::new(0),
+                answered: AtomicU64::new(0),
+                // The first round is for all: it shows the standbys that keep up.
+                wanted: AtomicU64::new(1),
+                is_urgent: AtomicBool::new(false),
+                is_asleep: AtomicBool::new(false),
+            },
             waiters: Mutex::default(),
             waiting: AtomicU32::new(0),
             published: AtomicU64::new(0),
@@ -103,9 +117,7 @@ impl Default for Positions {
             switches: Mutex::default(),
             primary_shows: AtomicU64::new(ALL_ROUNDS),
             primary_behind_since: AtomicU64::new(NOT_BEHIND),
-            is_global: AtomicBool::new(false),
-            told_primary: AtomicU64::new(0),
-            told_standbys: AtomicU64::new(0),
+            told: Told::default(),
             is_wished: AtomicBool::new(false),
             is_followed: AtomicBool::new(false),
         }
@@ -120,7 +132,7 @@ impl Positions {
     /// The last round begun.
     #[inline]
     pub fn round(&self) -> u64 {
-        self.round.load(Ordering::SeqCst)
+        self.rounds.last.load(Ordering::SeqCst)
     }
 
     /// The round whose position covers all that servers have said by now.
@@ -131,51 +143,51 @@ impl Positions {
 
     /// Begins a round: to be called before the primary is asked.
     pub fn begin_round(&self) -> u64 {
-        self.is_urgent.store(false, Ordering::SeqCst);
-        self.round.fetch_add(1, Ordering::SeqCst) + 1
+        self.rounds.is_urgent.store(false, Ordering::SeqCst);
+        self.rounds.last.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// The primary has answered a round.
     pub fn answer_round(&self, round: u64) {
-        self.answered_round.store(round, Ordering::Release);
+        self.rounds.answered.store(round, Ordering::Release);
     }
 
     /// The last round that the primary has answered.
     #[inline]
     pub fn answered_round(&self) -> u64 {
-        self.answered_round.load(Ordering::Acquire)
+        self.rounds.answered.load(Ordering::Acquire)
     }
 
     /// Somebody needs a round. True: the node monitor must be woken.
     #[inline]
     pub fn want(&self, round: u64) -> bool {
-        if self.wanted.load(Ordering::Relaxed) >= round {
+        if self.rounds.wanted.load(Ordering::Relaxed) >= round {
             return false;
         }
-        self.wanted.fetch_max(round, Ordering::SeqCst);
-        self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst)
+        self.rounds.wanted.fetch_max(round, Ordering::SeqCst);
+        self.rounds.is_asleep.load(Ordering::SeqCst) && self.rounds.is_asleep.swap(false, Ordering::SeqCst)
     }
 
     /// Somebody needs the next round, and soon. The node monitor must be woken.
     pub fn hurry(&self) {
-        self.wanted.fetch_max(self.next_round(), Ordering::SeqCst);
-        self.is_urgent.store(true, Ordering::SeqCst);
+        self.rounds.wanted.fetch_max(self.next_round(), Ordering::SeqCst);
+        self.rounds.is_urgent.store(true, Ordering::SeqCst);
     }
 
     pub fn is_urgent(&self) -> bool {
-        self.is_urgent.load(Ordering::SeqCst)
+        self.rounds.is_urgent.load(Ordering::SeqCst)
     }
 
     pub fn wanted(&self) -> u64 {
-        self.wanted.load(Ordering::SeqCst)
+        self.rounds.wanted.load(Ordering::SeqCst)
     }
 
     /// The node monitor will not look by itself any more. False: somebody has come meanwhile.
     pub fn fall_asleep(&self, known: u64) -> bool {
-        self.asleep.store(true, Ordering::SeqCst);
+        self.rounds.is_asleep.store(true, Ordering::SeqCst);
         let sleeps = self.wanted() <= known && !self.has_waiters();
         if !sleeps {
-            self.asleep.store(false, Ordering::SeqCst);
+            self.rounds.is_asleep.store(false, Ordering::SeqCst);
         }
         sleeps
     }
@@ -368,28 +380,28 @@ impl Positions {
 
     #[inline]
     pub fn is_global(&self) -> bool {
-        self.is_global.load(Ordering::Relaxed)
+        self.told.is_global.load(Ordering::Relaxed)
     }
 
     /// A session has this mode. From the first global one on, all answers are noted; the next round covers the earlier ones.
     pub fn obey(&self, mode: CausalReads) {
-        if mode == CausalReads::Global && !self.is_global.swap(true, Ordering::SeqCst) {
-            self.told_primary.fetch_max(self.next_round(), Ordering::SeqCst);
+        if mode == CausalReads::Global && !self.told.is_global.swap(true, Ordering::SeqCst) {
+            self.told.by_primary.fetch_max(self.next_round(), Ordering::SeqCst);
         }
     }
 
     /// The primary told somebody something.
     #[inline]
     pub fn tell_primary(&self, next: u64) {
-        if self.told_primary.load(Ordering::SeqCst) < next {
-            self.told_primary.fetch_max(next, Ordering::SeqCst);
+        if self.told.by_primary.load(Ordering::SeqCst) < next {
+            self.told.by_primary.fetch_max(next, Ordering::SeqCst);
         }
     }
 
     /// A standby did.
     #[inline]
     pub fn tell_standby(&self, standby: (u16, Life), covers: u64, next: u64) {
-        let mut before = self.told_standbys.load(Ordering::SeqCst);
+        let mut before = self.told.by_standbys.load(Ordering::SeqCst);
         loop {
             let mut seen = unpack(before);
             seen.heard_standby((standby.0, standby.1 & LIFE_MASK), covers, next);
@@ -397,7 +409,7 @@ impl Positions {
             if after == before {
                 return;
             }
-            match self.told_standbys.compare_exchange_weak(before, after, Ordering::SeqCst, Ordering::SeqCst) {
+            match self.told.by_standbys.compare_exchange_weak(before, after, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return,
                 Err(now) => before = now,
             }
@@ -407,8 +419,8 @@ impl Positions {
     /// Rounds that cover all that any session was told.
     #[inline]
     pub fn told(&self) -> Seen {
-        let mut seen = unpack(self.told_standbys.load(Ordering::SeqCst));
-        seen.primary = self.told_primary.load(Ordering::SeqCst);
+        let mut seen = unpack(self.told.by_standbys.load(Ordering::SeqCst));
+        seen.primary = self.told.by_primary.load(Ordering::SeqCst);
         let life = self.place(seen.last.0).life.load(Ordering::Acquire);
         seen.last.1 = if seen.last.1 != 0 && life & LIFE_MASK == seen.last.1 { life } else { 0 };
         seen

@@ -2,11 +2,12 @@
 //! `policy::wish`'s. Worked out when settings or configuration have changed; a read costs two comparisons.
 
 use crate::causal;
+use crate::choice;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::session::Session;
-pub use crate::session::read_preference::Logged;
 use crate::session::read_preference::{Item, OWN, Own, Set};
+pub use crate::session::read_preference::{Line, Logged};
 use crate::session_state;
 use crate::statements::{Statement, Trait};
 use std::sync::Arc;
@@ -28,13 +29,15 @@ pub struct Setting {
 }
 
 /// All of them.
-pub const SETTINGS: [Setting; 2] = [
+pub const SETTINGS: [Setting; 4] = [
     Setting {
         name: SETTING,
         allowed: "primary, standby, node=number, or nothing",
         takes: |value| value.trim().is_empty() || ReadTarget::of_hint(Hint::of_word(value)).is_some(),
     },
     Setting { name: causal::SETTING, allowed: "off, session, global", takes: |value| CausalReads::of_word(value).is_some() },
+    Setting { name: choice::OUTCOME, allowed: "on, off", takes: |value| choice::of_word(value).is_some() },
+    Setting { name: choice::REPLAY, allowed: "on, off", takes: |value| choice::of_word(value).is_some() },
 ];
 
 /// The target of a read; `hinted`: the target in its hint, or in that of its transaction.
@@ -172,11 +175,11 @@ mod tests {
     fn what_a_session_has_set_goes_before_the_configuration() {
         let mut config = Config::default();
         let mut own = Own::default();
-        assert_eq!((own.logged(&config).notice, own.shown("notice_per_node_statement")), (false, None));
+        assert_eq!((own.logged(&config).has(Line::Notice), own.shown("notice_per_node_statement")), (false, None));
         let set = |value: u64, shown: &str| Some(Set { value, shown: shown.into() });
         own.0[Item::Notice as usize] = set(1, "on");
-        assert_eq!((own.logged(&config).notice, own.shown("Notice_Per_Node_Statement")), (true, Some("on")));
+        assert_eq!((own.logged(&config).has(Line::Notice), own.shown("Notice_Per_Node_Statement")), (true, Some("on")));
         (own.0[Item::Notice as usize], config.log.notice_per_node_statement) = (set(0, "off"), true);
-        assert!(!own.logged(&config).notice);
+        assert!(!own.logged(&config).has(Line::Notice));
     }
 }

@@ -441,6 +441,7 @@ fn again(s: &mut Session, w: &Context, on_primary: Option<Refused>) -> Option<Bo
     s.intake.skip = Skip::No;
     s.statements.portal = None;
     s.up.unread(&kept, &w.buffers);
+    s.intake.replay.iter_mut().for_each(|record| record.put_back(&kept));
     kept.clear();
     s.retry.kept = kept;
     s.retry.times += 1;

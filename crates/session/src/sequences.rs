@@ -24,7 +24,7 @@ use weir_wire::frame::Header;
 /// The use that a statement makes of sequences, also by executing a prepared one, or by a view.
 #[inline]
 fn use_of(s: &Session, statement: &Statement) -> Use {
-    let by_view = || statement.touches.meets(Hidden::READS) && s.account.known.hidden().meets(Hidden::SEQUENCE_VIEWS);
+    let by_view = || statement.objects.touches.meets(Hidden::READS) && s.account.known.hidden().meets(Hidden::SEQUENCE_VIEWS);
     let by_execute = || statement.has(Trait::Executes) && s.state.by_sql.later().has(StateKind::Sequence);
     Use::of(statement.has(Trait::Draws) || by_view(), statement.recalls == Recalls::Shown || by_execute())
 }
@@ -100,7 +100,7 @@ pub fn claim(s: &Session, w: &Context, conn: &Conn) -> Claim {
 #[inline]
 pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     let by = use_of(s, statement);
-    if by.recalls() || statement.later.has(StateKind::Sequence) {
+    if by.recalls() || statement.state.later.has(StateKind::Sequence) {
         s.account.known.note_recalls();
     }
     if by == Use::Nothing || s.state.by_mode {

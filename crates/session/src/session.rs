@@ -1,9 +1,11 @@
 //! One client's session: its socket, its two lanes, its server connection while it has one, and its prepared statements.
 
 pub mod causal;
+pub mod doubt;
 pub mod query_cache;
 pub mod read_preference;
 pub mod read_retry;
+pub mod replay;
 
 use crate::account::Account;
 use crate::catalogs::Visit;
@@ -23,9 +25,11 @@ use crate::upstream::changes::{OwnStatements, last_of};
 pub use crate::upstream::{FAILED, IDLE, LazyBegin, WITHIN};
 use crate::upstream::{Gate, TakenFor, Upstream};
 use causal::Causal;
+use doubt::Doubt;
 use query_cache::Cached;
 use read_preference::ReadPreferences;
 use read_retry::Net;
+use replay::Record;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -33,7 +37,7 @@ use weir_cache::Outcome;
 use weir_io::lane::Lane;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::prepared::StatementId;
-use weir_policy::replies::{Dropped, Expect, Owed, Replies};
+use weir_policy::replies::{Dropped, Expect, Failed, Owed, Replies};
 use weir_policy::transaction::Written;
 use weir_sql::facts::{StateKind, StateKinds};
 use weir_wire::write;
@@ -105,6 +109,10 @@ pub struct Intake {
     pub in_copy_message: bool,
     /// The fault that its client has yet to hear, if `skip` says so.
     pub owed: Option<Box<Fault>>,
+    /// A COMMIT whose answer was lost: nothing more is looked at before its outcome is known, or cannot be.
+    pub doubt: Option<Box<Doubt>>,
+    /// Its transaction, in case that must run again.
+    pub replay: Option<Box<Record>>,
 }
 
 /// Messages that are thrown away.
@@ -334,7 +342,7 @@ impl Session {
         for at in (0..count).rev() {
             let Some(entered) = journal.remove(at) else { continue };
             // A Parse that the server refused has dropped the unnamed statement all the same.
-            let refused = dropped.parse && at == 0;
+            let refused = dropped.failed == Failed::Parse && at == 0;
             entered.change.made().into_iter().for_each(|id| conn.forget(id));
             self.statements.take_back(journal, at, entered.change, refused);
         }
@@ -523,16 +531,16 @@ impl Session {
         let set = self.state.reading.escapes;
         let Some(Server { conn, upstream }) = &self.server else { return set == Some(true) };
         // The server's last report holds, unless it is told otherwise right now.
-        let is_off = conn.escapes && !upstream.replies.is_setting();
-        set == Some(true) || is_off || (set.is_none() && conn.begins_with_escapes)
+        let is_off = conn.reads.escapes && !upstream.replies.is_setting();
+        set == Some(true) || is_off || (set.is_none() && conn.begins.escapes)
     }
 
     #[inline]
     fn is_recoded(&self) -> bool {
         let set = self.state.reading.recoded;
         let Some(Server { conn, upstream }) = &self.server else { return set == Some(true) };
-        let is_other = conn.is_recoded && !upstream.replies.is_setting();
-        set == Some(true) || is_other || (set.is_none() && conn.begins_recoded)
+        let is_other = conn.reads.is_recoded && !upstream.replies.is_setting();
+        set == Some(true) || is_other || (set.is_none() && conn.begins.is_recoded)
     }
 
     /// True if something of our own may be said now: all that was asked before is answered, to its last byte.

@@ -4,6 +4,7 @@
 mod listening;
 
 use crate::catalogs::UNKNOWN;
+use crate::choice::Choice;
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::Fault;
@@ -81,10 +82,10 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
     // Only the server tells if a reset ends the state that keeps the server connection.
     let has_foreign = s.has_found(StateKind::ForeignSetting);
     let is_alone = s.transaction() == IDLE && s.replies().is_only_ours() && !s.state.by_mode && !has_foreign;
-    if let (Some(plain), true) = (&statement.plain, is_alone) {
+    if let (Some(plain), true) = (&statement.settings.plain, is_alone) {
         if let Some(upstream) = s.upstream_mut() {
             upstream.resetting.plain = Some(plain.clone());
-            upstream.resetting.under_way.clone_from(&statement.resets);
+            upstream.resetting.under_way.clone_from(&statement.settings.resets);
             // Its effect is told by its own answer, if nothing stands behind it.
             upstream.gate = Gate::Barrier;
         }
@@ -98,7 +99,7 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     note(&s.state, &mut upstream.left, statement, may_change, by_execute, text, &[]);
     note_unseen(&s.state, &mut upstream.left, statement);
-    upstream.resetting.under_way.clone_from(&statement.resets);
+    upstream.resetting.under_way.clone_from(&statement.settings.resets);
 }
 
 /// Notes what the execution of a portal may leave; its Bind is about to be sent.
@@ -119,8 +120,8 @@ fn note_bind(s: &mut Session, w: &Context, prepared: &Prepared, statement: &Stat
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     note(&s.state, &mut upstream.left, statement, may_change, by_execute, text, values);
     note_unseen(&s.state, &mut upstream.left, statement);
-    if statement.resets.is_some() {
-        upstream.resetting.bound.clone_from(&statement.resets);
+    if statement.settings.resets.is_some() {
+        upstream.resetting.bound.clone_from(&statement.settings.resets);
     }
 }
 
@@ -164,8 +165,8 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
     let makes_temporary = statement.has(Trait::Makes) && s.may_make_temporary();
     statement.has(Trait::LeavesNothing)
         && !makes_temporary
-        && statement.frees.common(s.may_have()).is_empty()
-        && !statement.touches.meets(hidden(s))
+        && statement.state.frees.common(s.may_have()).is_empty()
+        && !statement.objects.touches.meets(hidden(s))
 }
 
 /// The means by which a statement may leave something that no text shows. No catalog has this transaction's definitions yet.
@@ -184,18 +185,21 @@ fn knows(s: &Session) -> bool {
 }
 
 /// The state that a statement may leave by triggers, rules and views, which its text does not show.
-fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
+pub(crate) fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
     let hidden = hidden(s);
-    if !statement.touches.meets(hidden) {
+    if !statement.objects.touches.meets(hidden) {
         return StateKinds::NONE;
     }
     let unknown = StateKinds::of(StateKind::Unknown);
-    let touches = |what: Hidden| statement.touches.meets(what) && hidden.meets(what);
+    let touches = |what: Hidden| statement.objects.touches.meets(what) && hidden.meets(what);
     let Some(catalog) = s.account.known.catalog() else { return unknown };
-    if touches(Hidden::DEFINES) || (touches(Hidden::WRITES) && (!knows(s) || catalog.leaves_by_writing(&statement.written))) {
+    if touches(Hidden::DEFINES)
+        || (touches(Hidden::WRITES) && (!knows(s) || catalog.leaves_by_writing(&statement.objects.written)))
+    {
         return unknown;
     }
-    let by_reading = touches(Hidden::READS) && statement.all_names().is_some_and(|names| catalog.leaves_by_reading(names));
+    let by_reading =
+        touches(Hidden::READS) && statement.objects.all_names().is_some_and(|names| catalog.leaves_by_reading(names));
     if by_reading { unknown } else { StateKinds::NONE }
 }
 
@@ -233,7 +237,7 @@ fn judged(s: &mut Session, w: &Context, statement: &Statement) -> StateKinds {
         s.host.vacate(&statement.vacates);
     }
     effects.unseats.extend_from_slice(&statement.unseats);
-    let Some(Server { upstream, .. }) = &mut s.server else { return statement.may_change.and(made) };
+    let Some(Server { upstream, .. }) = &mut s.server else { return statement.state.may_change.and(made) };
     judged_by_text(&mut upstream.left, w, &s.account.database, statement, hidden).and(made)
 }
 
@@ -242,21 +246,21 @@ fn judged_by_text(left: &mut Left, w: &Context, database: &Arc<str>, statement: 
         w.shared.definitions.fetch_add(1, Ordering::Relaxed);
     }
     // Procedural code counts as unknown whatever it calls.
-    if statement.functions.is_empty() || statement.leaves.has(StateKind::Unknown) {
-        return statement.may_change;
+    if statement.state.functions.is_empty() || statement.state.leaves.has(StateKind::Unknown) {
+        return statement.state.may_change;
     }
     let edition = w.shared.definitions.load(Ordering::Relaxed);
     let mut books = w.functions.borrow_mut();
-    match books.of(database, w.now_ms(), edition).judge_all(&statement.functions) {
+    match books.of(database, w.now_ms(), edition).judge_all(&statement.state.functions) {
         // Nobody knows which views it reads.
-        Verdict::Harmless if !hidden.meets(Hidden::READS) => statement.leaves,
+        Verdict::Harmless if !hidden.meets(Hidden::READS) => statement.state.leaves,
         // Nobody knows which tables it writes.
-        Verdict::Writes if !hidden.meets(Hidden::ALL) => statement.leaves,
-        Verdict::Harmless | Verdict::Writes | Verdict::LeavesState => statement.may_change,
+        Verdict::Writes if !hidden.meets(Hidden::ALL) => statement.state.leaves,
+        Verdict::Harmless | Verdict::Writes | Verdict::LeavesState => statement.state.may_change,
         Verdict::Unknown(missing) => {
             let room = SOURCES_MAX.saturating_sub(left.due.sources.len());
             left.due.sources.extend(missing.into_iter().take(room));
-            statement.may_change
+            statement.state.may_change
         }
     }
 }
@@ -269,12 +273,12 @@ fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) -> bool {
     if !left_unseen(s, statement).is_empty() {
         return true;
     }
-    if statement.functions.is_empty() {
+    if statement.state.functions.is_empty() {
         return false;
     }
     let edition = w.shared.definitions.load(Ordering::Relaxed);
     let mut books = w.functions.borrow_mut();
-    match books.of(&s.account.database, w.now_ms(), edition).judge_all(&statement.functions) {
+    match books.of(&s.account.database, w.now_ms(), edition).judge_all(&statement.state.functions) {
         Verdict::Harmless => false,
         Verdict::Writes => hidden(s).meets(Hidden::ALL),
         Verdict::LeavesState | Verdict::Unknown(_) => true,
@@ -306,12 +310,12 @@ fn note(
 ) {
     if statement.has(Trait::Executes) {
         // A statement that this text prepares may be executed before the session knows of it.
-        note_executed(state, left, statement.later.and(by_execute), text);
+        note_executed(state, left, statement.state.later.and(by_execute), text);
     }
-    let leaves = may_change.and(statement.frees.common(left.may_have()));
+    let leaves = may_change.and(statement.state.frees.common(left.may_have()));
     // DISCARD ALL is told by its own answer.
     if !leaves.is_empty() && !state.by_mode {
-        left.note(leaves, &statement.functions, text, values);
+        left.note(leaves, &statement.state.functions, text, values);
     }
     if statement.transaction == Transaction::Many {
         left.due.add_rollback();
@@ -334,7 +338,7 @@ fn note_bound_by_sql(s: &mut Session) {
 fn note_unseen(state: &State, left: &mut Left, statement: &Statement) {
     const UNSEEN: StateKinds = StateKinds::of(StateKind::Unknown).with(StateKind::Unread);
     const SETS: StateKinds = UNSEEN.with(StateKind::Setting).with(StateKind::Library);
-    let may_set = left.due.kinds.and(if state.by_mode { statement.may_change } else { StateKinds::NONE });
+    let may_set = left.due.kinds.and(if state.by_mode { statement.state.may_change } else { StateKinds::NONE });
     // Nobody asks in a session that keeps its server connection whatever it leaves.
     left.moves_ahead |=
         !may_set.common(SETS).is_empty() || (state.by_mode && (statement.has(Trait::Executes) || statement.has(Trait::Writes)));
@@ -342,9 +346,9 @@ fn note_unseen(state: &State, left: &mut Left, statement: &Statement) {
     // Behind a `search_path` that leads there, a definition is temporary although it does not say so.
     let by_path = state.makes_temporary || left.may_make_temporary() || state.by_mode;
     let by_function = !left.due.kinds.common(UNSEEN).is_empty()
-        || (has_some && !statement.functions.is_empty())
-        || (state.by_mode && (statement.has(Trait::Executes) || !statement.may_change.common(UNSEEN).is_empty()));
-    let by_text = statement.has(Trait::MakesBrief) || statement.leaves.has(StateKind::Temporary);
+        || (has_some && !statement.state.functions.is_empty())
+        || (state.by_mode && (statement.has(Trait::Executes) || !statement.state.may_change.common(UNSEEN).is_empty()));
+    let by_text = statement.has(Trait::MakesBrief) || statement.state.leaves.has(StateKind::Temporary);
     if by_text || by_function || (statement.has(Trait::Redefines) && (by_path || has_some)) {
         left.temporaries.may_have_changed();
     }
@@ -574,6 +578,7 @@ fn set_settings(s: &mut Session, w: &Context, settings: Settings) {
     s.state.makes_temporary = settings.makes_temporary();
     s.reads.causal.set(&w.shared, &settings);
     s.state.reading = settings.reading();
+    s.state.choice = Choice::of(&settings);
     s.state.settings = w.shared.intern_settings(settings).0;
 }
 
@@ -589,7 +594,7 @@ fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>) 
     // The relations that it names may be gone when it would be made elsewhere, and then the client would lose it.
     let is_bound = s.has_found(StateKind::Temporary) || settings.has_role();
     let make = |name: String, text: String| {
-        let later = statements.of_text(text.as_bytes()).later;
+        let later = statements.of_text(text.as_bytes()).state.later;
         let query = weir_sql::prepared_query(&text).map(Box::from);
         Entry { name, text, settings: settings.clone(), query, later, is_bound }
     };

@@ -15,7 +15,7 @@ use weir_config::redirect::ReadTarget;
 use weir_policy::cluster::ClusterView;
 use weir_policy::route::{self, Side};
 use weir_policy::wish::ReadPreference;
-use weir_sql::facts::{Hint, Name};
+use weir_sql::facts::{Hint, Mark, Name};
 
 /// Columns of a list of parameters.
 pub const SETTING: &[&str] = &["item", "value", "description"];
@@ -120,14 +120,14 @@ fn wanted(view: &ClusterView, wish: ReadPreference, takes_reads: &[usize]) -> Ve
 fn facts_of(text: &str) -> String {
     let facts = weir_sql::facts(text.as_bytes());
     let mut words = vec![format!("{:?}", facts.effect).to_ascii_lowercase()];
-    words.extend(facts.locks_rows.then(|| "locks rows".to_string()));
-    words.extend((!facts.keeps.is_empty()).then(|| format!("leaves {:?}", facts.keeps).to_ascii_lowercase()));
+    words.extend(facts.has(Mark::LocksRows).then(|| "locks rows".to_string()));
+    words.extend((!facts.state.keeps.is_empty()).then(|| format!("leaves {:?}", facts.state.keeps).to_ascii_lowercase()));
     words.extend((facts.hint != Hint::None).then(|| format!("hint {:?}", facts.hint).to_ascii_lowercase()));
     let kinds = [
-        ("relations", &facts.relations),
-        ("functions", &facts.functions),
-        ("operators", &facts.operators),
-        ("casts", &facts.casts),
+        ("relations", &facts.named.relations),
+        ("functions", &facts.named.functions),
+        ("operators", &facts.named.operators),
+        ("casts", &facts.named.casts),
     ];
     for (kind, names) in kinds.iter().filter(|(_, names)| !names.is_empty()) {
         let name =

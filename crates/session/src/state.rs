@@ -3,6 +3,7 @@
 //! The session owns the state that can move; a server connection is brought to it before use. Any other state on the connection is
 //! `upstream::left`'s.
 
+use crate::choice::Choice;
 use crate::listen_hub::Subscription;
 use std::sync::Arc;
 use weir_policy::by_sql::BySql;
@@ -53,6 +54,8 @@ pub struct State {
     pub effects: Effects,
     /// The channels it listens to without a server connection.
     pub listening: Option<Box<Subscription>>,
+    /// Its own choice about lost transactions.
+    pub choice: Choice,
 }
 
 /// Changes of a transaction that concern others once it is over.
@@ -71,6 +74,7 @@ impl State {
         State {
             makes_temporary: startup.makes_temporary(),
             reading: startup.reading(),
+            choice: Choice::of(&startup),
             settings: startup.clone(),
             startup,
             begins_otherwise: false,

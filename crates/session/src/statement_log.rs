@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::handle::Clock;
 use crate::host::{Field, Level, Who};
-use crate::read_preference::Logged;
+use crate::read_preference::{Line, Logged};
 use crate::session::Session;
 use crate::statements::Prepared;
 use crate::unit::{Concern, Ended, Unit};
@@ -61,14 +61,13 @@ pub fn answered_by_cache(s: &mut Session, w: &Context, prepared: &Prepared) {
 #[inline]
 fn tell(s: &mut Session, w: &Context, source: Source<'_>) {
     let logged = s.reads.preferences.own.logged(&w.peek_config());
-    if logged.statement || logged.per_node || logged.notice || logged.slow {
+    if !logged.is_none() {
         say(s, w, source, logged);
     }
 }
 
 #[cold]
 fn say(s: &mut Session, w: &Context, source: Source<'_>, logged: Logged) {
-    let Logged { statement: plain, per_node: node, notice, slow } = logged;
     let (label, text) = match source {
         Source::Query => ("", query_text(s)),
         Source::Message(label, prepared) => (label, prepared_text(prepared)),
@@ -78,23 +77,23 @@ fn say(s: &mut Session, w: &Context, source: Source<'_>, logged: Logged) {
     let who = who(s, &client);
     // A Bind says nothing new of a statement that its Execute will not.
     let is_run = matches!(label, "" | "Execute: ");
-    if plain && is_run {
+    if logged.has(Line::Statement) && is_run {
         w.log(Level::Log, &who, format_args!("statement: {text}"));
     }
     let Some(status) = s.conn().map(|conn| conn.status.clone()) else { return };
     let (id, pid) = (status.address.node, status.pid);
-    if node {
+    if logged.has(Line::PerNode) {
         let fields = [("node", Field::Number(id.into())), ("backend_pid", Field::Number(pid.into()))];
         let line = format_args!("DB node id: {id} backend pid: {pid} statement: {label}{text}");
         w.program.log(Level::Log, &who, line, &fields);
     }
     // In the middle of a server's message nothing can be said; the statement runs all the same.
-    if notice && is_run && !s.down.is_mid_message() {
+    if logged.has(Line::Notice) && is_run && !s.down.is_mid_message() {
         let message = format!("DB node id: {id} statement: {label}{text}");
         let report = Report { severity: "NOTICE", sqlstate: "00000", message: &message, detail: "", hint: "", routine: "" };
         write::notice(s.down.extra(&w.buffers), &report);
     }
-    if slow && is_run {
+    if logged.has(Line::Slow) && is_run {
         let mut kept = s.handle.clock.text.borrow_mut();
         kept.clear();
         kept.push_str(cut(&text));
@@ -103,7 +102,7 @@ fn say(s: &mut Session, w: &Context, source: Source<'_>, logged: Logged) {
 
 /// A statement Weir answers itself, or refuses.
 pub fn answered(s: &mut Session, w: &Context) {
-    if s.reads.preferences.own.logged(&w.peek_config()).statement {
+    if s.reads.preferences.own.logged(&w.peek_config()).has(Line::Statement) {
         let text = query_text(s).into_owned();
         let client = s.handle.status.client_host();
         w.log(Level::Log, &who(s, &client), format_args!("statement: {text}"));

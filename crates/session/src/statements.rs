@@ -15,7 +15,7 @@ use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class, Side};
 use weir_policy::signals::Call;
 use weir_sql::beyond_ascii::names_beyond_ascii;
-use weir_sql::facts::{Effect, Facts, Hint, Name, Reset, SessionVerb, StateKind, StateKinds, Transaction, Verb};
+use weir_sql::facts::{Effect, Facts, Hint, Mark, Name, Reset, SessionVerb, StateKind, StateKinds, Transaction, Verb};
 
 use crate::cached_results::Caching;
 use crate::local::{Local, ViewOf, local_of};
@@ -34,6 +34,32 @@ pub struct Statement {
     pub traits: Traits,
     /// By the text alone.
     pub class: Class,
+    pub objects: Objects,
+    pub transaction: Transaction,
+    pub state: StateEffect,
+    /// The name of the one that it runs and nothing else, with constants for its parameters.
+    pub runs: Option<Box<str>>,
+    /// Databases that nobody may be connected to while it runs.
+    pub vacates: Box<[String]>,
+    /// Roles that it renames or drops.
+    pub unseats: Box<[String]>,
+    pub settings: SettingsEffect,
+    /// Answered by Weir itself.
+    pub local: Option<Local>,
+    /// Its questions for values that were drawn before: `currval`, `lastval`.
+    pub recalls: Recalls,
+    /// The kind of the statement; of several, the first.
+    pub verb: Verb,
+    /// Its hint, and where that wants it to go, if it only reads.
+    pub hint: Hint,
+    pub read_target: Option<ReadTarget>,
+    /// The facts of it for the cache of answers, if there is one. None although there is: it may do anything.
+    pub caching: Option<Box<Caching>>,
+}
+
+/// The objects that a text names, and what is known of them.
+#[derive(Debug)]
+pub struct Objects {
     /// The names to ask the catalog about, if the text alone does not say that it is for the primary.
     pub names: Option<Names>,
     /// The names in it, if its text says that it is for the primary.
@@ -44,37 +70,43 @@ pub struct Statement {
     pub touches: Hidden,
     /// The catalogs' judgements.
     pub judged: Judged,
-    pub transaction: Transaction,
-    /// Session state it may leave, as far as its text shows.
+}
+
+impl Objects {
+    fn of(facts: &Facts, side: Side) -> Objects {
+        let names = Names::of(facts);
+        let (names, beside) = if side == Side::Reader { (names, None) } else { (None, names) };
+        let written = facts.named.written.as_slice().into();
+        Objects { names, beside, written, touches: touches(facts), judged: Judged::default() }
+    }
+
+    /// All that its text names.
+    pub fn all_names(&self) -> Option<&Names> {
+        self.names.as_ref().or(self.beside.as_ref())
+    }
+}
+
+/// The effect of a text on the state of its session.
+#[derive(Debug)]
+pub struct StateEffect {
+    /// State it may leave, as far as its text shows.
     pub leaves: StateKinds,
     /// The same with what functions may leave that are not PostgreSQL's own, and with what it may take away.
     pub may_change: StateKinds,
     pub frees: StateKinds,
-    /// Functions that are not PostgreSQL's own.
-    pub functions: Box<[String]>,
     /// The state that a statement prepared by it in SQL leaves, once that one is executed.
     pub later: StateKinds,
-    /// The name of the one that it runs and nothing else, with constants for its parameters.
-    pub runs: Option<Box<str>>,
-    /// Databases that nobody may be connected to while it runs.
-    pub vacates: Box<[String]>,
-    /// Roles that it renames or drops.
-    pub unseats: Box<[String]>,
-    /// Its effect on the settings, if that is known from the text.
+    /// Functions that are not PostgreSQL's own.
+    pub functions: Box<[String]>,
+}
+
+/// The effect of a text on the session's settings.
+#[derive(Debug)]
+pub struct SettingsEffect {
+    /// All of it, if that is known from the text.
     pub plain: Option<Plain>,
-    /// Answered by Weir itself.
-    pub local: Option<Local>,
     /// Parameters it takes back to what they were at the session's start.
     pub resets: Option<Reset>,
-    /// Its questions for values that were drawn before: `currval`, `lastval`.
-    pub recalls: Recalls,
-    /// The kind of the statement; of several, the first.
-    pub verb: Verb,
-    /// Its hint, and where that wants it to go, if it only reads.
-    pub hint: Hint,
-    pub read_target: Option<ReadTarget>,
-    /// The facts of it for the cache of answers, if there is one. None although there is: it may do anything.
-    pub caching: Option<Box<Caching>>,
 }
 
 /// A property of a text, as far as it shows.
@@ -176,10 +208,10 @@ pub enum Recalls {
 
 impl Recalls {
     fn of(facts: &Facts) -> Recalls {
-        let any = |is_one: fn(&Name) -> bool| facts.functions.iter().any(is_one);
+        let any = |is_one: fn(&Name) -> bool| facts.named.functions.iter().any(is_one);
         if any(|f| matches!(f.name.as_str(), "currval" | "lastval")) {
             Recalls::Shown
-        } else if facts.keeps.has(StateKind::Unknown) || any(runs_text) {
+        } else if facts.state.keeps.has(StateKind::Unknown) || any(runs_text) {
             Recalls::Unread
         } else {
             Recalls::Not
@@ -356,12 +388,12 @@ fn user_types(types: &[u8]) -> Box<[u32]> {
 /// True if a text leaves nothing behind for its session, and nobody else must hear of it.
 fn leaves_nothing_at_all(facts: &Facts, readable: &str, may_change: StateKinds) -> bool {
     may_change.is_empty()
-        && !facts.makes_brief
-        && !facts.prepared
-        && facts.resets.is_none()
+        && !facts.has(Mark::MakesBrief)
+        && !facts.has(Mark::Prepared)
+        && facts.parameters.resets.is_none()
         && !defines(facts, readable)
-        && !facts.defines
-        && !facts.alters_defaults
+        && !facts.has(Mark::Defines)
+        && !facts.has(Mark::AltersDefaults)
         && facts.vacates.is_empty()
         && facts.unseats.is_empty()
 }
@@ -387,23 +419,20 @@ pub fn unknown() -> Statement {
             .with(Trait::Moves)
             .with(Trait::Many),
         class: Class::primary(Rule::TooLong),
-        names: None,
-        beside: None,
-        written: Box::default(),
-        touches: Hidden::ALL,
-        judged: Judged::default(),
+        objects: Objects { names: None, beside: None, written: Box::default(), touches: Hidden::ALL, judged: Judged::default() },
         transaction: Transaction::None,
-        leaves,
-        may_change: leaves,
-        frees: StateKinds::NONE,
-        functions: Box::default(),
-        later: StateKinds::NONE,
+        state: StateEffect {
+            leaves,
+            may_change: leaves,
+            frees: StateKinds::NONE,
+            later: StateKinds::NONE,
+            functions: Box::default(),
+        },
         runs: None,
         vacates: Box::default(),
         unseats: Box::default(),
-        plain: None,
+        settings: SettingsEffect { plain: None, resets: None },
         local: None,
-        resets: None,
         recalls: Recalls::Unread,
         verb: Verb::Other,
         hint: Hint::None,
@@ -419,41 +448,41 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     let facts = weir_sql::facts(text);
     let readable = String::from_utf8_lossy(text);
     let class = route::class_of(&facts, &readable, config);
-    let functions: Box<[String]> = facts.functions.iter().filter(|f| !leaves_nothing(f)).map(|f| f.name.clone()).collect();
+    let functions: Box<[String]> = facts.named.functions.iter().filter(|f| !leaves_nothing(f)).map(|f| f.name.clone()).collect();
     let unknown = if functions.is_empty() { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) };
     // The functions that a PREPARE calls run later only.
-    let is_prepare = facts.statements == 1 && facts.keeps == StateKinds::of(StateKind::Prepare);
+    let is_prepare = facts.statements == 1 && facts.state.keeps == StateKinds::of(StateKind::Prepare);
     let now = if is_prepare { StateKinds::NONE } else { unknown };
-    let may_call = facts.prepared || facts.keeps.has(StateKind::Unknown) || !functions.is_empty();
-    let calls = may_call || facts.functions.iter().any(writes_rows);
+    let may_call = facts.has(Mark::Prepared) || facts.state.keeps.has(StateKind::Unknown) || !functions.is_empty();
+    let calls = may_call || facts.named.functions.iter().any(writes_rows);
     let draws = facts.effect == Effect::Writes || calls;
     let caching = config.cache.enabled.then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
     let is_delicate = text.contains(&b'\\') || hangs_on_encoding(text, &facts);
     let recalls = Recalls::of(&facts);
     let asks_later = if recalls == Recalls::Shown { StateKinds::of(StateKind::Sequence) } else { StateKinds::NONE };
-    let may_change = facts.keeps.and(now).and(left_by_path(&facts, &readable));
+    let may_change = facts.state.keeps.and(now).and(left_by_path(&facts, &readable));
     let traits = Traits::NONE
-        .with_if(Trait::Executes, facts.prepared)
-        .with_if(Trait::AltersDefaults, facts.alters_defaults)
+        .with_if(Trait::Executes, facts.has(Mark::Prepared))
+        .with_if(Trait::AltersDefaults, facts.has(Mark::AltersDefaults))
         .with_if(Trait::Defines, defines(&facts, &readable))
-        .with_if(Trait::Redefines, facts.defines)
+        .with_if(Trait::Redefines, facts.has(Mark::Defines))
         .with_if(Trait::Barrier, is_barrier(&facts, &readable))
         .with_if(
             Trait::Locks,
-            facts.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
+            facts.named.functions.iter().any(|f| f.name.starts_with("pg_advisory") || f.name.starts_with("pg_try_advisory")),
         )
-        .with_if(Trait::MakesBrief, facts.makes_brief)
+        .with_if(Trait::MakesBrief, facts.has(Mark::MakesBrief))
         .with_if(Trait::Makes, makes(&facts, &readable))
         .with_if(Trait::Draws, draws)
         .with_if(Trait::Read, facts.effect == Effect::Reads)
         .with_if(Trait::Commented, route::is_held_by_comment(&facts))
         .with_if(Trait::Notifies, readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)))
         .with_if(Trait::ShowsChannels, readable.contains("pg_listening_channels"))
-        .with_if(Trait::Writes, facts.effect == Effect::Writes || facts.keeps.has(StateKind::Unknown))
+        .with_if(Trait::Writes, facts.effect == Effect::Writes || facts.state.keeps.has(StateKind::Unknown))
         .with_if(Trait::Calls, calls)
         .with_if(Trait::AsksTime, asks_time(&facts, &readable))
         .with_if(Trait::OfPrimary, is_of_primary(&facts, &readable))
-        .with_if(Trait::Moves, facts.moves)
+        .with_if(Trait::Moves, facts.has(Mark::Moves))
         .with_if(Trait::Signals, Call::of(&readable).is_some())
         .with_if(Trait::Many, facts.statements != 1)
         .with_if(Trait::Delicate, is_delicate)
@@ -462,24 +491,21 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         traits,
         local: local_of(&facts, &readable, view_of),
         class,
-        names: if class.side == Side::Reader { Names::of(&facts) } else { None },
-        beside: if class.side == Side::Reader { None } else { Names::of(&facts) },
-        touches: touches(&facts),
-        written: facts.written.as_slice().into(),
-        judged: Judged::default(),
+        objects: Objects::of(&facts, class.side),
         transaction: facts.transaction,
-        leaves: facts.keeps,
-        may_change,
-        frees: facts.frees,
-        functions,
+        state: StateEffect {
+            leaves: facts.state.keeps,
+            may_change,
+            frees: facts.state.frees,
+            later: if is_prepare { facts.state.later.and(unknown).and(asks_later) } else { facts.state.later },
+            functions,
+        },
         recalls: if is_prepare { Recalls::Not } else { recalls },
-        later: if is_prepare { facts.later.and(unknown).and(asks_later) } else { facts.later },
         runs: facts.runs.as_deref().map(Box::from),
-        plain: plain(&facts),
+        settings: SettingsEffect { plain: plain(&facts), resets: facts.parameters.resets },
         verb: facts.verb,
         hint: facts.hint,
         read_target: ReadTarget::of_hint(facts.hint).filter(|_| class.side == Side::Reader),
-        resets: facts.resets,
         caching,
         vacates: facts.vacates.into(),
         unseats: facts.unseats.into(),
@@ -488,16 +514,16 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
 
 /// True if a text may say something else in another encoding. The content of strings is only looked at where it is the value of a `SET`.
 fn hangs_on_encoding(text: &[u8], facts: &Facts) -> bool {
-    names_beyond_ascii(text) || (facts.sets.is_some() && !text.is_ascii())
+    names_beyond_ascii(text) || (facts.parameters.sets.is_some() && !text.is_ascii())
 }
 
 /// By what a statement may run functions that its text does not show.
 fn touches(facts: &Facts) -> Hidden {
     let mut touches = Hidden::NONE;
-    if !facts.written.is_empty() {
+    if !facts.named.written.is_empty() {
         touches = touches.and(Hidden::WRITES);
     }
-    if !facts.relations.is_empty() {
+    if !facts.named.relations.is_empty() {
         touches = touches.and(Hidden::READS);
     }
     if facts.fires_events() {
@@ -510,11 +536,6 @@ impl Statement {
     #[inline]
     pub fn has(&self, one: Trait) -> bool {
         self.traits.has(one)
-    }
-
-    /// All that its text names.
-    pub fn all_names(&self) -> Option<&Names> {
-        self.names.as_ref().or(self.beside.as_ref())
     }
 }
 
@@ -548,8 +569,8 @@ fn asks_time(facts: &Facts, text: &str) -> bool {
     const WORDS: [&str; 9] = ["current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "now", "today", "tomorrow", "yesterday"];
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut words = text.split(|c: char| !is_part(c));
-    facts.functions.iter().any(|f| FUNCTIONS.contains(&f.name.as_str()))
-        || facts.casts.iter().any(|kind| TYPES.contains(&kind.name.as_str()))
+    facts.named.functions.iter().any(|f| FUNCTIONS.contains(&f.name.as_str()))
+        || facts.named.casts.iter().any(|kind| TYPES.contains(&kind.name.as_str()))
         || words.any(|word| WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)))
 }
 
@@ -567,7 +588,7 @@ fn is_of_primary(facts: &Facts, text: &str) -> bool {
         let text = text.to_ascii_lowercase();
         WORDS.iter().any(|word| text.contains(word))
     };
-    facts.functions.iter().any(asks) || (facts.effect != Effect::Reads && has_word())
+    facts.named.functions.iter().any(asks) || (facts.effect != Effect::Reads && has_word())
 }
 
 /// A relation made behind a change of `search_path` may be temporary, also when the change is local to the transaction. The value that
@@ -577,7 +598,7 @@ fn left_by_path(facts: &Facts, text: &str) -> StateKinds {
         let text = text.to_ascii_lowercase();
         text.contains("search_path") && text.contains("pg_temp")
     };
-    let by_function = facts.functions.iter().any(|f| f.name == "set_config");
+    let by_function = facts.named.functions.iter().any(|f| f.name == "set_config");
     if by_function || (facts.effect != Effect::Reads && names_it()) {
         StateKinds::of(StateKind::Temporary)
     } else {
@@ -605,10 +626,10 @@ fn defines(facts: &Facts, text: &str) -> bool {
 
 /// The effect of a text's only statement on the settings.
 fn plain(facts: &Facts) -> Option<Plain> {
-    if let Some((name, value)) = &facts.sets {
+    if let Some((name, value)) = &facts.parameters.sets {
         return Some(Plain::Set { name: name.clone(), value: value.clone() });
     }
-    match (&facts.resets, &facts.session) {
+    match (&facts.parameters.resets, &facts.session) {
         (Some(Reset::Name(name)), _) if weir_policy::settings::WHO.contains(&name.as_str()) => None,
         (Some(reset @ Reset::All), SessionVerb::ResetAll) => Some(Plain::Reset(reset.clone())),
         (Some(reset @ Reset::Name(_)), _) => Some(Plain::Reset(reset.clone())),
@@ -625,7 +646,7 @@ fn is_barrier(facts: &Facts, text: &str) -> bool {
                 let lower = text.to_ascii_lowercase();
                 lower.contains("deallocate") || lower.contains("discard")
             };
-            facts.resets.is_some() || (facts.statements > 1 && has_word())
+            facts.parameters.resets.is_some() || (facts.statements > 1 && has_word())
         }
     }
 }

@@ -3,24 +3,26 @@
 use crate::concern;
 use crate::conn::Address;
 use crate::context::Context;
+use crate::doubt;
 use crate::fault::{Fault, sqlstate};
 use crate::flow::Kept;
 use crate::host::Nudge;
 use crate::host::Stop;
-use crate::lazy_begin;
+use crate::lost::{take_outcome, tell};
 use crate::metrics::Metric;
 use crate::query_cache;
 use crate::read_retry;
-use crate::session::{Fate, IDLE, LazyBegin, Presence, Server, Session};
+use crate::replay;
+use crate::session::doubt::Doubt;
+use crate::session::replay::Told;
+use crate::session::{Fate, IDLE, Presence, Server, Session};
 use crate::session_state;
 use crate::upstream::left::Telling;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_policy::failover::LinkEnd;
 use weir_policy::loss::{Lost, Outcome, Then, UnderWay, judge};
-use weir_policy::replies::Owed;
 use weir_wire::frame::Header;
-use weir_wire::write;
 
 /// Time a server may say nothing when its client has left; then the server connection is closed. A client that only ended its sending
 /// hears an answer that begins by then. Of one that is gone a firewall may keep the word, and a statement may take hours.
@@ -116,26 +118,42 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
         return Ok(());
     }
     let said = s.upstream_mut().and_then(|upstream| upstream.final_error.take());
-    let outcome = outcome(s);
-    match outcome {
-        Outcome::Unharmed | Outcome::Ended => {}
-        Outcome::RolledBack(_) => w.count(Metric::TransactionsLost),
-        Outcome::Unknown(_) => w.count(Metric::OutcomesUnknown),
-    }
+    let outcome = outcome_of(s);
     let left = lost_for_good(s);
     let fault = match &said {
         Some(said) if ends_a_session(&said.sqlstate) => said.clone(),
         _ => fault_of(outcome, &address, said.as_ref().map_or(cause, |said| &said.message)),
     };
+    let is_dismissed = said.is_some_and(|said| ends_a_session(&said.sqlstate)) && (s.status() != IDLE || left.is_some());
+    let may_wait = left.is_none() && !is_dismissed && w.program.stop_mode() < Stop::Fast;
+    let remedy = if may_wait { remedy(s, w, outcome, &fault) } else { Remedy::None };
+    match (outcome, &remedy) {
+        (Outcome::RolledBack(_), Remedy::None) => w.count(Metric::TransactionsLost),
+        (Outcome::Unknown(_), Remedy::None) => w.count(Metric::OutcomesUnknown),
+        (Outcome::Unharmed | Outcome::Ended | Outcome::RolledBack(_) | Outcome::Unknown(_), _) => {}
+    }
     // A reset or a commit was carried out, and only its ReadyForQuery waits for something of ours.
     let owes_ready =
         session_state::is_holding(s) || s.upstream().is_some_and(|upstream| upstream.resetting.telling == Telling::OwesReady);
     let Some((conn, owed)) = s.lose(w, Fate::Unknown) else { return Ok(()) };
     s.host.close(conn);
     s.up.drop_rest();
+    match remedy {
+        Remedy::None => replay::forget(s),
+        Remedy::Replay(then) => {
+            concern::lost(s, w);
+            replay::begin_or_tell(s, w, Told { then, owed, fault });
+            return Ok(());
+        }
+        Remedy::Ask(doubt) => {
+            take_outcome(s, w, outcome);
+            concern::lost(s, w);
+            doubt::wait(s, doubt);
+            return Ok(());
+        }
+    }
     take_outcome(s, w, outcome);
     concern::lost(s, w);
-    let is_dismissed = said.is_some_and(|said| ends_a_session(&said.sqlstate)) && (s.status() != IDLE || left.is_some());
     if s.down.is_mid_message() || is_dismissed {
         return Err(fault.as_fatal());
     }
@@ -149,8 +167,25 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
     if w.program.stop_mode() == Stop::Fast { Err(fault.as_fatal()) } else { Ok(()) }
 }
 
+/// A way out that spares the client an error.
+enum Remedy {
+    None,
+    /// The transaction runs again.
+    Replay(Then),
+    /// The primary is asked for the outcome.
+    Ask(Box<Doubt>),
+}
+
+fn remedy(s: &mut Session, w: &Context, outcome: Outcome, fault: &Fault) -> Remedy {
+    match outcome {
+        Outcome::RolledBack(then) if replay::may_begin(s, w) => Remedy::Replay(then),
+        Outcome::Unknown(_) => doubt::doubt(s, outcome, fault).map_or(Remedy::None, Remedy::Ask),
+        Outcome::RolledBack(_) | Outcome::Unharmed | Outcome::Ended => Remedy::None,
+    }
+}
+
 /// The outcome of the statements under way, as far as can be known.
-fn outcome(s: &Session) -> Outcome {
+fn outcome_of(s: &Session) -> Outcome {
     let Some(Server { upstream, .. }) = &s.server else { return Outcome::Unharmed };
     let owed = upstream.replies.owed();
     let is_asked = owed.readies > 0 || owed.unsynced || owed.skipping;
@@ -162,15 +197,6 @@ fn outcome(s: &Session) -> Outcome {
     // A read of a transaction that waits ran outside of it, and its loss is the transaction's.
     let is_within = upstream.txn.status != IDLE || (is_asked && s.lazy_begin.is_open());
     judge(&Lost { is_within, control: upstream.txn.control, under_way, only_reads: upstream.only_reads() })
-}
-
-/// Brings the session's transaction to where the loss leaves it.
-fn take_outcome(s: &mut Session, w: &Context, outcome: Outcome) {
-    match outcome {
-        Outcome::Unharmed => {}
-        Outcome::RolledBack(Then::Failed) | Outcome::Unknown(Then::Failed) => lazy_begin::fail_lost(s, w),
-        Outcome::Ended | Outcome::RolledBack(Then::Outside) | Outcome::Unknown(Then::Outside) => s.lazy_begin = LazyBegin::No,
-    }
 }
 
 /// True if a server ends a session on purpose: for a message that it does not understand, for its idleness, for the length of its transaction, or with its database.
@@ -224,30 +250,4 @@ fn ended_by(fault: Fault, outcome: Outcome, left: &str) -> Fault {
     let text = format!("terminating connection: the session had state that was lost with its server ({left})");
     let detail = format!("{}: {}", fault.message, fault.detail);
     Fault { hint: fault.hint, ..Fault::fatal(code, text).detail(detail) }
-}
-
-/// Each statement that was under way gets its error. A transaction without one is told of its loss with its next statement.
-fn tell(s: &mut Session, w: &Context, outcome: Outcome, owed: Owed, fault: &Fault) {
-    match outcome {
-        Outcome::Unharmed => {}
-        Outcome::Ended => {
-            write::command_complete(s.down.extra(&w.buffers), "ROLLBACK");
-            s.say_ready(w);
-            return;
-        }
-        Outcome::RolledBack(Then::Failed) if owed == Owed::default() => s.intake.owe(fault.clone()),
-        Outcome::RolledBack(_) | Outcome::Unknown(_) => {}
-    }
-    for at in 0..owed.readies {
-        if at > 0 && outcome == Outcome::RolledBack(Then::Failed) {
-            s.say_error(w, &Fault::in_failed_transaction());
-        } else {
-            s.say_error(w, fault);
-        }
-        s.say_ready(w);
-    }
-    if owed.unsynced {
-        s.say_error(w, fault);
-    }
-    s.intake.skip = s.intake.skip.or_if(owed.unsynced || owed.skipping);
 }

@@ -5,12 +5,14 @@
 
 pub mod changes;
 pub mod left;
+pub mod numbered;
 
 use crate::cached_results::Raised;
 use crate::fault::Fault;
 use crate::statements::Statement;
 use changes::{Brought, Entered};
 use left::{Left, Resetting};
+use numbered::Numbered;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use weir_cache::Slot;
@@ -65,11 +67,19 @@ pub struct ServerTxn {
     pub heard: Heard,
     /// A deferred BEGIN went in front of the first group of messages; the transaction as it was before.
     pub began: Option<LazyBegin>,
+    pub numbered: Numbered,
 }
 
 impl Default for ServerTxn {
     fn default() -> ServerTxn {
-        ServerTxn { status: IDLE, control: Control::default(), portal: Commits::No, heard: Heard::Nothing, began: None }
+        ServerTxn {
+            status: IDLE,
+            control: Control::default(),
+            portal: Commits::No,
+            heard: Heard::Nothing,
+            began: None,
+            numbered: Numbered::default(),
+        }
     }
 }
 
@@ -82,6 +92,7 @@ impl ServerTxn {
             self.portal = Commits::No;
         }
         self.control = Control { commits: self.portal, behind: Behind::AsBefore };
+        self.numbered.answered(self.status);
     }
 }
 
@@ -251,7 +262,7 @@ impl Upstream {
         debug_assert!(brought.is_answered() && !resetting.is_under_way(), "something of ours is under way");
         debug_assert!(writes.wrote.is_empty() && writes.raised.is_none(), "a write is not settled");
         (txn.status, txn.control, *role, *gate) = (IDLE, Control::default(), TakenFor::Primary, Gate::Open);
-        (txn.portal, txn.heard) = (Commits::No, Heard::Nothing);
+        (txn.portal, txn.heard, txn.numbered) = (Commits::No, Heard::Nothing, Numbered::default());
         if txn.began.is_some() {
             txn.began = None;
         }

@@ -16,7 +16,8 @@ fn check(name: &str) {
 }
 
 /// Every file has a test below.
-const FILES: &[&str] = &["cache", "concerns", "copy", "extended", "reads", "simple", "state", "transactions"];
+const FILES: &[&str] =
+    &["cache", "concerns", "copy", "extended", "outcome", "reads", "replay", "simple", "state", "transactions"];
 
 #[test]
 fn every_file_of_scripts_is_played() {
@@ -30,6 +31,16 @@ fn every_file_of_scripts_is_played() {
 #[test]
 fn simple_queries() {
     check("simple");
+}
+
+#[test]
+fn outcomes_of_commits() {
+    check("outcome");
+}
+
+#[test]
+fn transactions_that_run_again() {
+    check("replay");
 }
 
 #[test]

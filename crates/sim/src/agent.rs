@@ -111,7 +111,7 @@ impl World {
                 if done == Done::Yes {
                     let server = &mut self.servers[at];
                     server.role = Role::Standby { upstream: Some(*primary) };
-                    (server.heard_at, server.is_read_only) = (None, false);
+                    (server.heard.at, server.is_read_only) = (None, false);
                 }
                 Event::ServerFollows { node: job.node, done }
             }
@@ -141,7 +141,7 @@ impl World {
         for to in 0..self.servers.len() {
             let is_linked = self.passes(at, to) && self.passes(to, at);
             let standby = &mut self.servers[to];
-            let follows = standby.role == (Role::Standby { upstream: Some(node) }) && standby.heard_at.is_some();
+            let follows = standby.role == (Role::Standby { upstream: Some(node) }) && standby.heard.at.is_some();
             if to != at && is_linked && follows && standby.power == Power::Up && standby.can_follow(&source) {
                 let log = source.log[standby.log.len()..].to_vec();
                 standby.receive(&log, &source.history);

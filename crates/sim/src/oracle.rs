@@ -62,10 +62,10 @@ impl World {
         let was_reached = |id: usize| self.cuts[id][end].max(self.cuts[end][id]) + REACHED_MS <= self.now;
         let hears = |server: &Server| {
             let is_near = server.role == Role::Standby { upstream: Some(node) } && server.power == Power::Up;
-            let hears_long = server.heard_from <= self.now.saturating_sub(REACHED_MS);
+            let hears_long = server.heard.from <= self.now.saturating_sub(REACHED_MS);
             is_near
                 && hears_long
-                && server.heard_at.is_some_and(|at| at + HEARD_MS >= self.now)
+                && server.heard.at.is_some_and(|at| at + HEARD_MS >= self.now)
                 && was_reached(usize::from(server.id))
         };
         let is_up = self.servers[usize::from(node)].power == Power::Up;
@@ -112,7 +112,7 @@ impl World {
             given_up: self.given_up,
             failovers: records.iter().filter(|record| record.why != Why::Found).count(),
             events: self.events,
-            trace: std::mem::take(&mut self.trace),
+            trace: self.trace.take().unwrap_or_default(),
         }
     }
 

@@ -44,15 +44,21 @@ pub struct Server {
     pub incarnation: u64,
     /// Number of this time as a primary, unlike that of every other.
     pub reign: u64,
-    pub heard_at: Option<Ms>,
-    /// Since when it hears without a break.
-    pub heard_from: Ms,
+    pub heard: Heard,
     /// Positions that followers reported as flushed.
     pub flushed: BTreeMap<NodeId, Lsn>,
     /// Commits that wait for standbys: their ends, and their writers.
     pub waiting: Vec<(Lsn, WriteId)>,
     pub sync: Option<SyncRule>,
     pub sync_names: String,
+}
+
+/// When a standby heard its upstream.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Heard {
+    pub at: Option<Ms>,
+    /// Since when without a break.
+    pub from: Ms,
 }
 
 pub const SYSTEM: u64 = 42;
@@ -70,8 +76,7 @@ impl Server {
             started_at: 1,
             incarnation: 1,
             reign: 1,
-            heard_at: None,
-            heard_from: 0,
+            heard: Heard::default(),
             flushed: BTreeMap::new(),
             waiting: Vec::new(),
             sync: parse_sync_names(sync_names).unwrap_or_default(),
@@ -96,7 +101,7 @@ impl Server {
             Role::Primary => Recovery::Primary,
             Role::Standby { upstream } => Recovery::Standby {
                 upstream,
-                stream: match self.heard_at {
+                stream: match self.heard.at {
                     Some(at) if upstream.is_some() => Stream::On { silent_ms: now - at },
                     _ => Stream::Off,
                 },
@@ -165,7 +170,7 @@ impl Server {
         self.mark = mark;
         if cuts && !self.is_primary() {
             self.role = Role::Standby { upstream: None };
-            self.heard_at = None;
+            self.heard.at = None;
         }
         Pledge::Given { facts: self.facts(now) }
     }
@@ -178,7 +183,7 @@ impl Server {
             && upstream != Some(vote.epoch.node)
         {
             self.role = Role::Standby { upstream: Some(vote.epoch.node) };
-            self.heard_at = None;
+            self.heard.at = None;
         }
         Repointed::Yes
     }
@@ -193,7 +198,7 @@ impl Server {
         self.history.timeline += 1;
         self.role = Role::Primary;
         self.reign = reign;
-        self.heard_at = None;
+        self.heard.at = None;
         self.flushed.clear();
     }
 
@@ -201,7 +206,7 @@ impl Server {
     pub fn drop_connections(&mut self) {
         self.waiting.clear();
         self.flushed.clear();
-        self.heard_at = None;
+        self.heard.at = None;
         self.incarnation += 1;
     }
 

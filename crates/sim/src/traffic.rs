@@ -150,7 +150,7 @@ impl World {
         }
         let begin = standby.position();
         let log = source.log[begin as usize..].to_vec();
-        let is_quiet = log.is_empty() && standby.history == source.history && standby.heard_at.is_some();
+        let is_quiet = log.is_empty() && standby.history == source.history && standby.heard.at.is_some();
         // Nothing new: it speaks now and then.
         if is_quiet && !self.dice.percent(5) {
             return;
@@ -175,10 +175,10 @@ impl World {
                     return;
                 }
                 standby.receive(&log, &history);
-                if standby.heard_at.is_none_or(|at| at + 500 < now) {
-                    standby.heard_from = now;
+                if standby.heard.at.is_none_or(|at| at + 500 < now) {
+                    standby.heard.from = now;
                 }
-                standby.heard_at = Some(now);
+                standby.heard.at = Some(now);
                 let end = standby.position();
                 if source {
                     let delay = self.delay();

@@ -133,8 +133,8 @@ pub struct World {
     pub events: u64,
     pub orders: u64,
     reigns: u64,
-    traces: bool,
-    pub trace: Vec<String>,
+    /// The lines of the run, if they are wanted.
+    pub trace: Option<Vec<String>>,
 }
 
 struct Entry {
@@ -188,8 +188,7 @@ impl World {
             events: 0,
             orders: 0,
             reigns: 1,
-            traces: options.traces,
-            trace: Vec::new(),
+            trace: options.traces.then(Vec::new),
         }
     }
 
@@ -470,14 +469,14 @@ impl World {
     }
 
     pub fn note(&mut self, line: impl FnOnce() -> String) {
-        if self.traces {
-            self.trace.push(format!("{:>6} {}", self.now, line()));
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!("{:>6} {}", self.now, line()));
         }
     }
 
     pub fn note_weir(&mut self, at: usize, line: Option<String>) {
-        if let Some(line) = line.filter(|_| self.traces) {
-            self.trace.push(format!("{:>6} weir {at}: {line}", self.now));
+        if let (Some(line), Some(trace)) = (line, &mut self.trace) {
+            trace.push(format!("{:>6} weir {at}: {line}", self.now));
         }
     }
 }

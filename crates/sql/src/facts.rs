@@ -9,34 +9,55 @@ pub use crate::leaves::{StateKind, StateKinds};
 pub struct Facts {
     /// Statements in the string; 0 for an empty one.
     pub statements: u32,
+    /// Kind of the first statement, for statistics.
+    pub verb: Verb,
     /// The strongest effect of all statements.
     pub effect: Effect,
     /// Its effect on the transaction. `Many` when one of several statements is a transaction verb.
     pub transaction: Transaction,
-    /// Session state that outlives the transaction, left on the server connection by some statement.
-    pub keeps: StateKinds,
-    /// Kinds of such state of which it may take something away: `DROP`, `CLOSE`, `UNLISTEN`, `DISCARD`.
-    pub frees: StateKinds,
-    /// State that the statements which it prepares by SQL will leave when they are executed.
-    pub later: StateKinds,
-    /// It runs, makes, removes or shows statements prepared by SQL.
-    pub prepared: bool,
+    pub marks: Marks,
+    pub state: StateChange,
+    pub parameters: ParameterChange,
+    pub named: Named,
+    /// The part of the database that it may change, apart from changes by functions that it calls.
+    pub changes: Changes,
     /// The string is one `EXECUTE name` whose values are constants: the name.
     pub runs: Option<String>,
-    /// Parameters that it sets back to their values at the session's start.
-    pub resets: Option<Reset>,
-    /// `ALTER ROLE ... SET` or `ALTER DATABASE ... SET`: defaults of new connections.
-    pub alters_defaults: bool,
+    /// SQL-level commands that touch prepared statements or the whole session and that the pooler itself must follow.
+    pub session: SessionVerb,
+    /// A single `SHOW name`: the name, lower case.
+    pub show: Option<String>,
     /// Databases that it only works on while nobody is connected to them: `DROP DATABASE`, its renaming, a template.
     pub vacates: Vec<String>,
     /// Roles that it renames or drops: their names are others' or nobody's afterwards.
     pub unseats: Vec<String>,
+    /// The request to the proxy in the comments at its beginning.
+    pub hint: Hint,
+}
+
+/// Its doings to session state that outlives the transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StateChange {
+    /// Left on the server connection by some statement.
+    pub keeps: StateKinds,
+    /// Kinds of which it may take something away: `DROP`, `CLOSE`, `UNLISTEN`, `DISCARD`.
+    pub frees: StateKinds,
+    /// Left by the statements which it prepares by SQL, when they are executed.
+    pub later: StateKinds,
+}
+
+/// The session's parameters that it sets, as far as they are followed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ParameterChange {
     /// The string is one `SET name = constant` whose effect is known from the text: name, lower case, and value.
     pub sets: Option<(String, String)>,
-    /// SQL-level commands that touch prepared statements or the whole session and that the pooler itself must follow.
-    pub session: SessionVerb,
-    /// A row lock (`FOR UPDATE` and its kin) somewhere in the tree.
-    pub locks_rows: bool,
+    /// Parameters that it sets back to their values at the session's start.
+    pub resets: Option<Reset>,
+}
+
+/// The names in a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Named {
     /// Every function called, lower case as PostgreSQL folds it, each once, in order of appearance.
     pub functions: Vec<Name>,
     /// Every relation named (CTE names excluded), each once, in order of appearance.
@@ -47,31 +68,69 @@ pub struct Facts {
     pub casts: Vec<Name>,
     /// Columns named behind a dot, by `hash_of_column`; sorted, each once. `t.f` may call a function: `f(t)`.
     pub columns: Vec<u32>,
-    /// It may change the meaning of a name for others: it makes, changes or removes a relation that is not temporary, a
-    /// function, an operator, a cast or the like. Or it changes the defaults of sessions.
-    pub defines: bool,
-    /// A single `SHOW name`: the name, lower case.
-    pub show: Option<String>,
-    /// `EXPLAIN` without `ANALYZE` only reads; with it, `effect` is that of the statement.
-    pub explain: bool,
-    /// Kind of the first statement, for statistics.
-    pub verb: Verb,
-    /// It begins with a comment.
-    pub is_commented: bool,
-    /// The request to the proxy in the comments at its beginning.
-    pub hint: Hint,
-    /// The part of the database that it may change, apart from changes by functions that it calls.
-    pub changes: Changes,
     /// Relations whose rows it changes, as far as it names them; each once.
     pub written: Vec<Name>,
+}
+
+/// A property that a text has or has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// It runs, makes, removes or shows statements prepared by SQL.
+    Prepared,
+    /// `ALTER ROLE ... SET` or `ALTER DATABASE ... SET`: defaults of new connections.
+    AltersDefaults,
+    /// A row lock (`FOR UPDATE` and its kin) somewhere in the tree.
+    LocksRows,
+    /// It may change the meaning of a name for others: it makes, changes or removes a relation that is not temporary, a
+    /// function, an operator, a cast or the like. Or it changes the defaults of sessions.
+    Defines,
+    /// `EXPLAIN` without `ANALYZE` only reads; with it, `effect` is that of the statement.
+    Explains,
+    /// It begins with a comment.
+    Commented,
     /// It may change the meaning of names without a schema, be it for its transaction only: by `search_path`, or by the user
     /// who runs statements. Or it may change how the server reads texts: their encoding, and backslashes in them. Functions of
     /// users that do so are not seen.
-    pub moves: bool,
+    Moves,
     /// It makes a temporary table that goes when its transaction ends, and so leaves nothing.
-    pub makes_brief: bool,
+    MakesBrief,
     /// Its result hangs on more than its names and parameters: on the moment, on the asker, or on chance.
-    pub fleeting: bool,
+    Fleeting,
+}
+
+/// A set of such properties.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks(u16);
+
+impl Marks {
+    pub const NONE: Marks = Marks(0);
+
+    pub const fn of(mark: Mark) -> Marks {
+        Marks(1 << mark as u16)
+    }
+
+    pub const fn has(self, mark: Mark) -> bool {
+        self.0 & Marks::of(mark).0 != 0
+    }
+
+    #[must_use]
+    pub const fn and(self, other: Marks) -> Marks {
+        Marks(self.0 | other.0)
+    }
+
+    /// The set with one more, if it is so.
+    #[must_use]
+    pub const fn with_if(self, mark: Mark, is_so: bool) -> Marks {
+        if is_so { self.and(Marks::of(mark)) } else { self }
+    }
+
+    pub fn add(&mut self, mark: Mark) {
+        *self = self.and(Marks::of(mark));
+    }
+
+    pub fn add_if(&mut self, mark: Mark, is_so: bool) {
+        *self = self.with_if(mark, is_so);
+    }
 }
 
 impl Facts {
@@ -79,7 +138,12 @@ impl Facts {
     pub fn fires_events(&self) -> bool {
         let is_about_rows =
             self.statements == 1 && matches!(self.verb, Verb::Insert | Verb::Update | Verb::Delete | Verb::Select);
-        self.effect == Effect::Writes && (!is_about_rows || self.defines)
+        self.effect == Effect::Writes && (!is_about_rows || self.has(Mark::Defines))
+    }
+
+    /// True if the text has the property.
+    pub const fn has(&self, mark: Mark) -> bool {
+        self.marks.has(mark)
     }
 }
 
@@ -192,10 +256,19 @@ pub enum Transaction {
 pub struct Begin {
     /// It says `START TRANSACTION`, which has a command tag of its own.
     pub starts: bool,
-    pub read_only: bool,
-    pub read_write: bool,
+    pub access: AccessMode,
     pub isolation: Isolation,
     pub deferrable: bool,
+}
+
+/// The access that the verb itself asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessMode {
+    /// The session's default.
+    #[default]
+    Unset,
+    ReadOnly,
+    ReadWrite,
 }
 
 /// How a transaction ends.

@@ -11,7 +11,9 @@ use crate::beyond_ascii::names_beyond_ascii;
 use crate::changes::changes;
 use crate::defines;
 use crate::executed::executed;
-use crate::facts::{Changes, Effect, Facts, Name, Reset, SessionVerb, StateKind, StateKinds, Transaction};
+use crate::facts::{
+    Changes, Effect, Facts, Mark, Marks, Name, Named, Reset, SessionVerb, StateChange, StateKind, StateKinds, Transaction,
+};
 use crate::hint;
 use crate::refused;
 use crate::skeleton::skeleton;
@@ -38,9 +40,10 @@ pub fn facts(text: &[u8]) -> Facts {
     }
     // The binding panics where a node is not of the type that a comment in PostgreSQL's header promises. No text is
     // known to do that; should one be found, it is a text that could not be looked at and not the end of the process.
-    let facts = catch_unwind(|| look(text)).unwrap_or_else(|_| refused(text.as_bytes(), StateKinds::of(StateKind::Unread)));
+    let mut facts = catch_unwind(|| look(text)).unwrap_or_else(|_| refused(text.as_bytes(), StateKinds::of(StateKind::Unread)));
     let (is_commented, hint) = hint::of_text(text);
-    Facts { is_commented, hint, ..facts }
+    facts.marks.add_if(Mark::Commented, is_commented);
+    Facts { hint, ..facts }
 }
 
 /// The `PREPARE` of this name within a text; the whole text if it holds nothing else, since that is what a server lists. `None`: there
@@ -103,7 +106,9 @@ fn has_unreadable_names(text: &[u8]) -> bool {
 }
 
 fn refused(text: &[u8], keeps: StateKinds) -> Facts {
-    Facts { effect: Effect::Refused, keeps, changes: refused::changes(text), moves: true, ..Facts::default() }
+    let state = StateChange { keeps, ..StateChange::default() };
+    let (marks, changes) = (Marks::of(Mark::Moves), refused::changes(text));
+    Facts { effect: Effect::Refused, state, changes, marks, ..Facts::default() }
 }
 
 fn look(text: &str) -> Facts {
@@ -123,24 +128,29 @@ fn look(text: &str) -> Facts {
         // The pooler follows these only when nothing else stands beside them.
         facts.session = SessionVerb::None;
         facts.show = None;
-        facts.sets = None;
+        facts.parameters.sets = None;
         facts.runs = None;
     }
-    facts.locks_rows = walk.locks_rows;
-    facts.keeps = facts.keeps.and(walk.keeps);
-    facts.prepared |= walk.executes;
-    facts.functions = walk.functions.into_names();
-    facts.relations = walk.relations.into_names();
-    facts.operators = walk.operators.into_names();
-    facts.casts = walk.casts.into_names();
-    facts.columns = walk.columns;
-    facts.columns.sort_unstable();
-    facts.columns.dedup();
-    facts.fleeting = walk.fleeting || moves_a_time(&facts.functions, walk.casts_to_time);
-    facts.makes_brief = walk.makes_brief;
-    facts.moves |= walk.moves;
-    facts.written = walk.written.into_names();
+    facts.state.keeps = facts.state.keeps.and(walk.keeps);
+    facts.marks = facts.marks.and(walk.marks);
+    let casts_to_time = walk.casts_to_time;
+    facts.named = named(walk);
+    facts.marks.add_if(Mark::Fleeting, moves_a_time(&facts.named.functions, casts_to_time));
     facts
+}
+
+fn named(walk: Walk<'_>) -> Named {
+    let mut columns = walk.columns;
+    columns.sort_unstable();
+    columns.dedup();
+    Named {
+        functions: walk.functions.into_names(),
+        relations: walk.relations.into_names(),
+        operators: walk.operators.into_names(),
+        casts: walk.casts.into_names(),
+        columns,
+        written: walk.written.into_names(),
+    }
 }
 
 /// True if a time of day may be taken to another zone: it then becomes one of the zone that is in force today.
@@ -160,26 +170,23 @@ fn look_at_one<'a>(raw: &'a RawStmt, walk: &mut Walk<'a>) -> Verdict {
     let nested =
         if verdict.effect == Effect::Writes && own == Changes::Nothing && walk.has_written() { Changes::Rows } else { own };
     let changes = if is_run { nested } else { Changes::Nothing };
-    Verdict { defines: defines::defines(node), changes, ..verdict }
+    let marks = verdict.marks.with_if(Mark::Defines, defines::defines(node));
+    Verdict { marks, changes, ..verdict }
 }
 
 fn add(facts: &mut Facts, verdict: Verdict) {
     facts.effect = facts.effect.max(verdict.effect);
-    facts.keeps = facts.keeps.and(verdict.keeps);
-    facts.frees = facts.frees.and(verdict.frees);
-    facts.later = facts.later.and(verdict.later);
-    facts.prepared |= verdict.prepared;
-    facts.sets = verdict.sets;
-    facts.alters_defaults |= verdict.alters_defaults;
+    facts.marks = facts.marks.and(verdict.marks);
+    facts.state.keeps = facts.state.keeps.and(verdict.state.keeps);
+    facts.state.frees = facts.state.frees.and(verdict.state.frees);
+    facts.state.later = facts.state.later.and(verdict.state.later);
+    facts.parameters.sets = verdict.parameters.sets;
     facts.vacates.extend(verdict.vacates);
     facts.unseats.extend(verdict.unseats);
-    facts.explain |= verdict.explain;
-    facts.defines |= verdict.defines;
-    facts.moves |= verdict.moves;
     facts.changes = facts.changes.max(verdict.changes);
     facts.session = verdict.session;
     facts.show = verdict.show;
-    facts.resets = match (facts.resets.take(), verdict.resets) {
+    facts.parameters.resets = match (facts.parameters.resets.take(), verdict.parameters.resets) {
         (None, only) if facts.statements == 1 => only,
         (None, None) => None,
         _ => Some(Reset::Many),

@@ -5,7 +5,7 @@ use std::panic::catch_unwind;
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{FuncCall, VariableSetKind, VariableSetStmt};
 
-use crate::facts::{Effect, Reset, SessionVerb, StateKind, StateKinds, Transaction};
+use crate::facts::{Effect, Mark, Reset, SessionVerb, StateKind, Transaction};
 use crate::names::qualified;
 use crate::statement::Verdict;
 use crate::walk::{Run, Walk};
@@ -13,26 +13,30 @@ use crate::walk::{Run, Walk};
 pub(crate) fn judge_set(set: &VariableSetStmt) -> Verdict {
     let name = set.name().unwrap_or_default().to_ascii_lowercase();
     if set.kind == VariableSetKind::VAR_RESET_ALL {
-        let session = Verdict::session(SessionVerb::ResetAll);
-        return Verdict { keeps: StateKinds::of(StateKind::Setting), resets: Some(Reset::All), moves: true, ..session };
+        let session = Verdict::session(SessionVerb::ResetAll).and_keeps(StateKind::Setting);
+        return session.and_resets(Reset::All).marked(Mark::Moves);
     }
     if is_of_transaction(&name) {
         return Verdict::transaction(Effect::Unsure, Transaction::Within);
     }
-    let moves = moves_names(&name);
     if set.is_local {
-        return Verdict { moves, ..Verdict::effect(Effect::Unsure) };
+        return if_moves(Verdict::effect(Effect::Unsure), &name);
     }
     if name == "seed" {
         return Verdict::keeping(StateKind::Library);
     }
-    let mut verdict = Verdict { moves, ..Verdict::keeping(StateKind::Setting) };
+    let mut verdict = if_moves(Verdict::keeping(StateKind::Setting), &name);
     if matches!(set.kind, VariableSetKind::VAR_RESET | VariableSetKind::VAR_SET_DEFAULT) {
-        verdict.resets = Some(Reset::Name(name));
+        verdict = verdict.and_resets(Reset::Name(name));
     } else if set.kind == VariableSetKind::VAR_SET_VALUE {
-        verdict.sets = plain_value(&name, set).map(|value| (name, value));
+        verdict.parameters.sets = plain_value(&name, set).map(|value| (name, value));
     }
     verdict
+}
+
+/// Marks the setting of a parameter that chooses the meaning of names.
+fn if_moves(verdict: Verdict, name: &str) -> Verdict {
+    if moves_names(name) { verdict.marked(Mark::Moves) } else { verdict }
 }
 
 /// Parameters that choose the meaning of names without a schema, or the reading of texts; the grammar makes `SET SCHEMA` a

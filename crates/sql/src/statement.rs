@@ -6,7 +6,10 @@ use pg_raw_parse::nodes::{
 };
 use pg_raw_parse::raw::NodeTag;
 
-use crate::facts::{Begin, Changes, Effect, Ending, Isolation, Reset, SessionVerb, StateKind, StateKinds, Transaction};
+use crate::facts::{
+    AccessMode, Begin, Changes, Effect, Ending, Isolation, Mark, Marks, ParameterChange, Reset, SessionVerb, StateChange,
+    StateKind, StateKinds, Transaction,
+};
 use crate::names::qualified;
 use crate::settings;
 use crate::walk::{Run, Walk};
@@ -19,21 +22,14 @@ const CURSOR_HOLD: i32 = 0x20;
 pub(crate) struct Verdict {
     pub(crate) effect: Effect,
     pub(crate) transaction: Transaction,
-    pub(crate) keeps: StateKinds,
-    pub(crate) frees: StateKinds,
-    pub(crate) later: StateKinds,
-    pub(crate) prepared: bool,
-    pub(crate) resets: Option<Reset>,
-    pub(crate) alters_defaults: bool,
+    pub(crate) marks: Marks,
+    pub(crate) state: StateChange,
+    pub(crate) parameters: ParameterChange,
     pub(crate) vacates: Option<String>,
     pub(crate) unseats: Vec<String>,
-    pub(crate) defines: bool,
-    pub(crate) sets: Option<(String, String)>,
     pub(crate) session: SessionVerb,
     pub(crate) show: Option<String>,
-    pub(crate) explain: bool,
     pub(crate) changes: Changes,
-    pub(crate) moves: bool,
 }
 
 impl Verdict {
@@ -41,12 +37,12 @@ impl Verdict {
         Self { effect, ..Self::default() }
     }
 
-    pub(crate) fn keeping(keeps: StateKind) -> Self {
-        Self { effect: Effect::Unsure, keeps: StateKinds::of(keeps), ..Self::default() }
+    pub(crate) fn keeping(kind: StateKind) -> Self {
+        Self::effect(Effect::Unsure).and_keeps(kind)
     }
 
     fn freeing(effect: Effect, frees: StateKind) -> Self {
-        Self { effect, frees: StateKinds::of(frees), ..Self::default() }
+        Self { effect, state: StateChange { frees: StateKinds::of(frees), ..StateChange::default() }, ..Self::default() }
     }
 
     pub(crate) fn session(session: SessionVerb) -> Self {
@@ -55,6 +51,21 @@ impl Verdict {
 
     pub(crate) fn transaction(effect: Effect, transaction: Transaction) -> Self {
         Self { effect, transaction, ..Self::default() }
+    }
+
+    pub(crate) fn and_keeps(mut self, kind: StateKind) -> Self {
+        self.state.keeps.add(kind);
+        self
+    }
+
+    pub(crate) fn and_resets(mut self, reset: Reset) -> Self {
+        self.parameters.resets = Some(reset);
+        self
+    }
+
+    pub(crate) fn marked(mut self, mark: Mark) -> Self {
+        self.marks.add(mark);
+        self
     }
 }
 
@@ -77,14 +88,12 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
             Verdict { effect: Effect::Unsure, show: name, ..Verdict::default() }
         }
         Node::DiscardStmt(discard) if discard.target == DiscardMode::DISCARD_ALL => {
-            Verdict { resets: Some(Reset::All), moves: true, ..Verdict::session(SessionVerb::DiscardAll) }
+            Verdict::session(SessionVerb::DiscardAll).and_resets(Reset::All).marked(Mark::Moves)
         }
         Node::DiscardStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::Temporary),
         Node::ClosePortalStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::HoldCursor),
         Node::UnlistenStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::Listen),
-        Node::AlterRoleSetStmt(_) | Node::AlterDatabaseSetStmt(_) => {
-            Verdict { alters_defaults: true, ..Verdict::effect(Effect::Writes) }
-        }
+        Node::AlterRoleSetStmt(_) | Node::AlterDatabaseSetStmt(_) => Verdict::effect(Effect::Writes).marked(Mark::AltersDefaults),
         Node::DropdbStmt(_) | Node::CreatedbStmt(_) | Node::AlterDatabaseStmt(_) | Node::RenameStmt(_) => {
             let unseats = unseated(node).map(str::to_owned).collect();
             Verdict { vacates: vacated(node).map(str::to_owned), unseats, ..Verdict::effect(Effect::Writes) }
@@ -98,11 +107,12 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
                 Some(name) if !gone.isall => SessionVerb::Deallocate(name.to_owned()),
                 _ => SessionVerb::DeallocateAll,
             };
-            Verdict { prepared: true, keeps: StateKinds::of(StateKind::Prepare), ..Verdict::session(session) }
+            Verdict::session(session).and_keeps(StateKind::Prepare).marked(Mark::Prepared)
         }
         Node::PrepareStmt(prepare) => {
-            let later = left_by(prepare.query(), walk.place_of_start());
-            Verdict { prepared: true, later, ..Verdict::keeping(StateKind::Prepare) }
+            let mut verdict = Verdict::keeping(StateKind::Prepare).marked(Mark::Prepared);
+            verdict.state.later = left_by(prepare.query(), walk.place_of_start());
+            verdict
         }
         Node::ListenStmt(_) => Verdict::keeping(StateKind::Listen),
         Node::LoadStmt(_) => Verdict::keeping(StateKind::Library),
@@ -111,7 +121,7 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
         Node::CallStmt(_) | Node::DoStmt(_) => Verdict::keeping(StateKind::Unknown),
         // The binding leaves this one out, since it begins with a whole `CREATE TABLE`: its name stays unseen, and may be in pg_temp.
         Node::Invalid(other) if other.type_ == NodeTag::T_CreateForeignTableStmt => {
-            Verdict { keeps: StateKinds::of(StateKind::Temporary), ..Verdict::effect(Effect::Writes) }
+            Verdict::effect(Effect::Writes).and_keeps(StateKind::Temporary)
         }
         _ if writes(node) => Verdict::effect(Effect::Writes),
         _ => Verdict::effect(Effect::Unsure),
@@ -138,12 +148,12 @@ fn run_of(node: Node<'_>) -> Run {
 /// `EXPLAIN` plans and does not run, unless it is told to `ANALYZE`.
 fn judge_explain<'a>(explain: &'a ExplainStmt, walk: &mut Walk<'a>) -> Verdict {
     if explain.options().iter().any(|option| option.defname() == Some("analyze") && may_be_true(option)) {
-        return Verdict { explain: true, ..judge_explained(explain.query(), walk) };
+        return judge_explained(explain.query(), walk).marked(Mark::Explains);
     }
     // The arguments of EXECUTE are computed all the same, to find the plan that EXPLAIN shows.
     let run = if matches!(explain.query(), Node::ExecuteStmt(_)) { Run::Now } else { Run::Never };
     walk.visit(explain.query(), run);
-    Verdict { effect: Effect::Reads, explain: true, ..Verdict::default() }
+    Verdict::effect(Effect::Reads).marked(Mark::Explains)
 }
 
 /// Judges a statement that the grammar allows in `EXPLAIN`; none of them is another `EXPLAIN`.
@@ -233,7 +243,8 @@ fn begin(verb: &TransactionStmt) -> Begin {
         let on = value.numeric_value::<i32>() == Some(1);
         match option.defname() {
             Some("transaction_isolation") => begin.isolation = isolation(value.string_value().unwrap_or_default()),
-            Some("transaction_read_only") => (begin.read_only, begin.read_write) = (on, !on),
+            Some("transaction_read_only") if on => begin.access = AccessMode::ReadOnly,
+            Some("transaction_read_only") => begin.access = AccessMode::ReadWrite,
             Some("transaction_deferrable") => begin.deferrable = on,
             _ => {}
         }

@@ -6,7 +6,7 @@ use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, TypeCast, TypeName, WithClause};
 
 use crate::children::push_children;
-use crate::facts::{Effect, StateKind, StateKinds, hash_of_column};
+use crate::facts::{Effect, Mark, Marks, StateKind, StateKinds, hash_of_column};
 use crate::leaves::left_by_function;
 use crate::names::{Names, is_temporary_schema, qualified};
 
@@ -64,20 +64,13 @@ pub(crate) struct Walk<'a> {
     pub(crate) columns: Vec<u32>,
     /// Targets of writes.
     pub(crate) written: Names<'a>,
-    /// Something was met whose value hangs on the moment, on the asker, or on chance.
-    pub(crate) fleeting: bool,
-    pub(crate) locks_rows: bool,
+    /// `Prepared`: an `EXECUTE` was met, or the view of prepared statements.
+    pub(crate) marks: Marks,
     pub(crate) keeps: StateKinds,
-    /// An `EXECUTE` was met, or the view of prepared statements.
-    pub(crate) executes: bool,
     /// Calls of functions that leave something.
     pub(crate) calls: Vec<&'a FuncCall>,
     /// `UPDATE pg_settings`: parameters are set whose names the text may not show.
     pub(crate) sets_by_table: bool,
-    /// Names without a schema may mean something else afterwards.
-    pub(crate) moves: bool,
-    /// A temporary table is made that goes when its transaction ends.
-    pub(crate) makes_brief: bool,
     /// A constant is cast to `time`.
     pub(crate) casts_to_time: bool,
     scopes: Vec<Scope<'a>>,
@@ -142,7 +135,7 @@ impl<'a> Walk<'a> {
     /// Notes a table that is made. A temporary one that goes at commit leaves nothing behind.
     pub(crate) fn created(&mut self, relation: Option<&'a RangeVar>, on_commit: OnCommitAction::Type, run: Run) {
         let goes = on_commit == OnCommitAction::ONCOMMIT_DROP;
-        self.makes_brief |= goes && run != Run::Never;
+        self.marks.add_if(Mark::MakesBrief, goes && run != Run::Never);
         self.target(relation, if goes { Run::Never } else { run });
     }
 
@@ -184,7 +177,7 @@ impl<'a> Walk<'a> {
             Node::SelectStmt(select) => {
                 self.into(select.into_clause(), run);
                 let locks = !select.locking_clause().is_empty();
-                self.locks_rows |= locks;
+                self.marks.add_if(Mark::LocksRows, locks);
                 return match (select.into_clause(), locks) {
                     (Some(_), _) => Effect::Writes,
                     (None, true) => Effect::Unsure,
@@ -197,7 +190,7 @@ impl<'a> Walk<'a> {
             Node::MergeStmt(write) => return self.write(write.relation(), run),
             Node::CreateStmt(create) => self.created(create.relation(), create.oncommit, run),
             Node::CreateTableAsStmt(create) => self.into(create.into(), run),
-            Node::ExecuteStmt(_) => self.executes = true,
+            Node::ExecuteStmt(_) => self.marks.add(Mark::Prepared),
             Node::RangeVar(relation) => self.relation(relation, scope, run),
             Node::FuncCall(call) => self.call(call, run),
             Node::ColumnRef(column) => self.column(qualified(column.fields().iter())),
@@ -206,11 +199,11 @@ impl<'a> Walk<'a> {
                 of.indirection().iter().filter_map(|part| part.as_str()).for_each(|name| self.column((".", name)))
             }
             Node::SQLValueFunction(_) | Node::RangeTableFunc(_) | Node::JsonTable(_) | Node::JsonFuncExpr(_) => {
-                self.fleeting = true
+                self.marks.add(Mark::Fleeting)
             }
-            Node::XmlExpr(_) => self.fleeting = true,
+            Node::XmlExpr(_) => self.marks.add(Mark::Fleeting),
             Node::XmlSerialize(of) => {
-                self.fleeting = true;
+                self.marks.add(Mark::Fleeting);
                 self.typed(of.type_name());
             }
             Node::RangeTableSample(sample) => self.method(qualified(sample.method().iter()), sample.location),
@@ -234,7 +227,7 @@ impl<'a> Walk<'a> {
         // Its rule calls set_config.
         if run != Run::Never && relation.and_then(|relation| relation.relname()) == Some("pg_settings") {
             self.sets_by_table = true;
-            self.moves = true;
+            self.marks.add(Mark::Moves);
             self.keep(StateKind::Setting);
         }
         Effect::Writes
@@ -258,7 +251,7 @@ impl<'a> Walk<'a> {
         if schema.is_empty() && self.is_cte(name, scope) {
             return;
         }
-        self.executes |= name == "pg_prepared_statements";
+        self.marks.add_if(Mark::Prepared, name == "pg_prepared_statements");
         self.owner(schema, run);
         if run != Run::Never && relation.relpersistence as u8 == b't' {
             self.keep(StateKind::Temporary);
@@ -284,10 +277,10 @@ impl<'a> Walk<'a> {
     fn call(&mut self, call: &'a FuncCall, run: Run) {
         let name = qualified(call.funcname().iter());
         self.functions.add(name, self.place(call.location));
-        self.executes |= name.1 == "pg_prepared_statement";
+        self.marks.add_if(Mark::Prepared, name.1 == "pg_prepared_statement");
         self.owner(name.0, run);
         // The literal names the parameter, and texts that differ in literals only have the same facts.
-        self.moves |= run == Run::Now && name.1 == "set_config";
+        self.marks.add_if(Mark::Moves, run == Run::Now && name.1 == "set_config");
         if run == Run::Now
             && let Some(keeps) = kept_by(name.1, call)
         {
@@ -301,12 +294,12 @@ impl<'a> Walk<'a> {
         if !of.is_empty() && !name.is_empty() {
             self.columns.push(hash_of_column(name));
         }
-        self.fleeting |= RESTLESS_COLUMNS.contains(&name);
+        self.marks.add_if(Mark::Fleeting, RESTLESS_COLUMNS.contains(&name));
     }
 
     /// The built-in sampling methods only read; another one is some extension's function.
     fn method(&mut self, name: (&'a str, &'a str), location: i32) {
-        self.fleeting = true;
+        self.marks.add(Mark::Fleeting);
         if !matches!(name, ("" | "pg_catalog", "bernoulli" | "system")) {
             self.functions.add(name, self.place(location));
         }
@@ -329,7 +322,7 @@ impl<'a> Walk<'a> {
         let is_given = matches!(cast.arg(), Node::A_Const(_) | Node::ParamRef(_));
         let is_plain = matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1);
         // `x::timestamp` may read 'now' in a row, and `x::regclass` the object that has the name by then.
-        self.fleeting |= !is_plain && (!is_given || name.1.starts_with("reg") || hangs_on_today(name.1));
+        self.marks.add_if(Mark::Fleeting, !is_plain && (!is_given || name.1.starts_with("reg") || hangs_on_today(name.1)));
         self.casts_to_time |= matches!(name.1, "time" | "_time");
         if name.0 != "pg_catalog" && !name.1.is_empty() {
             self.casts.add(name, self.place(cast.location));
@@ -340,7 +333,7 @@ impl<'a> Walk<'a> {
     fn typed(&mut self, kind: Option<&'a TypeName>) {
         let Some(kind) = kind else { return };
         let name = qualified(kind.names().iter().map(Node::from));
-        self.fleeting |= !(matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1));
+        self.marks.add_if(Mark::Fleeting, !(matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1)));
         if name.0 != "pg_catalog" && !name.1.is_empty() {
             self.casts.add(name, self.start);
         }

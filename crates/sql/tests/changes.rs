@@ -1,7 +1,7 @@
 //! Changes by a text, and dependence of its result on more than its tables. A line is `statement ==> changes`: `nothing`, `rows
 //! of` some relations, `database` or `cluster`, then `fleeting`.
 
-use weir_sql::facts::Changes;
+use weir_sql::facts::{Changes, Mark};
 
 const TABLE: &str = "
     select a from t ==> nothing
@@ -76,7 +76,7 @@ fn every_statement_of_the_table_changes_what_stands_beside_it() {
     for line in TABLE.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (text, expected) = line.split_once(" ==> ").unwrap();
         let facts = weir_sql::facts(text.as_bytes());
-        let names = facts.written.iter().map(|name| match name.schema.as_str() {
+        let names = facts.named.written.iter().map(|name| match name.schema.as_str() {
             "" => name.name.clone(),
             schema => format!("{schema}.{}", name.name),
         });
@@ -86,7 +86,7 @@ fn every_statement_of_the_table_changes_what_stands_beside_it() {
             Changes::Database => "database".to_owned(),
             Changes::Cluster => "cluster".to_owned(),
         };
-        if facts.fleeting {
+        if facts.has(Mark::Fleeting) {
             shown.push_str(" fleeting");
         }
         if shown != expected {

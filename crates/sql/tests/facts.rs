@@ -3,7 +3,7 @@
 //! A line is `statement ==> facts`, where the facts that are empty are left out: the effect; `n=` statements if not one;
 //! `tx=` the transaction verb; `keeps=`, `frees=`, `later=`, `prepared`, `resets=`, `defaults`, `vacates=`, `unseats=`, `sets=`, `session=`, `show=`; `locks`, `defines`, `explain`, `comment`; `hint=`; `fn=`, `rel=`, `op=`, `cast=` names by commas.
 
-use weir_sql::facts::{Begin, Effect, Facts, Hint, Isolation, Name, Reset, SessionVerb, Transaction, Verb};
+use weir_sql::facts::{AccessMode, Begin, Effect, Facts, Hint, Isolation, Mark, Name, Reset, SessionVerb, Transaction, Verb};
 
 #[test]
 fn every_statement_of_the_table_has_the_facts_beside_it() {
@@ -31,21 +31,21 @@ fn shown(facts: &Facts) -> String {
         Transaction::Begin(begin) => words.push(format!("tx=begin{}", shown_begin(begin))),
         other => words.push(format!("tx={other:?}").to_lowercase()),
     }
-    for (label, leaves) in [("keeps", facts.keeps), ("frees", facts.frees), ("later", facts.later)] {
+    for (label, leaves) in [("keeps", facts.state.keeps), ("frees", facts.state.frees), ("later", facts.state.later)] {
         if !leaves.is_empty() {
             words.push(format!("{label}={leaves:?}").to_lowercase());
         }
     }
-    words.extend(facts.prepared.then(|| "prepared".to_owned()));
-    words.extend(facts.resets.iter().map(|reset| match reset {
+    words.extend(facts.has(Mark::Prepared).then(|| "prepared".to_owned()));
+    words.extend(facts.parameters.resets.iter().map(|reset| match reset {
         Reset::All => "resets=all".to_owned(),
         Reset::Many => "resets=many".to_owned(),
         Reset::Name(name) => format!("resets={name}"),
     }));
-    words.extend(facts.alters_defaults.then(|| "defaults".to_owned()));
+    words.extend(facts.has(Mark::AltersDefaults).then(|| "defaults".to_owned()));
     words.extend((!facts.vacates.is_empty()).then(|| format!("vacates={}", facts.vacates.join(","))));
     words.extend((!facts.unseats.is_empty()).then(|| format!("unseats={}", facts.unseats.join(","))));
-    words.extend(facts.sets.iter().map(|(name, value)| format!("sets={name}:{value}")));
+    words.extend(facts.parameters.sets.iter().map(|(name, value)| format!("sets={name}:{value}")));
     match &facts.session {
         SessionVerb::None => {}
         SessionVerb::Deallocate(name) => words.push(format!("session=deallocate({name})")),
@@ -53,15 +53,19 @@ fn shown(facts: &Facts) -> String {
     }
     words.extend(facts.show.iter().map(|name| format!("show={name}")));
     // A text that was not looked at may always do these.
-    words.extend(facts.makes_brief.then(|| "makes_brief".to_owned()));
-    words.extend((facts.moves && facts.effect != Effect::Refused).then(|| "moves".to_owned()));
-    words.extend(facts.locks_rows.then(|| "locks".to_owned()));
-    words.extend(facts.defines.then(|| "defines".to_owned()));
-    words.extend(facts.explain.then(|| "explain".to_owned()));
-    words.extend(facts.is_commented.then(|| "comment".to_owned()));
+    words.extend(facts.has(Mark::MakesBrief).then(|| "makes_brief".to_owned()));
+    words.extend((facts.has(Mark::Moves) && facts.effect != Effect::Refused).then(|| "moves".to_owned()));
+    words.extend(facts.has(Mark::LocksRows).then(|| "locks".to_owned()));
+    words.extend(facts.has(Mark::Defines).then(|| "defines".to_owned()));
+    words.extend(facts.has(Mark::Explains).then(|| "explain".to_owned()));
+    words.extend(facts.has(Mark::Commented).then(|| "comment".to_owned()));
     words.extend((facts.hint != Hint::None).then(|| format!("hint={:?}", facts.hint).to_lowercase()));
-    for (label, names) in [("fn", &facts.functions), ("rel", &facts.relations), ("op", &facts.operators), ("cast", &facts.casts)]
-    {
+    for (label, names) in [
+        ("fn", &facts.named.functions),
+        ("rel", &facts.named.relations),
+        ("op", &facts.named.operators),
+        ("cast", &facts.named.casts),
+    ] {
         if !names.is_empty() {
             words.push(format!("{label}={}", names.iter().map(shown_name).collect::<Vec<_>>().join(",")));
         }
@@ -72,8 +76,8 @@ fn shown(facts: &Facts) -> String {
 fn shown_begin(begin: Begin) -> String {
     let mut words = Vec::new();
     words.extend(begin.starts.then(|| "start".to_owned()));
-    words.extend(begin.read_only.then(|| "read_only".to_owned()));
-    words.extend(begin.read_write.then(|| "read_write".to_owned()));
+    words.extend((begin.access == AccessMode::ReadOnly).then(|| "read_only".to_owned()));
+    words.extend((begin.access == AccessMode::ReadWrite).then(|| "read_write".to_owned()));
     words.extend(begin.deferrable.then(|| "deferrable".to_owned()));
     if begin.isolation != Isolation::Unset {
         words.push(format!("{:?}", begin.isolation).to_lowercase());

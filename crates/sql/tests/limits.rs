@@ -36,10 +36,10 @@ fn long_chains_of_operators_are_read() {
 fn long_lists_are_read_and_keep_every_name() {
     let names: Vec<String> = (0..50_000).map(|n| format!("f{n}(1)")).collect();
     let facts = check_effect("functions", format!("select {}", names.join(",")), Effect::Reads);
-    assert_eq!(facts.functions.len(), 50_000);
-    assert_eq!(facts.functions[49_999].name, "f49999");
+    assert_eq!(facts.named.functions.len(), 50_000);
+    assert_eq!(facts.named.functions[49_999].name, "f49999");
     let facts = check_effect("same function", format!("select f(1){}", "+f(1)".repeat(50_000)), Effect::Reads);
-    assert_eq!(facts.functions.len(), 1);
+    assert_eq!(facts.named.functions.len(), 1);
     check_effect("in list", format!("select a in (1{})", ",1".repeat(400_000)), Effect::Reads);
     check_effect("rows", format!("insert into t values (1,'x'){}", ",(1,'x')".repeat(100_000)), Effect::Writes);
     check_effect("statements", "select 1;".repeat(50_000), Effect::Reads);
@@ -55,7 +55,7 @@ fn long_runs_of_operator_characters_are_not_scanned() {
     // Each of these would take the scanner minutes.
     for run in [nested("/*", "", "*/", 1_000_000), "/*".repeat(1_000_000), "+".repeat(1_000_000), "@-/".repeat(1_000_000)] {
         let facts = check_effect("run", format!("select 1 {run} 2"), Effect::Refused);
-        assert_eq!(facts.keeps, StateKinds::of(StateKind::Unread));
+        assert_eq!(facts.state.keeps, StateKinds::of(StateKind::Unread));
     }
     check_effect("run in a string", format!("select '{}'", "-".repeat(1_000_000)), Effect::Reads);
 }
@@ -65,10 +65,10 @@ fn long_chains_of_queries_are_read() {
     check_effect("union", format!("select a from t{}", " union all select a from t".repeat(20_000)), Effect::Reads);
     check_effect("join", format!("select a from t{}", " cross join t".repeat(50_000)), Effect::Reads);
     let union = check_effect("union values", format!("select 1{}", " union select 1".repeat(50_000)), Effect::Reads);
-    assert_eq!(union.keeps, StateKinds::NONE);
+    assert_eq!(union.state.keeps, StateKinds::NONE);
     let ctes: Vec<String> = (0..20_000).map(|n| format!("c{n} as (select 1 from t{n})")).collect();
     let facts = check_effect("with", format!("with {} select 1 from c19999", ctes.join(",")), Effect::Reads);
-    assert_eq!(facts.relations.len(), 20_000);
+    assert_eq!(facts.named.relations.len(), 20_000);
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn deep_nesting_that_postgresql_takes_is_read() {
 #[test]
 fn text_that_cannot_be_looked_at_may_have_left_anything() {
     let too_long = check_effect("too long", format!("select '{}'", "x".repeat(TEXT_BYTES_MAX)), Effect::Refused);
-    assert_eq!(too_long.keeps, StateKinds::of(StateKind::Unread));
+    assert_eq!(too_long.state.keeps, StateKinds::of(StateKind::Unread));
     let facts = weir_sql::facts(b"select a from \xff");
-    assert_eq!((facts.effect, facts.keeps), (Effect::Refused, StateKinds::of(StateKind::Unread)));
+    assert_eq!((facts.effect, facts.state.keeps), (Effect::Refused, StateKinds::of(StateKind::Unread)));
     let facts = weir_sql::facts(b"select 1\0; set a = 1");
-    assert_eq!((facts.effect, facts.keeps), (Effect::Refused, StateKinds::of(StateKind::Unread)));
+    assert_eq!((facts.effect, facts.state.keeps), (Effect::Refused, StateKinds::of(StateKind::Unread)));
 }

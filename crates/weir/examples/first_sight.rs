@@ -26,7 +26,7 @@ fn main() -> Result<(), DraftError> {
         let begin = Instant::now();
         for text in &texts {
             let statement = statements.of_text(text);
-            let judged = statement.names.as_ref().and_then(|names| catalog.judge(names, &path));
+            let judged = statement.objects.names.as_ref().and_then(|names| catalog.judge(names, &path));
             reads += usize::from(judged.is_none());
         }
         micros.push(begin.elapsed().as_secs_f64() * 1e6 / TEXTS as f64);

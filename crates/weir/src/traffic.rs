@@ -3,6 +3,7 @@
 pub mod checkout;
 pub mod empty_database;
 pub mod host;
+pub mod outcome;
 pub mod relay;
 pub mod replication;
 pub mod served;

@@ -191,7 +191,7 @@ fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(Node
         return primaries.iter().filter(is_higher).find(descends).map(|id| (*id, Why::Named));
     }
     let by_others = rules.mode != Mode::Builtin;
-    let why = gone(state)?;
+    let why = gone(state).or_else(|| ceded(state))?;
     // Who decides outside may promote one while ours is there, and names it by letting ours go.
     let is_named = matches!(rules.mode, Mode::Follow | Mode::Off);
     let is_false = |id: &&NodeId| !is_named && state.durable.false_primaries.contains(id);
@@ -216,6 +216,12 @@ pub(super) fn gone(state: &State) -> Option<Why> {
         }
         _ => None,
     }
+}
+
+/// An operator has taken the accepted primary out of use, so that another may become the primary while it still runs: `failover_command` runs then.
+fn ceded(state: &State) -> Option<Why> {
+    let node = state.nodes.get(&state.primary()?)?;
+    (node.standing == Standing::Detached).then_some(Why::Named)
 }
 
 /// Notes primaries beside the accepted one while that one answers.

@@ -140,7 +140,7 @@ pub(super) fn fail_back(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec
         // Without health checks nobody but live traffic took it out, and it comes back as it went.
         let by_itself = rules.node(id).is_some_and(|node| node.health.period_ms == 0);
         let by_rule = matches!(rules.failback, Failback::Auto { interval_ms } if due(interval_ms)) && facts.silent_ms().is_some();
-        let by_agent = super::rejoin::is_back(node);
+        let by_agent = super::rejoin::is_back(state, rules, id);
         if is_primary || (streams && (by_itself || by_rule || by_agent)) {
             if !is_primary && !by_itself {
                 state.failback_at = Some(now);

@@ -28,7 +28,7 @@ pub enum Event {
     },
     /// Somebody has a reason to have all nodes looked at: he waits for one, or one is not what it counts as.
     Doubted,
-    /// A client's session used a node for the first time since it was attached.
+    /// A client has come since a node was attached.
     Used {
         node: NodeId,
     },

@@ -15,6 +15,7 @@ const LOOK_MS: Ms = 10_000;
 pub struct Health {
     /// Failed looks in a row.
     pub failures: u32,
+    /// The middle of the first of these. A server that stops while it is looked at may have said something to others after the look began.
     pub failing_since: Option<Ms>,
     starting_since: Option<Ms>,
     pub suspicion: Suspicion,
@@ -89,7 +90,7 @@ impl Health {
             return Verdict::Mute(*failure);
         }
         self.failures += 1;
-        self.failing_since.get_or_insert(begun_at);
+        self.failing_since.get_or_insert(begun_at + now.saturating_sub(begun_at) / 2);
         let counts_at_once = match (self.suspicion, failure) {
             (Suspicion::Terminated { .. }, _) => is_suspect,
             (Suspicion::Broken { .. }, Failure::ShuttingDown) | (Suspicion::None, _) => false,

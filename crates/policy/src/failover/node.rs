@@ -8,7 +8,7 @@ use super::rejoin::Rejoin;
 /// If a node is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// In use; no client has used it since it was attached.
+    /// In use; no client has come since it was attached.
     Waiting,
     Up,
     Down {

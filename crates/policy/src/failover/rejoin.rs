@@ -109,9 +109,12 @@ fn streams(node: &Node) -> bool {
     node.facts().is_some_and(|facts| matches!(facts.recovery, Recovery::Standby { stream: Stream::On { .. }, .. }))
 }
 
-/// True if the node was brought back and streams: it is attached without an operator.
-pub(super) fn is_back(node: &Node) -> bool {
-    matches!(node.rejoin, Rejoin::Brought { .. }) && streams(node)
+/// True if the node was brought back and streams: it is attached without an operator. A Weir that was started since knows it by the decision.
+pub(super) fn is_back(state: &State, rules: &Rules, id: NodeId) -> bool {
+    let is_replaced = state.epoch().is_some_and(|epoch| epoch.replaced == Some(id));
+    let is_ours = rules.node(id).is_some_and(|node| node.returns == Returns::ByAgent);
+    let was_brought = |node: &Node| matches!(node.rejoin, Rejoin::Brought { .. }) || is_replaced;
+    is_ours && state.nodes.get(&id).is_some_and(|node| was_brought(node) && streams(node))
 }
 
 /// Takes the outcome in.

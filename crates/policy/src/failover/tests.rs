@@ -207,6 +207,24 @@ fn a_primary_that_its_standbys_hear_is_quarantined() {
     play.check("it answers", &["release 0"]);
 }
 
+/// It stops within a look at it: its last words are no sign of life.
+#[test]
+fn a_primary_that_was_heard_as_a_look_at_it_began_is_dead() {
+    for (heard_at, expected) in [
+        (1_400, &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"][..]),
+        (1_600, &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]),
+    ] {
+        let mut play = Play::new(|_| ());
+        for begun_at in [1_000, 2_500] {
+            play.now = begun_at + 1_000;
+            play.tell(Event::Probed { node: 0, begun_at, found: gone(Failure::TimedOut) });
+            play.probed(1, seen(standby(101, play.now - heard_at)));
+            play.probed(2, seen(standby(101, play.now - heard_at)));
+        }
+        play.check(&format!("heard at {heard_at}"), expected);
+    }
+}
+
 #[test]
 fn a_second_primary_is_false_while_the_first_answers() {
     let mut play = Play::new(|_| ());
@@ -273,6 +291,47 @@ fn a_switchover_lets_the_command_promote_the_node_that_was_named() {
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.said.clear();
     refusal(&mut play, 1, "failover_mode leaves promotion to others");
+}
+
+#[test]
+fn a_detached_primary_makes_room_for_the_standby_that_the_command_promotes() {
+    let mut play = Play::new(|rules| {
+        rules.mode = Mode::Command;
+        rules.commands.failover = "f.sh %d %m %H".into();
+    });
+    play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.said.clear();
+    play.tell(Event::Operator { ticket: 1, request: Request::Detach(0) });
+    play.check("detached", &["hold Detached End", "run f.sh  0  1 host1", "reply Ok(())"]);
+    play.after(1000, [seen(primary(100)), seen(promoted(100)), seen(standby(100, 5))]);
+    play.check("promoted", &["hold Unconfirmed Go", "done 1 After { at: 2000, bytes: 0 }", "false primary 0", "release 1"]);
+}
+
+#[test]
+fn nodes_are_shown_once_they_were_looked_at_and_no_other_primary_is_about_to_come() {
+    let freshness = |play: &Play, since: Ms| FailoverView::of(&play.state, &play.rules, play.now).freshness(since, play.now);
+    let standbys = || [seen(standby(90, 10)), seen(standby(95, 10))];
+    let mut play = Play::new(|_| ());
+    play.now += 500;
+    let asked = play.now;
+    assert_eq!(freshness(&play, asked), Freshness::Look, "the last looks began before");
+    play.looks([seen(primary(100)), seen(standby(90, 10)), gone(Failure::Refused)]);
+    assert_eq!(freshness(&play, asked), Freshness::Shown, "a standby that is gone is shown as that");
+    assert!(FailoverView::of(&play.state, &play.rules, play.now).nodes[2].is_silent());
+    play.now += 2_000;
+    assert_eq!(freshness(&play, asked + 1), Freshness::Look);
+    play.now += 1;
+    assert_eq!(freshness(&play, asked + 1), Freshness::Shown, "nobody waits longer for a node that says nothing");
+    let [first, second] = standbys();
+    play.looks([gone(Failure::Refused), first, second]);
+    let lost = play.now;
+    assert_eq!(freshness(&play, lost), Freshness::Wait, "another primary is about to come");
+    play.now += 15_000;
+    assert_eq!(freshness(&play, lost), Freshness::Shown, "it did not come");
+    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    let [first, second] = standbys();
+    play.looks([gone(Failure::Refused), first, second]);
+    assert_eq!(freshness(&play, play.now), Freshness::Shown, "nobody here promotes one");
 }
 
 #[test]

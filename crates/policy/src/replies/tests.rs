@@ -51,6 +51,7 @@ fn expect_named(word: &str) -> Expect {
         "PrepareOurs" => Expect::PrepareOurs,
         "Begin" => Expect::BeginOurs,
         "Fail" => Expect::FailOurs,
+        "Number" => Expect::NumberOurs,
         other => panic!("unknown entry {other}"),
     }
 }
@@ -63,6 +64,8 @@ fn reply_name(reply: Reply) -> String {
         Reply::Description { is_ours } => if is_ours { "look, eat" } else { "look, pass" }.into(),
         Reply::Row => "row".into(),
         Reply::OursRefused => "ours refused".into(),
+        Reply::Number => "number".into(),
+        Reply::NumberRefused => "number refused".into(),
         Reply::Misplaced { tag } => format!("misplaced {}", char::from(tag)),
         Reply::BeginRefused => "begin refused".into(),
         Reply::Ready { status, whose } => {
@@ -78,6 +81,7 @@ fn reply_name(reply: Reply) -> String {
                     | Whose::Prepare
                     | Whose::Statement
                     | Whose::Begin
+                    | Whose::Number
                     | Whose::Unlisten => {
                         " ours"
                     }
@@ -91,12 +95,12 @@ fn reply_name(reply: Reply) -> String {
                     name += &format!(" {what}={count}");
                 }
             }
-            for (is, what) in [(d.parse, "parse"), (d.exchange, "exchange"), (d.discard, "discard")] {
-                if is {
-                    name += &format!(" {what}");
-                }
-            }
-            name
+            name += match d.failed {
+                Failed::Parse => " parse",
+                Failed::Refused => " exchange",
+                Failed::Question | Failed::Other => "",
+            };
+            name + if d.rest == Rest::Discarded { " discard" } else { "" }
         }
         Reply::SettingsRefused => "settings refused".into(),
         Reply::Unasked => "unasked".into(),
@@ -287,7 +291,7 @@ fn an_error_with_which_the_server_goes_is_still_owed() {
     let mut replies = Replies::default();
     replies.push(Expect::Parse);
     let Reply::Error(dropped) = replies.on_server(back::ERROR, 0) else { panic!("an error") };
-    assert!(dropped.skips && replies.owed() == Owed { skipping: true, ..Owed::default() }, "it was told");
+    assert!(dropped.rest == Rest::Skipped && replies.owed() == Owed { skipping: true, ..Owed::default() }, "it was told");
     replies.unskip();
     assert_eq!(replies.owed(), Owed { unsynced: true, ..Owed::default() });
     // A second error is none that anybody waits for.
@@ -505,4 +509,48 @@ fn a_run_ends_at_what_is_not_whole_not_allowed_or_no_message() {
     check(b"C\0\0\0\x07xxx", 0);
     check(b"D\0\0\0\x03", 0);
     check(b"D\xff\xff\xff\xff", 0);
+}
+
+#[test]
+fn a_question_for_a_number_goes_before_a_query() {
+    check_replies(
+        "> Number
+         > Query
+         < 1 -> eat
+         < 2 -> eat
+         < D -> number
+         < C -> eat
+         < 3 -> eat
+         < ZT -> ready T ours
+         < C -> pass
+         < ZT -> ready T
+         settled? -> true",
+    );
+    check_replies(
+        "> Number
+         > Query
+         < E -> number refused
+         < ZE -> ready E ours
+         < E -> error
+         < ZE -> ready E",
+    );
+}
+
+#[test]
+fn the_answer_to_a_lost_commit_is_made_up_as_far_as_it_is_due() {
+    let answer = |entries: &[Expect]| {
+        let mut replies = Replies::default();
+        entries.iter().for_each(|entry| replies.push(*entry));
+        let bytes = replies.answer_of_one("COMMIT");
+        bytes.map(|bytes| bytes.iter().copied().filter(|byte| b"123nC".contains(byte)).map(char::from).collect::<String>())
+    };
+    use Expect::{Bind, Describe, Execute, NumberOurs, Parse, Query, Sync};
+    let is_tag = |answer: Option<String>, tags: &str| answer.is_some_and(|answer| answer.starts_with(tags));
+    assert!(is_tag(answer(&[Query]), "C"));
+    assert!(is_tag(answer(&[NumberOurs, Query]), "C"));
+    assert!(is_tag(answer(&[Parse, Bind, Describe, Execute, Sync]), "12nC"));
+    assert_eq!(answer(&[Query, Query]), None);
+    assert_eq!(answer(&[Bind, Execute, Bind, Execute, Sync]), None);
+    assert_eq!(answer(&[Bind, Execute]), None, "its Sync is still to come");
+    assert_eq!(answer(&[]), None);
 }

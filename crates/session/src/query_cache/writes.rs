@@ -10,7 +10,7 @@ use crate::statements::{Statement, Trait};
 use crate::upstream::{Ending, Upstream, Writes};
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_cache::{Outcome, Slot};
+use weir_cache::{End, Outcome, Slot};
 use weir_catalog::{Path, Touched};
 use weir_policy::temporary::Temporaries;
 use weir_sql::facts::{StateKind, StateKinds};
@@ -40,7 +40,7 @@ pub(super) fn moves(s: &Session, statement: &Statement) -> bool {
     const SETS: StateKinds =
         StateKinds::of(StateKind::Setting).with(StateKind::Unknown).with(StateKind::Unread).with(StateKind::Library);
     statement.has(Trait::Moves)
-        || ((statement.has(Trait::Many) || s.state.by_mode) && !statement.may_change.common(SETS).is_empty())
+        || ((statement.has(Trait::Many) || s.state.by_mode) && !statement.state.may_change.common(SETS).is_empty())
 }
 
 /// True if a name of a statement's may mean a temporary relation. No catalog tells what that one runs, nor what several
@@ -48,7 +48,7 @@ pub(super) fn moves(s: &Session, statement: &Statement) -> bool {
 #[inline]
 fn is_hidden(s: &Session, statement: &Statement) -> bool {
     let makes_one =
-        statement.has(Trait::Many) && (statement.has(Trait::MakesBrief) || statement.leaves.has(StateKind::Temporary));
+        statement.has(Trait::Many) && (statement.has(Trait::MakesBrief) || statement.state.leaves.has(StateKind::Temporary));
     let temporaries = s.upstream().map(|upstream| &upstream.left.temporaries);
     makes_one || temporaries.is_some_and(|temporaries| temporaries.may_be() && names_one(statement, temporaries))
 }
@@ -114,7 +114,7 @@ enum Plan {
 
 fn plan(s: &mut Session, w: &Context, answers: &CachedResults, statement: &Statement) -> Plan {
     let text = statement.caching.as_deref().map(|caching| &caching.text);
-    let ends = text.is_none_or(|text| text.ends);
+    let ends = text.is_none_or(|text| text.end != End::None);
     let slots = slots_touched(s, w, answers, statement);
     let Some(Upstream { writes, txn, .. }) = s.upstream() else { return Plan::Nothing };
     if slots.is_empty() && (!ends || writes.wrote.is_empty()) {
@@ -124,7 +124,7 @@ fn plan(s: &mut Session, w: &Context, answers: &CachedResults, statement: &State
     if in_block && !ends {
         return Plan::Note(slots);
     }
-    let is_rollback = in_block && (txn.status == FAILED || text.is_some_and(|text| text.rolls_back));
+    let is_rollback = in_block && (txn.status == FAILED || text.is_some_and(|text| text.end == End::Rollback));
     if is_rollback && slots.is_empty() && writes.raised.is_none() {
         Plan::RollBack
     } else {
@@ -172,7 +172,7 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
         let wide = [answers.versions.of_all(), answers.versions.of_database(&s.account.database)];
         let is_wide = slots.iter().any(|slot| wide.contains(slot));
         s.cache.is_adrift |= is_wide;
-        if is_wide && !(statement.has(Trait::Read) && statement.functions.is_empty()) {
+        if is_wide && !(statement.has(Trait::Read) && statement.state.functions.is_empty()) {
             left.temporaries.may_have_changed();
         }
     }
@@ -190,7 +190,7 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
         }
         Plan::RollBack => writes.ending = Ending::RollsBack,
         Plan::Raise(slots) => {
-            let ends = statement.caching.as_deref().is_none_or(|caching| caching.text.ends);
+            let ends = statement.caching.as_deref().is_none_or(|caching| caching.text.end != End::None);
             writes.ending = writes.ending.with(ends);
             let raised = writes.raised.get_or_insert_with(|| {
                 let status = &conn.status;

@@ -55,13 +55,36 @@ pub enum Item {
     IdleLimit,
 }
 
-/// The part of a session's statements that is logged.
+/// A thing that is said of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Logged {
-    pub statement: bool,
-    pub per_node: bool,
-    pub notice: bool,
-    pub slow: bool,
+pub enum Line {
+    Statement,
+    PerNode,
+    /// To the client.
+    Notice,
+    Slow,
+}
+
+/// The lines that a session's statements get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Logged(u8);
+
+impl Logged {
+    #[inline]
+    #[must_use]
+    pub const fn with_if(self, line: Line, is_so: bool) -> Logged {
+        Logged(self.0 | (is_so as u8) << line as u8)
+    }
+
+    #[inline]
+    pub const fn has(self, line: Line) -> bool {
+        self.0 & (1 << line as u8) != 0
+    }
+
+    #[inline]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
 }
 
 impl Own {
@@ -76,12 +99,11 @@ impl Own {
     #[inline]
     pub fn logged(&self, config: &Config) -> Logged {
         let log: &LogConfig = &config.log;
-        Logged {
-            statement: self.get(Item::Statement, config),
-            per_node: self.get(Item::PerNode, config),
-            notice: self.get(Item::Notice, config),
-            slow: log.slow_ms.is_some(),
-        }
+        Logged::default()
+            .with_if(Line::Statement, self.get(Item::Statement, config))
+            .with_if(Line::PerNode, self.get(Item::PerNode, config))
+            .with_if(Line::Notice, self.get(Item::Notice, config))
+            .with_if(Line::Slow, log.slow_ms.is_some())
     }
 
     /// True if every message of the client is logged.

@@ -105,7 +105,7 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     let looks = begins
         || acts_unseen
         || statement.has(Trait::ShowsChannels)
-        || !statement.leaves.and(statement.frees).common(LOOKS).is_empty();
+        || !statement.state.leaves.and(statement.state.frees).common(LOOKS).is_empty();
     if is_primary && is_before && looks && is_asking {
         // The answer to the earlier question would miss the channels brought now.
         s.shut_gate();

@@ -23,7 +23,7 @@ use weir_session::session::{Presence, Session};
 use weir_session::state::State;
 use weir_session::status::{Ends, Number, SessionStatus, Whose};
 use weir_session::teardown::{self, conn_lost, is_in_vain, let_go};
-use weir_session::{owed, session_state, timing};
+use weir_session::{owed, replay, session_state, timing};
 
 /// Rounds in which a session must come to rest.
 const ROUNDS_MAX: usize = 10_000;
@@ -223,6 +223,10 @@ impl Client {
 
     fn step_on(&mut self) -> Step {
         for _ in 0..ROUNDS_MAX {
+            if self.s.intake.doubt.is_some() {
+                // Until an event says the outcome.
+                return Step::Park;
+            }
             if let Err(fault) = from_client::notify(&mut self.s, &self.w) {
                 return Step::End(End::Fault(fault));
             }
@@ -360,11 +364,13 @@ impl Client {
     }
 
     fn drain_down(&mut self) {
+        replay::tap(&mut self.s, &self.w);
         if self.s.down.has_pending() {
             let mut bytes = Vec::new();
             self.s.down.drain_to(&mut bytes, &self.w.buffers);
             self.pool.log.add(Out::Client { client: self.name, bytes });
         }
+        replay::drained(&mut self.s);
     }
 
     fn pump_server(&mut self) -> Result<bool, Fault> {

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_policy::cluster::Probe;
+use weir_policy::outcome::Verdict;
+use weir_session::doubt::settle;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::Overdue;
 
@@ -61,6 +63,15 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         ["hub", "hears", ..] => {
             let frame = bytes_of(Side::Server, &line.replacen("hub hears", "Notification", 1));
             assert!(world.pool.hub.hand(&frame, |task| world.pool.wake(task)).is_some(), "{line}");
+        }
+        ["outcome", word] => {
+            let verdict = match *word {
+                "committed" => Verdict::Committed,
+                "rolled_back" => Verdict::RolledBack,
+                "unknown" => Verdict::Unknown,
+                _ => panic!("no outcome: {line}"),
+            };
+            settle(&mut client.s, &client.w, verdict);
         }
         ["show", "session"] => show(&world.log, client),
         ["run"] => {}

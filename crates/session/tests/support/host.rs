@@ -106,6 +106,10 @@ impl Host for TestHost {
         &["item", "value"]
     }
 
+    fn is_fresh(&self, _: usize) -> bool {
+        true
+    }
+
     fn table(&self, _: usize, favourite: Option<NodeIndex>) -> Table {
         let favourite = favourite.map_or_else(|| "none".to_owned(), |at| at.to_string());
         Table { columns: vec![Cow::Borrowed("item"), Cow::Borrowed("value")], rows: vec![vec!["favourite".into(), favourite]] }

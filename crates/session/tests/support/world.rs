@@ -20,7 +20,7 @@ use weir_policy::prepared::Known;
 use weir_policy::sequences::Tally;
 use weir_session::account::Account;
 use weir_session::catalogs::Database;
-use weir_session::conn::{Address, Breaker, Conn, ConnStatus};
+use weir_session::conn::{Address, Breaker, Conn, ConnStatus, Reading, ServerLine, Terms};
 use weir_session::context::{Common, Context, Parts};
 use weir_session::host::{Field, Level, Nudge, Program, Signal, Stop, Who};
 use weir_session::listen_hub::Hub;
@@ -322,9 +322,7 @@ fn conn(w: &Context, node: u16, serial: u64) -> Conn {
         doomed: AtomicBool::new(false),
         used_ms: AtomicU64::new(0),
         prepared: AtomicU32::new(0),
-        version: "15.4".into(),
-        protocol: Version::V3_0,
-        is_encrypted: false,
+        terms: Terms { version: "15.4".into(), protocol: Version::V3_0, is_encrypted: false },
         given_up: AtomicBool::new(false),
         breaker: Box::new(NoBreaker),
     };
@@ -335,13 +333,12 @@ fn conn(w: &Context, node: u16, serial: u64) -> Conn {
         by_sql: w.shared.no_statements.clone(),
         draws: Tally { serial, count: 0, forgotten: 0 },
         reported: reported(),
-        begins_with_escapes: false,
-        begins_recoded: false,
-        escapes: false,
-        is_recoded: false,
+        begins: Reading::default(),
+        reads: Reading::default(),
         opened_us: w.now().saturating_duration_since(w.shared.begun).as_micros() as u64,
         life: Cell::new(0),
         rested_at: Cell::new(w.now_us()),
+        line: ServerLine::default(),
         status: Arc::new(status),
     }
 }

@@ -84,7 +84,7 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
         write::parameter_status(&mut statuses, name, value);
     }
     let application = reported.iter().find(|(name, _)| name == APPLICATION_NAME).map(|(_, value)| value.as_str().into());
-    let reads_otherwise = conn.escapes || conn.is_recoded;
+    let reads_otherwise = conn.reads.escapes || conn.reads.is_recoded;
     Welcome { statuses: statuses.into(), early: early.into(), late: late.into(), application, reads_otherwise }
 }
 
@@ -414,7 +414,7 @@ impl Door<'_> {
     fn check_room(&mut self) -> Result<(), Fault> {
         let shared = &self.w.shared;
         let max = self.w.peek_config().pool.max_clients;
-        let clients = shared.clients.load(std::sync::atomic::Ordering::Relaxed);
+        let clients = shared.clients.connected.load(std::sync::atomic::Ordering::Relaxed);
         if clients > max {
             self.w.count(Metric::ClientsRefused);
             let text = format!("sorry, too many clients already: max_client_connections = {max}");
@@ -422,7 +422,7 @@ impl Door<'_> {
         }
         let address = self.peer.map(|peer| peer.ip().to_canonical());
         let max = self.w.peek_config().limits.clients_per_address;
-        let seat = shared.seats.at_door(address, max).map_err(|_| {
+        let seat = shared.clients.seats.at_door(address, max).map_err(|_| {
             self.w.count(Metric::ClientsRefused);
             let from = address.map(|address| address.to_string()).unwrap_or_default();
             let text = format!("too many clients from address {from}: max_client_connections_per_address = {max}");
@@ -445,7 +445,7 @@ impl Door<'_> {
     /// Counts the client by its user and database, now that the user has proved his name.
     fn take_seat(&mut self, pools: &PoolSet) -> Result<(), Fault> {
         let limits = pools.limits.get();
-        let (users, databases) = (limits.clients_per_user, limits.clients_per_database);
+        let (users, databases) = (limits.clients.per_user, limits.clients.per_database);
         let Some(seat) = &mut self.seat else { return Ok(()) };
         let names = (&pools.client_database, &pools.database);
         seat.take(&pools.client_user, names, users, databases).map_err(|full| {
@@ -514,7 +514,7 @@ fn broke(cause: &io::Error) -> Fault {
 /// The server's greeting to a client of this user and database with these settings: remembered, or asked of a server.
 async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: Arc<Settings>) -> Result<Rc<Welcome>, Fault> {
     let key = (pools.user.clone(), pools.client_database.clone(), settings);
-    let standing = w.shared.roles.lock().standing(&pools.user, w.now_ms());
+    let standing = w.shared.clients.roles.lock().standing(&pools.user, w.now_ms());
     match standing {
         Standing::Certain | Standing::Doubtful => {}
         Standing::Old => Box::pin(look_at_role(w, pools)).await,

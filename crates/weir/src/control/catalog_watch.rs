@@ -172,7 +172,7 @@ fn tell(c: &Control, database: &Database, error: Option<SurveyError>) {
 
 /// The primary; while there is none, nothing is defined either, and a standby will do.
 fn server(c: &Control) -> Option<Address> {
-    let view = c.shared.view.load();
+    let view = c.shared.cluster.view.load();
     let at = view.primary.or_else(|| (0..view.nodes.len()).find(|&at| view.is_up(at)));
     at.and_then(|at| Address::of(&view, &c.shared.config.load(), at))
 }
@@ -240,7 +240,9 @@ async fn look(
 /// Looks whether the users' names stand for the same roles as before. Not cancel safe.
 async fn look_at_roles(c: &Control, line: &mut Conn) -> Result<(), SurveyError> {
     // A standby may not know yet what we know already.
-    if !c.shared.view.load().is_primary(line.address.node) || !c.shared.roles.lock().begin_look(c.millis(Instant::now())) {
+    if !c.shared.cluster.view.load().is_primary(line.address.node)
+        || !c.shared.clients.roles.lock().begin_look(c.millis(Instant::now()))
+    {
         return Ok(());
     }
     let users = c.shared.pools.users();
@@ -259,7 +261,7 @@ async fn look_at_roles(c: &Control, line: &mut Conn) -> Result<(), SurveyError> 
 /// Takes in the role that a user's name stands for. If it is another one than before, all logins under the old one end. These are connections, and
 /// sessions, whose next statement would run with the rights of somebody else.
 fn note_role(c: &Control, user: &Arc<str>, oid: &str) {
-    let noted = c.shared.roles.lock().note(user, oid, c.millis(Instant::now()));
+    let noted = c.shared.clients.roles.lock().note(user, oid, c.millis(Instant::now()));
     let Some(until_ms) = noted else { return };
     c.renew(&c.shared.pools.of_user(user));
     c.shared.tell_all(|| Message::Refresh);
@@ -329,7 +331,7 @@ fn doubt(c: &Control, database: &Database) {
 async fn dispel(c: &Control, database: &Database, answers: &CachedResults, line: &mut Conn) -> Result<(), SurveyError> {
     let doubts = answers.doubts(&database.name);
     // A standby does not know what the primary of before and after still does.
-    if doubts.is_empty() || !c.shared.view.load().is_primary(line.address.node) {
+    if doubts.is_empty() || !c.shared.cluster.view.load().is_primary(line.address.node) {
         return Ok(());
     }
     let pids: Vec<String> = doubts.iter().map(|doubt| doubt.pid.to_string()).collect();

@@ -16,7 +16,7 @@ use weir_policy::cluster::{ClusterView, Gate, Health, NodeView, Role};
 /// Publishes `Control::view`. `changed`: another generation.
 pub fn publish(c: &Control, changed: bool) {
     c.ring(&Subject::Positions);
-    let (known, view) = (c.shared.view.load_full(), c.view.borrow().clone());
+    let (known, view) = (c.shared.cluster.view.load_full(), c.view.borrow().clone());
     if !changed && *known == view {
         return;
     }
@@ -30,7 +30,7 @@ pub fn publish(c: &Control, changed: bool) {
     if let Some(node) = view.primary_id() {
         c.shared.positions.note_primary(node, view.primary_since);
     }
-    c.shared.view.store(Arc::new(view));
+    c.shared.cluster.view.store(Arc::new(view));
     // Writes that the primary before had confirmed may be lost.
     if let (true, Some(answers)) = (is_another, &c.shared.cached_results) {
         answers.doubt_all(c.shared.positions.next_round());

@@ -93,7 +93,7 @@ impl Conn {
         deadline: Instant,
     ) -> Result<(Conn, Greeting), OpenError> {
         let plan = {
-            let has_authorities = shared.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
+            let has_authorities = shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
             let ssl = shared.config.load().tls.enabled;
             plan(address.ssl_mode, ssl, has_authorities, address.hostname.starts_with('/'))
         };
@@ -260,7 +260,7 @@ impl Conn {
     /// are the log's. Cancel safe: the request may not be sent.
     pub async fn cancel(shared: Arc<Shared>, address: Address, is_encrypted: bool, (pid, key): (u32, Vec<u8>)) {
         let deadline = Instant::now() + CANCEL_TIMEOUT;
-        let has_authorities = shared.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
+        let has_authorities = shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
         let way = match is_encrypted {
             true => (Attempt::Encrypted, plan(address.ssl_mode, true, has_authorities, false).check),
             false => (Attempt::Plain, Check::Nothing),
@@ -326,7 +326,7 @@ async fn encrypt(
         (b'N', _) => return Err(no_tls("the server does not have it, and backend_sslmode demands it".into())),
         _ => return Err(protocol(address, "unexpected answer to the request for TLS")),
     }
-    let Some(side) = shared.tls.load().client.clone() else {
+    let Some(side) = shared.files.tls.load().client.clone() else {
         return Err(no_tls("the configuration has just been changed".into()));
     };
     let name = server_name(check, &address.hostname).map_err(|cause| no_tls(cause.to_string()))?;

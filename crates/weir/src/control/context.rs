@@ -22,6 +22,8 @@ pub enum Subject {
     Failover,
     /// Somebody needs a WAL position, or the view is another one.
     Positions,
+    /// A connection to a node that was given up is closed.
+    Parted,
     /// Something of this database has changed.
     Database(Arc<str>),
     /// Listening sockets are to be closed.
@@ -61,11 +63,25 @@ pub struct Control {
     pub nudged: Cell<Option<Nudge>>,
     /// A node is being made anew.
     pub recovers: Cell<bool>,
+    /// The standby that Weir has promoted last, before it takes writes.
+    pub promoted: Cell<Option<Promoted>>,
+}
+
+/// A standby as it was when Weir promoted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promoted {
+    pub node: u16,
+    /// The number above all transactions whose end it had heard of before.
+    pub reached: u64,
+    /// The same when it was out of recovery; `None`: that was not seen.
+    pub fresh: Option<u64>,
+    /// As in `failover::Facts`.
+    pub started_at: u64,
 }
 
 impl Control {
     pub fn new(shared: Arc<Shared>) -> Rc<Control> {
-        let view = RefCell::new(ClusterView::clone(&shared.view.load()));
+        let view = RefCell::new(ClusterView::clone(&shared.cluster.view.load()));
         Rc::new(Control {
             shared,
             bells: Bells::default(),
@@ -73,6 +89,7 @@ impl Control {
             facts: RefCell::default(),
             nudged: Cell::new(None),
             recovers: Cell::new(false),
+            promoted: Cell::new(None),
         })
     }
 

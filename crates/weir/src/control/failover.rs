@@ -20,15 +20,15 @@ pub use crate::control::failover::files::STATUS;
 use crate::control::failover::gate::Door;
 use crate::control::failover::reach::Reach;
 use crate::process::shared::Stop;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_config::Config;
 use weir_policy::failover::{self, Durable, Event, FailoverView, Mode, Ms, Rules, Standing, State};
+use weir_session::metrics::Metric;
 
 /// Longest time between two looks at what is due: the state may have grown older unseen.
 const TICK_MS: Ms = 1_000;
@@ -47,6 +47,8 @@ struct Driver {
     /// Operators who wait for an answer.
     tickets: HashMap<u64, oneshot::Sender<Result<(), String>>>,
     next_ticket: u64,
+    /// Clients that have come, when last looked at.
+    clients: u64,
     around_at: Instant,
 }
 
@@ -93,6 +95,7 @@ impl Driver {
             orders: JoinSet::new(),
             tickets: HashMap::new(),
             next_ticket: 0,
+            clients: 0,
             around_at: Instant::now(),
         };
         driver.door.show(&driver.c, &driver.rules, &driver.state);
@@ -135,19 +138,21 @@ impl Driver {
         }
     }
 
-    /// Takes in what nobody tells: that sessions use a node, and the file of `health_check_test`.
+    /// Takes in what nobody tells: that clients have come, and the file of `health_check_test`.
     async fn look_around(&mut self) {
         let now = Instant::now();
         if now < self.around_at {
             return;
         }
         self.around_at = now + Duration::from_millis(TICK_MS);
-        let is_waiting = |node: &&u16| self.state.nodes.get(node).is_some_and(|node| node.standing == Standing::Waiting);
-        let pools = self.c.shared.pools.all();
-        let used = pools.iter().filter(|pool| pool.statuses().iter().any(|status| status.uses.load(Ordering::Relaxed) > 0));
-        let used: BTreeSet<u16> = used.map(|pool| &pool.key.node).filter(is_waiting).copied().collect();
-        for node in used {
-            self.step(&Event::Used { node }).await;
+        let clients = self.c.shared.counters.iter().map(|counters| counters.get(Metric::ClientsAccepted as usize)).sum();
+        if std::mem::replace(&mut self.clients, clients) != clients {
+            let is_waiting = |node: &&u16| self.state.nodes.get(node).is_some_and(|node| node.standing == Standing::Waiting);
+            // In Pgpool-II a client connects to all nodes.
+            let used: Vec<u16> = self.state.nodes.keys().filter(is_waiting).copied().collect();
+            for node in used {
+                self.step(&Event::Used { node }).await;
+            }
         }
         if self.config.failover.test_file {
             self.step(&Event::TestFile { down: self.files.read_test() }).await;
@@ -169,7 +174,7 @@ impl Driver {
 
     fn publish(&self) {
         let view = FailoverView::of(&self.state, &self.rules, self.now());
-        self.c.shared.failover.store(Arc::new(view));
+        self.c.shared.cluster.failover.store(Arc::new(view));
     }
 }
 

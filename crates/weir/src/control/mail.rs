@@ -15,6 +15,8 @@ pub enum Order {
     Look(Nudge),
     /// A connection of a client's session to this node ended without being asked to.
     LinkDied(u16, LinkEnd),
+    /// A connection to a node that was given up is closed.
+    Parted,
     /// Somebody needs a WAL position.
     Sample,
     /// Look after what is known of a database.
@@ -34,6 +36,7 @@ impl Order {
     fn is_met_by(&self, waiting: &Order) -> bool {
         match (self, waiting) {
             (Order::Look(_), Order::Look(_))
+            | (Order::Parted, Order::Parted)
             | (Order::Sample, Order::Sample)
             | (Order::CloseDoors, Order::CloseDoors)
             | (Order::End, Order::End) => true,
@@ -44,6 +47,7 @@ impl Order {
             (
                 Order::Look(_)
                 | Order::LinkDied(..)
+                | Order::Parted
                 | Order::Sample
                 | Order::Watch(_)
                 | Order::Follow(_)

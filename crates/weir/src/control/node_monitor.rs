@@ -91,6 +91,7 @@ fn reason(why: Nudge) -> &'static str {
         Nudge::RoleContradicted => "a node says that it is not what it counts as",
         Nudge::Reconfigured => "the configuration is another one",
         Nudge::Stopping => "the proxy stops",
+        Nudge::Shown => "somebody wants to see them",
         Nudge::Governed => "another node takes writes, or one is out of use",
     }
 }
@@ -98,7 +99,7 @@ fn reason(why: Nudge) -> &'static str {
 impl Nodes {
     /// Begins a task for each node. The view takes other nodes and addresses in with the first answers.
     fn begin(c: &Rc<Control>, config: Arc<Config>) -> Nodes {
-        let known = c.shared.view.load_full();
+        let known = c.shared.cluster.view.load_full();
         let view = ClusterView::new(&config, Some(&known), seconds(SystemTime::now()));
         let desk = Rc::new(Desk::new(c.clone(), config.clone(), view));
         desk.forget_all(&known);

@@ -50,8 +50,8 @@ pub enum ReturnError {
 
 /// The agent of a node.
 pub fn agent_of(c: &Control, config: &Config, node: NodeId) -> Option<Agent> {
-    let folder = c.shared.config_path.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
-    Agent::of(config, c.shared.tls.load().agent.as_ref(), folder, node)
+    let folder = c.shared.files.config_path.as_deref().and_then(Path::parent).unwrap_or(Path::new("."));
+    Agent::of(config, c.shared.files.tls.load().agent.as_ref(), folder, node)
 }
 
 /// See the module. Cancel safe: a deed that was begun goes on.

@@ -86,6 +86,7 @@ async fn attend(c: Rc<Control>, sockets: Sockets) {
             match order {
                 Order::Look(why) => c.nudge(why),
                 Order::LinkDied(node, how) => c.tell(Event::LinkDied { node, how }),
+                Order::Parted => c.ring(&Subject::Parted),
                 Order::Sample => c.ring(&Subject::Positions),
                 Order::Watch(database) => watch(&c, database),
                 Order::Follow(database) => follow(&c, database),

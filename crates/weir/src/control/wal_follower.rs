@@ -177,7 +177,7 @@ async fn follow(
 }
 
 fn primary(c: &Control) -> Option<Address> {
-    let view = c.shared.view.load();
+    let view = c.shared.cluster.view.load();
     view.primary.and_then(|at| Address::of(&view, &c.shared.config.load(), at))
 }
 

@@ -116,14 +116,14 @@ impl<'a> Listed<'a> {
     fn new(w: &'a Worker, entry: &'a Entry) -> Listed<'a> {
         entry.task.set(w.reactor.current_task());
         w.shared.session_statuses.add(entry.status.clone());
-        w.shared.consoles.fetch_add(1, Ordering::Relaxed);
+        w.shared.clients.consoles.fetch_add(1, Ordering::Relaxed);
         Listed { w, entry }
     }
 }
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        self.w.shared.consoles.fetch_sub(1, Ordering::Relaxed);
+        self.w.shared.clients.consoles.fetch_sub(1, Ordering::Relaxed);
         self.w.leave(self.entry);
         self.w.shared.session_statuses.remove(self.entry.status.pid);
     }
@@ -233,7 +233,7 @@ impl Console<'_> {
         if shared.stop_mode() == Stop::No {
             return Ok(());
         }
-        if shared.clients.load(Ordering::Relaxed) <= shared.consoles.load(Ordering::Relaxed) {
+        if shared.clients.connected.load(Ordering::Relaxed) <= shared.clients.consoles.load(Ordering::Relaxed) {
             return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the proxy is shutting down"));
         }
         self.w.reactor.wake_at(Instant::now() + STOP_PERIOD);

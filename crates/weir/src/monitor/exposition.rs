@@ -106,7 +106,7 @@ pub fn page(shared: &Shared) -> String {
 fn process(page: &mut Page, shared: &Shared) {
     page.head("weir_info", Kind::Gauge, "Version of the proxy.");
     page.sample("weir_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    let started = seconds(shared.started_at);
+    let started = seconds(shared.life.started_at);
     page.single("weir_start_time_seconds", Kind::Gauge, "Start of the proxy, in seconds since 1970.", started);
     page.single("weir_workers", Kind::Gauge, "Worker threads.", shared.mailboxes.len());
     let stopping = u8::from(shared.stop_mode() != crate::process::shared::Stop::No);
@@ -125,7 +125,7 @@ fn counters(page: &mut Page, shared: &Shared) {
 
 fn clients(page: &mut Page, shared: &Shared) {
     let config = shared.config.load();
-    let clients = shared.clients.load(Ordering::Relaxed);
+    let clients = shared.clients.connected.load(Ordering::Relaxed);
     page.single("weir_clients", Kind::Gauge, "Client connections.", clients);
     page.single("weir_clients_max", Kind::Gauge, "Client connections allowed.", config.pool.max_clients);
     page.single("weir_server_connections", Kind::Gauge, "Server connections, those being opened included.", shared.pools.open());
@@ -135,12 +135,12 @@ fn clients(page: &mut Page, shared: &Shared) {
         "Server connections allowed in all; 0: only the nodes' limits.",
         config.limits.conns,
     );
-    let consoles = shared.consoles.load(Ordering::Relaxed);
+    let consoles = shared.clients.consoles.load(Ordering::Relaxed);
     page.single("weir_consoles", Kind::Gauge, "Connections to the administration console.", consoles);
 }
 
 fn nodes(page: &mut Page, shared: &Shared) {
-    let view = shared.view.load_full();
+    let view = shared.cluster.view.load_full();
     let nodes: Vec<(String, String)> =
         view.nodes.iter().map(|node| (node.id.to_string(), format!("{}:{}", node.hostname, node.port))).collect();
     let mut family = |name: &str, kind: Kind, help: &str, value: &dyn Fn(usize) -> Option<f64>| {
@@ -385,7 +385,7 @@ pub fn readiness(shared: &Shared) -> Result<(), String> {
     if shared.pause_state.is_all_paused() {
         return Err("all databases are paused".to_string());
     }
-    if shared.view.load().primary.is_none() {
+    if shared.cluster.view.load().primary.is_none() {
         return Err("no primary server is known".to_string());
     }
     Ok(())

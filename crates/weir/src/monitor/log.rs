@@ -39,11 +39,19 @@ pub struct Log {
 /// How lines look and where they go.
 #[derive(Debug)]
 struct Shape {
-    prefix: String,
-    is_json: bool,
+    form: Form,
     to_stderr: bool,
     to_file: bool,
     to_syslog: bool,
+}
+
+#[derive(Debug)]
+enum Form {
+    /// With the words of `log_line_prefix`.
+    Text {
+        prefix: String,
+    },
+    Json,
 }
 
 impl Shape {
@@ -52,8 +60,7 @@ impl Shape {
         // Nowhere at all would be a mistake nobody could read about.
         let to_stderr = goes("stderr") || config.destinations.is_empty();
         Shape {
-            prefix: config.line_prefix.clone(),
-            is_json: config.is_json,
+            form: if config.is_json { Form::Json } else { Form::Text { prefix: config.line_prefix.clone() } },
             to_stderr: to_stderr && !config.file.is_used,
             to_file: to_stderr && config.file.is_used,
             to_syslog: goes("syslog"),
@@ -130,14 +137,15 @@ impl Log {
         let shape = self.shape.read();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let mut line = String::with_capacity(160);
-        if shape.is_json {
-            push_json(&mut line, level, who, text, fields, now);
-        } else {
-            push_prefix(&mut line, &shape.prefix, who, now.as_secs(), now.subsec_millis());
-            line.push_str(name(level));
-            line.push_str(":  ");
-            let _ = line.write_fmt(text);
-            make_one_line(&mut line);
+        match &shape.form {
+            Form::Json => push_json(&mut line, level, who, text, fields, now),
+            Form::Text { prefix } => {
+                push_prefix(&mut line, prefix, who, now.as_secs(), now.subsec_millis());
+                line.push_str(name(level));
+                line.push_str(":  ");
+                let _ = line.write_fmt(text);
+                make_one_line(&mut line);
+            }
         }
         line.push('\n');
         if shape.to_stderr {

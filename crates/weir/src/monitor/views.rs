@@ -34,6 +34,11 @@ impl View {
     pub fn columns(&self) -> &'static [&'static str] {
         self.columns
     }
+
+    /// True if it shows the nodes: they are looked at before.
+    pub fn is_of_nodes(&self) -> bool {
+        self.columns == POOL_NODES
+    }
 }
 
 /// The session that asks, and the data for its answers.

@@ -348,14 +348,14 @@ pub async fn accept(w: Rc<Worker>, door: Door, drain: Drain) {
             Err(_) => {}
         }
     }
-    w.shared.doors.fetch_sub(1, Ordering::AcqRel);
+    w.shared.doors.open.fetch_sub(1, Ordering::AcqRel);
 }
 
 /// Gives a client to the worker with the fewest.
 fn hand_over(w: &Rc<Worker>, caller: Caller) {
     let mut target = least_loaded(&w.shared);
     let counted = |at: usize| &w.shared.mailboxes[at].sessions;
-    w.shared.clients.fetch_add(1, Ordering::Relaxed);
+    w.shared.clients.connected.fetch_add(1, Ordering::Relaxed);
     counted(target).fetch_add(1, Ordering::SeqCst);
     // A worker ends when it sees the stop and then no counted client: now it has seen this one, or we see the stop.
     if w.shared.stop_mode() != Stop::No {

@@ -109,46 +109,72 @@ pub type Reader = Box<dyn Fn(&Shared) -> Result<Vec<String>, String> + Send + Sy
 /// Everything shared by the threads of one proxy.
 pub struct Shared {
     pub config: ArcSwap<Config>,
-    pub config_path: Option<PathBuf>,
+    pub files: Files,
     pub access: Access,
-    /// Keys and certificates.
-    pub tls: ArcSwap<TlsFiles>,
-    pub view: ArcSwap<ClusterView>,
-    /// Health of nodes, what a failover would do, and the history of failovers. Its times are milliseconds since `begun`.
-    pub failover: ArcSwap<FailoverView>,
+    pub cluster: Cluster,
     /// Facts that sessions of all threads share.
     pub common: Arc<Common>,
     /// All that workers share of the stores of the network in which results are kept.
     pub store_common: Option<Arc<StoreCommon>>,
     pub mailboxes: Vec<Mailbox>,
     pub pools: Pools,
-    /// The roles that the names of users stand for.
-    pub roles: Mutex<Roles>,
-    /// Clients by user, database and address.
-    pub seats: Seats,
+    pub clients: Clients,
     /// Databases an administrator closed.
     pub pause_state: PauseState,
-    /// How nodes answered who asked for their roles.
-    pub probes: Probes,
     /// Numbers by user and database.
     pub stats: Table,
     pub log: Log,
-    /// Clients connected, over all workers.
-    pub clients: AtomicU32,
-    /// Administrators among them.
-    pub consoles: AtomicU32,
-    /// Another process has taken over, or is about to: no more clients are accepted, and the accepted ones are served.
-    pub handed_over: AtomicBool,
-    /// Copies of the listening sockets, for a process that takes over. As long as there is one, the kernel lets clients in.
-    pub door_copies: Mutex<Vec<OwnedFd>>,
-    /// Listening sockets that accept clients.
-    pub doors: AtomicU32,
-    pub stop: AtomicU8,
-    pub started_at: SystemTime,
+    pub doors: Doors,
+    pub life: Life,
     /// The way to the control thread.
     pub control: ControlMail,
+}
+
+/// The operator's files.
+pub struct Files {
+    pub config_path: Option<PathBuf>,
+    /// Keys and certificates.
+    pub tls: ArcSwap<TlsFiles>,
     /// Reads the files again; set by the code that knows their paths.
     pub reader: OnceLock<Reader>,
+}
+
+/// The servers, as the control thread sees them.
+pub struct Cluster {
+    pub view: ArcSwap<ClusterView>,
+    /// Health of nodes, what a failover would do, and the history of failovers. Its times are milliseconds since `begun`.
+    pub failover: ArcSwap<FailoverView>,
+    /// How nodes answered who asked for their roles.
+    pub probes: Probes,
+}
+
+/// The clients of all workers.
+#[derive(Default)]
+pub struct Clients {
+    pub connected: AtomicU32,
+    /// Administrators among them.
+    pub consoles: AtomicU32,
+    /// By user, database and address.
+    pub seats: Seats,
+    /// The roles that the names of users stand for.
+    pub roles: Mutex<Roles>,
+}
+
+/// The listening sockets.
+#[derive(Default)]
+pub struct Doors {
+    /// Those that accept clients.
+    pub open: AtomicU32,
+    /// Copies, for a process that takes over. As long as there is one, the kernel lets clients in.
+    pub copies: Mutex<Vec<OwnedFd>>,
+    /// Another process has taken over, or is about to: no more clients are accepted, and the accepted ones are served.
+    pub handed_over: AtomicBool,
+}
+
+/// Begin and end of the process.
+pub struct Life {
+    pub started_at: SystemTime,
+    pub stop: AtomicU8,
 }
 
 impl Shared {
@@ -166,36 +192,30 @@ impl Shared {
         let seed = u32::from_le_bytes(crate::random());
         let common = Arc::new(Common::new(&config, mailboxes.len() + 1, Instant::now(), seed));
         Shared {
-            view: ArcSwap::from_pointee(view),
-            failover: ArcSwap::from_pointee(FailoverView::default()),
+            cluster: Cluster {
+                view: ArcSwap::from_pointee(view),
+                failover: ArcSwap::from_pointee(FailoverView::default()),
+                probes: Probes::default(),
+            },
             common,
             store_common: config.cache.store().map(|_| StoreCommon::new()),
             config: ArcSwap::from_pointee(config),
-            config_path,
+            files: Files { config_path, tls: ArcSwap::from_pointee(tls), reader: OnceLock::new() },
             access: Access::new(access, salt_secret),
-            tls: ArcSwap::from_pointee(tls),
             mailboxes,
             pools: Pools::default(),
-            roles: Mutex::default(),
-            seats: Seats::default(),
-            probes: Probes::default(),
+            clients: Clients::default(),
             pause_state: PauseState::default(),
             stats: Table::default(),
             log,
-            clients: AtomicU32::new(0),
-            consoles: AtomicU32::new(0),
-            handed_over: AtomicBool::new(false),
-            door_copies: Mutex::default(),
-            doors: AtomicU32::new(0),
-            stop: AtomicU8::new(Stop::No as u8),
-            started_at: now,
+            doors: Doors::default(),
+            life: Life { started_at: now, stop: AtomicU8::new(Stop::No as u8) },
             control: ControlMail::default(),
-            reader: OnceLock::new(),
         }
     }
 
     pub fn stop_mode(&self) -> Stop {
-        match self.stop.load(Ordering::SeqCst) {
+        match self.life.stop.load(Ordering::SeqCst) {
             0 => Stop::No,
             1 => Stop::Smart,
             2 => Stop::Fast,
@@ -204,7 +224,7 @@ impl Shared {
     }
 
     pub fn is_handed_over(&self) -> bool {
-        self.handed_over.load(Ordering::Acquire)
+        self.doors.handed_over.load(Ordering::Acquire)
     }
 
     /// Asks for the roles of all servers to be looked at now.
@@ -246,15 +266,15 @@ impl Shared {
 
     /// Reads the files again. Blocks: not for a worker's thread.
     pub fn reload(&self) -> Result<Vec<String>, String> {
-        self.reader.get().map_or_else(|| Err("there is no configuration file".to_string()), |read| read(self))
+        self.files.reader.get().map_or_else(|| Err("there is no configuration file".to_string()), |read| read(self))
     }
 
     /// Begins to stop; a stronger mode overrides a weaker one that is under way.
     pub fn begin_stop(&self, mode: Stop) {
         self.log.say(Level::Log, format_args!("stopping: {mode:?}"));
-        self.stop.fetch_max(mode as u8, Ordering::SeqCst);
+        self.life.stop.fetch_max(mode as u8, Ordering::SeqCst);
         // A client that comes now is refused, and does not wait for nobody.
-        self.door_copies.lock().clear();
+        self.doors.copies.lock().clear();
         self.tell_all(|| Message::Stop);
         self.nudge_prober(Nudge::Stopping);
     }
@@ -318,7 +338,7 @@ impl Program for Shared {
     }
 
     fn has_clients_of(&self, database: &str) -> bool {
-        self.seats.has_clients_of(database)
+        self.clients.seats.has_clients_of(database)
     }
 
     fn signal(&self, worker: WorkerId, pid: u32, signal: Signal) {

@@ -115,7 +115,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     let log = Log::new(&config.log)
         .with_context(|| format!("logging_collector: cannot write a log in {}", config.log.file.directory.display()))?;
     let shared = Arc::new(Shared::new(config, files.config.clone(), access, tls, mailboxes, crate::random(), log));
-    shared.doors.store(sockets.doors.len() as u32, Ordering::Release);
+    shared.doors.open.store(sockets.doors.len() as u32, Ordering::Release);
     allow_reloads(&shared, files);
     let mut signals = Signals::new(SIGNALS).context("cannot watch signals")?;
     let ring = uses_ring(&shared)?;
@@ -211,7 +211,7 @@ fn allow_reloads(shared: &Shared, files: &Files) {
         reload(&known, shared)
     };
     // Nobody else sets it.
-    let _ = shared.reader.set(Box::new(reader));
+    let _ = shared.files.reader.set(Box::new(reader));
 }
 
 type Worker0 = JoinHandle<std::io::Result<()>>;
@@ -381,7 +381,7 @@ fn reload(files: &Files, shared: &Shared) -> Result<Vec<String>, String> {
     for notice in merged.notices().iter().filter(|notice| !known.contains(notice)) {
         shared.log.say(Level::Warning, format_args!("{notice}"));
     }
-    shared.tls.store(Arc::new(tls));
+    shared.files.tls.store(Arc::new(tls));
     shared.access.replace(access);
     shared.adopt(merged);
     shared.log.say(Level::Log, format_args!("configuration reloaded"));

@@ -102,7 +102,7 @@ pub fn offer(path: &Path, sockets: Vec<OwnedFd>, shared: &Arc<Shared>) -> anyhow
     let _ = std::fs::remove_file(path);
     let listener = UnixListener::bind(path).with_context(|| format!("takeover_socket: cannot listen on {}", path.display()))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    *shared.door_copies.lock() = sockets;
+    *shared.doors.copies.lock() = sockets;
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name("takeover".into());
     thread.spawn(move || {
@@ -124,7 +124,7 @@ fn serve(stream: &UnixStream, shared: &Arc<Shared>) -> anyhow::Result<()> {
     expect(&mut line, HELLO)?;
     ensure!(shared.stop_mode() == Stop::No, "the proxy is stopping already");
     let count = {
-        let sockets = shared.door_copies.lock();
+        let sockets = shared.doors.copies.lock();
         send(stream, &sockets).context("cannot pass the sockets on")?;
         sockets.len()
     };
@@ -152,11 +152,11 @@ fn expect(line: &mut impl BufRead, word: &str) -> anyhow::Result<()> {
 
 /// Has the doors closed, and waits until all accepted connections are clients.
 fn close_doors(shared: &Shared) -> anyhow::Result<()> {
-    shared.handed_over.store(true, Ordering::Release);
+    shared.doors.handed_over.store(true, Ordering::Release);
     shared.tell_all(|| Message::CloseDoors);
     shared.control.send(Order::CloseDoors);
     let began = Instant::now();
-    while shared.doors.load(Ordering::Acquire) > 0 {
+    while shared.doors.open.load(Ordering::Acquire) > 0 {
         ensure!(began.elapsed() < CLOSE_LIMIT, "the doors were not closed in {} s", CLOSE_LIMIT.as_secs());
         std::thread::sleep(Duration::from_millis(1));
     }

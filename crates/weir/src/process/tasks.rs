@@ -26,7 +26,7 @@ const PAUSED_PERIOD: Duration = Duration::from_millis(50);
 /// Runs until the proxy stops. Error: the event loop itself failed.
 pub fn run(w: &Rc<Worker>) -> io::Result<()> {
     w.reactor.spawn(housekeeping::housekeep(w.clone()));
-    w.hub_opener.set(w.reactor.spawn(listen_task::open_all(w.clone())));
+    w.listening.hub_opener.set(w.reactor.spawn(listen_task::open_all(w.clone())));
     if let Some(stores) = &w.stores {
         for at in 0..stores.shelves.len() {
             let attend = move |w, stores| store_conn::attend(w, stores, at);

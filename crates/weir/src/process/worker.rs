@@ -109,11 +109,7 @@ pub struct Worker {
     pub welcomes: RefCell<Welcomes>,
     /// The connection over which servers are asked about users.
     pub inquiry: Inquiry,
-    /// Sessions that listen, by user and database.
-    hubs: RefCell<Hubs>,
-    /// Hubs that nobody attends to yet, with the pools they use, and the task that sees to it.
-    pub new_hubs: RefCell<Vec<(Rc<Hub>, Rc<PoolSet>)>>,
-    pub hub_opener: Cell<TaskId>,
+    pub listening: Listening,
     pool_sets: RefCell<PoolSets>,
     /// Tasks that accept clients.
     pub doors: RefCell<Vec<TaskId>>,
@@ -124,6 +120,15 @@ pub struct Worker {
     /// TLS handshakes begun in the round of that time.
     handshakes: Cell<(Instant, u32)>,
     serials: AtomicU64,
+}
+
+/// Sessions that listen.
+pub struct Listening {
+    /// By user and database.
+    hubs: RefCell<Hubs>,
+    /// Hubs that nobody attends to yet, with the pools they use, and the task that sees to it.
+    pub new_hubs: RefCell<Vec<(Rc<Hub>, Rc<PoolSet>)>>,
+    pub hub_opener: Cell<TaskId>,
 }
 
 impl Deref for Worker {
@@ -158,7 +163,7 @@ impl Worker {
             buffers: reactor.buffers.clone(),
             store: stores.clone().map(|stores| stores as Rc<dyn Store>),
             config,
-            view: shared.view.load_full(),
+            view: shared.cluster.view.load_full(),
             clock: reactor.clock(),
             seed: u64::from_le_bytes(crate::random()),
             view_of,
@@ -171,9 +176,7 @@ impl Worker {
             handshakes: Cell::new((shared.begun, 0)),
             pool_sets: RefCell::default(),
             inquiry: Inquiry::default(),
-            hubs: RefCell::default(),
-            new_hubs: RefCell::default(),
-            hub_opener: Cell::new(NO_TASK),
+            listening: Listening { hubs: RefCell::default(), new_hubs: RefCell::default(), hub_opener: Cell::new(NO_TASK) },
             doors: RefCell::default(),
             view_waiters: RefCell::default(),
             randomness: RefCell::default(),
@@ -210,7 +213,7 @@ impl Worker {
         if self.ctx.set_config(config) && self.id == 0 {
             self.shared.pools.feed_all(self);
         }
-        self.ctx.set_view(self.shared.view.load_full());
+        self.ctx.set_view(self.shared.cluster.view.load_full());
         self.welcomes.borrow_mut().clear();
         for task in self.view_waiters.take() {
             self.reactor.wake(task);
@@ -229,7 +232,7 @@ impl Worker {
     /// connections of this user are given to nobody any more.
     #[cold]
     pub fn role_renamed(&self, user: &str) {
-        self.shared.roles.lock().doubt(user, self.now_ms());
+        self.shared.clients.roles.lock().doubt(user, self.now_ms());
         self.renew_links_of(user);
     }
 
@@ -243,7 +246,7 @@ impl Worker {
     /// Notes the role that a user's name stands for. If it is another one than before, server connections of the old role are
     /// closed. So are its sessions, whose next statement would run with the rights of somebody else. True: it is another one.
     pub fn note_role(&self, user: &Arc<str>, oid: &str) -> bool {
-        let Some(until_ms) = self.shared.roles.lock().note(user, oid, self.now_ms()) else { return false };
+        let Some(until_ms) = self.shared.clients.roles.lock().note(user, oid, self.now_ms()) else { return false };
         self.renew_links_of(user);
         for mailbox in &self.shared.mailboxes {
             mailbox.send(Message::Kill(Victim::User { user: user.clone(), until_ms }));
@@ -254,7 +257,7 @@ impl Worker {
     /// A connection that was counted when it was accepted has ended.
     pub fn client_gone(&self) {
         self.mailbox().sessions.fetch_sub(1, Ordering::Relaxed);
-        self.shared.clients.fetch_sub(1, Ordering::Relaxed);
+        self.shared.clients.connected.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Wakes the current task when the cluster's view changes.
@@ -330,19 +333,19 @@ impl Worker {
     /// The hub of sessions that listen and use these pools.
     pub fn hub(&self, pools: &Rc<PoolSet>) -> Rc<Hub> {
         let key = (pools.user.clone(), pools.client_database.clone(), pools.database.clone());
-        if let Some(hub) = self.hubs.borrow().get(&key) {
+        if let Some(hub) = self.listening.hubs.borrow().get(&key) {
             return hub.clone();
         }
         let hub = Rc::new(Hub::new(key.clone(), self.random()));
-        self.hubs.borrow_mut().insert(key, hub.clone());
-        self.new_hubs.borrow_mut().push((hub.clone(), pools.clone()));
-        self.reactor.wake(self.hub_opener.get());
+        self.listening.hubs.borrow_mut().insert(key, hub.clone());
+        self.listening.new_hubs.borrow_mut().push((hub.clone(), pools.clone()));
+        self.reactor.wake(self.listening.hub_opener.get());
         hub
     }
 
     /// Nobody listens there any more.
     pub fn forget_hub(&self, hub: &Hub) {
-        self.hubs.borrow_mut().remove(&hub.key);
+        self.listening.hubs.borrow_mut().remove(&hub.key);
     }
 
     /// Where a node of the view is.

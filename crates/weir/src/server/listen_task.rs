@@ -40,7 +40,7 @@ const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Begins a task for each new hub. Never ends. Cancel safe: a hub waits to be taken.
 pub async fn open_all(w: Rc<Worker>) {
     loop {
-        for (hub, pools) in w.new_hubs.take() {
+        for (hub, pools) in w.listening.new_hubs.take() {
             w.reactor.spawn(attend(w.clone(), hub, pools));
         }
         parked().await;

@@ -13,6 +13,7 @@ pub mod server_conn;
 
 use room::Budget;
 
+use crate::control::mail::Order;
 use crate::monitor::pause_state::PauseState;
 use crate::process::shared::{Message, WorkerId};
 use crate::process::worker::Worker;
@@ -645,7 +646,10 @@ impl Pool {
     pub fn forget(self: &Arc<Pool>, w: &Worker, serial: u64) {
         let in_vain: Vec<_> = {
             let mut inner = self.inner.lock();
-            inner.statuses.remove(&serial);
+            let gone = inner.statuses.remove(&serial);
+            if gone.is_some_and(|status| status.given_up.load(Ordering::Relaxed)) {
+                w.shared.control.send(Order::Parted);
+            }
             inner.wanted.extract_if(.., |(wanted, _)| *wanted == serial).collect()
         };
         // It will not come back.

@@ -6,15 +6,19 @@ use crate::server::lease;
 use crate::server::pool::server_conn::{self, ServerConn, Transport};
 use crate::server::store_conn;
 use crate::traffic::empty_database;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_policy::cluster::NodeIndex;
+use weir_policy::failover::Freshness;
 use weir_policy::pool::Fit;
 use weir_session::conn::Conn;
 use weir_session::handle::SessionHandle;
-use weir_session::host::{Host, Table, Waiter};
+use weir_session::host::{Host, Nudge, Table, Waiter};
 use weir_session::listen_hub::Hub;
+
+/// Time between two looks at whether the nodes are known as they are.
+const FRESH_PERIOD: Duration = Duration::from_millis(20);
 
 /// See the module.
 pub struct SessionHost {
@@ -23,11 +27,13 @@ pub struct SessionHost {
     pub pools: Rc<PoolSet>,
     /// The way to the server of the connection in use.
     pub transport: RefCell<Option<Box<Transport>>>,
+    /// Since when it wants to see the nodes as they are, in milliseconds since the start of the proxy.
+    wants_nodes_since: Cell<Option<u64>>,
 }
 
 impl SessionHost {
     pub fn new(w: Rc<Worker>, handle: Rc<SessionHandle>, pools: Rc<PoolSet>) -> Rc<SessionHost> {
-        Rc::new(SessionHost { w, handle, pools, transport: RefCell::default() })
+        Rc::new(SessionHost { w, handle, pools, transport: RefCell::default(), wants_nodes_since: Cell::default() })
     }
 
     /// True if the server has said something that nobody has read.
@@ -124,6 +130,26 @@ impl Host for SessionHost {
 
     fn columns(&self, view: usize) -> &'static [&'static str] {
         VIEWS[view].columns()
+    }
+
+    fn is_fresh(&self, view: usize) -> bool {
+        if !VIEWS[view].is_of_nodes() {
+            return true;
+        }
+        let now = Instant::now();
+        let now_ms = now.saturating_duration_since(self.w.shared.begun).as_millis() as u64;
+        let since = self.wants_nodes_since.get().unwrap_or(now_ms);
+        let freshness = self.w.shared.cluster.failover.load().freshness(since, now_ms);
+        if freshness == Freshness::Shown {
+            self.wants_nodes_since.set(None);
+            return true;
+        }
+        if freshness == Freshness::Look {
+            self.w.shared.nudge_prober(Nudge::Shown);
+        }
+        self.wants_nodes_since.set(Some(since));
+        self.w.reactor.wake_at(now + FRESH_PERIOD);
+        false
     }
 
     fn table(&self, view: usize, favourite: Option<NodeIndex>) -> Table {

@@ -4,6 +4,7 @@
 //! than its two lanes. In the steady state a statement costs two reads, two writes and no allocation (`tests/no_alloc.rs`).
 
 use crate::traffic::checkout;
+use crate::traffic::outcome;
 use crate::traffic::served::Served;
 use crate::traffic::teardown;
 use weir_io::reactor::parked;
@@ -53,6 +54,8 @@ pub async fn serve(mut served: Served) {
                 },
                 Err(fault) => break End::Fault(fault),
             },
+            // Boxed for the same reason.
+            Step::Doubt => Box::pin(outcome::find(&mut served)).await,
             Step::End(end) => break end,
         }
     };
@@ -74,6 +77,8 @@ enum Step {
     Yield,
     /// The next message needs a server connection that is not at hand.
     Need(Need),
+    /// The outcome of a COMMIT is asked for before anything else.
+    Doubt,
     End(End),
 }
 
@@ -102,6 +107,9 @@ impl Served {
     /// Moves what can be moved in both directions.
     fn step_on(&mut self) -> Step {
         for _ in 0..ROUNDS_MAX {
+            if self.s.intake.doubt.is_some() {
+                return Step::Doubt;
+            }
             if let Err(fault) = from_client::notify(&mut self.s, &self.w) {
                 return Step::End(End::Fault(fault));
             }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use weir_io::socket::{Got, Socket};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::from_server;
+use weir_session::replay;
 use weir_session::session::{Presence, Session};
 use weir_session::session_state;
 use weir_session::stats::Stat;
@@ -75,11 +76,13 @@ impl Served {
     /// Sends what waits for the client. True when all is sent.
     #[inline]
     pub fn drain_down(&mut self) -> Result<bool, Fault> {
+        replay::tap(&mut self.s, &self.w);
         if self.s.down.has_pending() { self.send_down() } else { Ok(true) }
     }
 
     fn send_down(&mut self) -> Result<bool, Fault> {
         let sent = self.s.down.drain(&self.client, &self.w.reactor);
+        replay::drained(&mut self.s);
         sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
     }
 

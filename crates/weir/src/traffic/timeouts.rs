@@ -3,8 +3,11 @@
 use crate::client::inquiry;
 use crate::process::shared::Stop;
 use crate::process::worker::{Entry, Worker};
-use crate::server::pool::server_conn::ConnStatus;
+use crate::server::pool::server_conn::{ConnStatus, Talk};
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_policy::loss::Commits;
 use weir_policy::timeouts::{Overtime, Spent, look_period_ms, overtime};
@@ -21,19 +24,28 @@ const CANCEL_LIMIT: Duration = Duration::from_secs(10);
 /// Time a server gets to say whether a statement waits for a standby.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 
+/// Time for which the connection of a question is kept for another one.
+const REST_LIMIT: Duration = Duration::from_secs(10);
+
+/// The user sees only processes of its own if it lacks `pg_monitor`.
+const WAITING: &str = "SELECT pid FROM pg_catalog.pg_stat_get_activity(NULL::pg_catalog.int4) \
+    WHERE wait_event OPERATOR(pg_catalog.=) 'SyncRep'";
+
 /// Looks at all sessions of a worker, for its life.
 pub async fn watch(w: Rc<Worker>) {
+    let questions = Rc::new(Questions::default());
     while w.shared.stop_mode() <= Stop::Smart {
         let period_ms = look_period_ms(&w.peek_config());
         w.reactor.sleep(Duration::from_millis(period_ms)).await;
         let entries: Vec<Rc<Entry>> = w.entries.borrow().values().cloned().collect();
         for entry in entries {
-            look_at(&w, &entry);
+            look_at(&w, &questions, &entry);
         }
+        questions.close_unused(&w);
     }
 }
 
-fn look_at(w: &Rc<Worker>, entry: &Rc<Entry>) {
+fn look_at(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) {
     let Some(pools) = &entry.pools else { return };
     if matches!(*entry.overdue.borrow(), Overdue::Never | Overdue::Asking(_)) {
         return;
@@ -55,7 +67,7 @@ fn look_at(w: &Rc<Worker>, entry: &Rc<Entry>) {
     let mut limits = pools.limits.get();
     limits.idle_ms = entry.clock.idle_ms.get().unwrap_or(limits.idle_ms);
     let overtime = overtime(&limits, &spent);
-    if overtime.is_some() && ask_first(w, entry) {
+    if overtime.is_some() && ask_first(w, questions, entry) {
         return;
     }
     match overtime {
@@ -90,7 +102,7 @@ fn spent(entry: &Entry, now: Us) -> Spent {
 
 /// A statement on the primary took too long: before anything is done about it the server is asked whether it waits for a standby. True: it is
 /// asked. A cancel request would end that wait, and the server would say that the statement is done when no standby has it.
-fn ask_first(w: &Rc<Worker>, entry: &Rc<Entry>) -> bool {
+fn ask_first(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) -> bool {
     let Some(conn) = entry.conn.borrow().clone() else { return false };
     let since = entry.clock.busy_since.get();
     let commits = match *entry.overdue.borrow() {
@@ -102,26 +114,114 @@ fn ask_first(w: &Rc<Worker>, entry: &Rc<Entry>) -> bool {
         return false;
     }
     *entry.overdue.borrow_mut() = Overdue::Asking(commits);
-    let (w, entry) = (w.clone(), entry.clone());
-    w.clone().reactor.spawn(async move {
-        let waits = waits_for_standby(&w, &conn).await;
-        // Another statement may run by now.
-        if entry.clock.busy_since.get() == since && matches!(*entry.overdue.borrow(), Overdue::Asking(_)) {
-            *entry.overdue.borrow_mut() = if waits { Overdue::Never } else { Overdue::Asked(commits) };
-            look_at(&w, &entry);
-        }
-    });
+    questions.due.borrow_mut().push(Question { entry: entry.clone(), conn, since, commits });
+    if questions.asker.replace(Asker::Asks) == Asker::Rests {
+        w.reactor.spawn(answer_all(w.clone(), questions.clone()));
+    }
     true
 }
 
-/// True if a server process is known to wait for a synchronous standby. A process that Weir may not look at counts as one that does not wait.
-async fn waits_for_standby(w: &Worker, conn: &ConnStatus) -> bool {
-    let deadline = Instant::now() + ASK_LIMIT;
-    let Ok(mut talk) = inquiry::talk_to(w, &conn.address, deadline).await else { return false };
-    let question = format!("SELECT wait_event FROM pg_catalog.pg_stat_get_activity({})", conn.pid);
-    let rows = talk.query(w, &conn.address, &question).await.unwrap_or_default();
-    talk.socket.close(&w.reactor);
-    rows.first().and_then(|row| row.first()).is_some_and(|event| event.as_deref() == Some("SyncRep"))
+/// A statement that is asked about.
+struct Question {
+    entry: Rc<Entry>,
+    conn: Arc<ConnStatus>,
+    since: Option<Us>,
+    commits: Commits,
+}
+
+/// A task of its own asks.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Asker {
+    #[default]
+    Rests,
+    Asks,
+}
+
+/// A worker's questions to the primary. They go over one connection, those that came meanwhile together: hundreds of statements that take too long
+/// at once cost one login, and no more than one question at a time.
+#[derive(Default)]
+struct Questions {
+    due: RefCell<Vec<Question>>,
+    asker: Cell<Asker>,
+    /// The connection of the last question, to this node, and the time of that.
+    kept: RefCell<Option<(u16, Talk, Instant)>>,
+}
+
+impl Questions {
+    /// All that are due about the node of the first.
+    fn take(&self) -> Vec<Question> {
+        let mut due = self.due.borrow_mut();
+        let Some(node) = due.first().map(|question| question.conn.address.node) else { return Vec::new() };
+        due.extract_if(.., |question| question.conn.address.node == node).collect()
+    }
+
+    fn close_unused(&self, w: &Worker) {
+        let is_unused = |(.., asked_at): &mut (u16, Talk, Instant)| w.now() >= *asked_at + REST_LIMIT;
+        if let Some((_, talk, _)) = self.kept.borrow_mut().take_if(is_unused) {
+            talk.socket.close(&w.reactor);
+        }
+    }
+}
+
+/// Asks as long as something is due. Not cancel safe.
+async fn answer_all(w: Rc<Worker>, questions: Rc<Questions>) {
+    let _asks = Asks(&questions);
+    loop {
+        let asked = questions.take();
+        let Some(first) = asked.first() else { break };
+        let waiting = waiting_for_standby(&w, &questions, &first.conn).await;
+        for Question { entry, conn, since, commits } in asked {
+            // Another statement may run by now.
+            if entry.clock.busy_since.get() == since && matches!(*entry.overdue.borrow(), Overdue::Asking(_)) {
+                let waits = waiting.contains(&conn.pid);
+                *entry.overdue.borrow_mut() = if waits { Overdue::Never } else { Overdue::Asked(commits) };
+                look_at(&w, &questions, &entry);
+            }
+        }
+    }
+}
+
+/// The time in which a task asks, however it ends.
+struct Asks<'q>(&'q Questions);
+
+impl Drop for Asks<'_> {
+    fn drop(&mut self) {
+        self.0.asker.set(Asker::Rests);
+    }
+}
+
+/// The server processes that are known to wait for a synchronous standby. One that Weir may not look at counts as one that does not wait.
+async fn waiting_for_standby(w: &Worker, questions: &Questions, conn: &ConnStatus) -> HashSet<u32> {
+    let kept = questions.kept.borrow_mut().take();
+    if let Some((node, talk, _)) = kept {
+        if node == conn.address.node {
+            // It may have ended since; then another one is opened.
+            if let Some(waiting) = ask(w, questions, conn, talk).await {
+                return waiting;
+            }
+        } else {
+            talk.socket.close(&w.reactor);
+        }
+    }
+    match inquiry::talk_to(w, &conn.address, w.now() + ASK_LIMIT).await {
+        Ok(talk) => ask(w, questions, conn, talk).await.unwrap_or_default(),
+        Err(_) => HashSet::new(),
+    }
+}
+
+/// Asks over a connection, and keeps it. `None`: it failed, and is closed.
+async fn ask(w: &Worker, questions: &Questions, conn: &ConnStatus, mut talk: Talk) -> Option<HashSet<u32>> {
+    talk.renew(w, w.now() + ASK_LIMIT);
+    match talk.query(w, &conn.address, WAITING).await {
+        Ok(rows) => {
+            *questions.kept.borrow_mut() = Some((conn.address.node, talk, w.now()));
+            Some(rows.iter().flatten().flatten().filter_map(|pid| pid.parse().ok()).collect())
+        }
+        Err(_) => {
+            talk.socket.close(&w.reactor);
+            None
+        }
+    }
 }
 
 /// Cancels the statement that runs; its client is told why, and goes on. A server that does not obey loses the session.

@@ -2,11 +2,12 @@
 
 mod returns;
 pub mod stand;
+mod tls;
 
 use crate::support::ground::Owned;
-use crate::support::time::{check_never, check_took, let_pass};
+use crate::support::time::{check_never, check_took, happens_within, let_pass};
 use crate::support::wait_until;
-use stand::{Agent, SECRET, base_backup, block_on, fast, follow, next_id, rewind, servers, start, wait_streams};
+use stand::{Agent, Folder, SECRET, base_backup, block_on, fast, follow, next_id, rewind, servers, start, wait_streams};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
@@ -114,7 +115,7 @@ fn an_old_primary_is_rewound_and_follows_the_new_one() {
     check_copy(old, new);
     agent.order(follow(old, new)).unwrap();
     let ServerStatus::Running(postmaster) = agent.status().server else { panic!("it runs") };
-    assert_eq!(postmaster.step, Step::Standby);
+    assert_eq!(postmaster.step, Step::Ready);
     assert!(!agent.work("kept").exists());
 }
 
@@ -131,6 +132,33 @@ fn a_server_is_copied_anew_and_keeps_its_own_files() {
     assert_eq!(std::fs::read_to_string(old.data_dir().join("notes")).unwrap(), "of the operator");
     assert!(!agent.work("old").exists() && !agent.work("new").exists());
     assert_eq!(failed(agent.order(base_backup(new))), FailureKind::Running);
+}
+
+#[test]
+fn a_configuration_that_lies_elsewhere_is_used_and_stays() {
+    let Some(cluster) = servers(1) else { return };
+    let data = cluster.primary().data_dir();
+    let read = |name: &str| std::fs::read_to_string(data.join(name)).unwrap();
+    let hba = read("pg_hba.conf");
+    // As Debian's: the data directory has no configuration of its own, and the command line names its file.
+    let conf = format!("{}\nhba_file = 'HBA'\ncluster_name = 'elsewhere'\n", read("postgresql.conf"));
+    let folder = Folder::of(cluster.primary());
+    let conf = conf.replace("HBA", &folder.path("hba").display().to_string());
+    folder.write("hba", &hba);
+    folder.write("conf", &conf);
+    let agent = Agent::with(cluster.primary(), &[], &["--config-file", &folder.path("conf").display().to_string()]);
+    let (old, new) = replaced(&cluster);
+    for name in ["postgresql.conf", "pg_hba.conf"] {
+        std::fs::remove_file(data.join(name)).unwrap();
+    }
+    for deed in [rewind(new), base_backup(new)] {
+        agent.order(fast()).unwrap();
+        agent.order(deed).unwrap();
+        agent.order(follow(old, new)).unwrap();
+        agent.order(start()).unwrap();
+        check_copy(old, new);
+        assert_eq!(old.value("show cluster_name").unwrap(), "elsewhere");
+    }
 }
 
 #[test]
@@ -161,6 +189,17 @@ fn what_cannot_be_done_changes_nothing_and_says_why() {
     assert!(failure.text.contains("no_such_parameter"), "{}", failure.text);
 }
 
+/// Gives an order, and does not wait for the answer.
+fn send(agent: &Agent, deed: Deed) {
+    let sent = block_on(async {
+        let mut line = agent.line(SECRET).await?;
+        let mut body = Vec::new();
+        write_request(&mut body, &Request::Order(Order { id: next_id(), deed }));
+        line.send(&body).await
+    });
+    sent.unwrap();
+}
+
 /// Brings a server back as Weir does.
 fn rejoin(agent: &Agent, old: &Server, new: &Server) {
     agent.order(fast()).unwrap();
@@ -182,29 +221,17 @@ fn an_agent_that_dies_at_any_step_leaves_nothing_that_the_next_one_cannot_mend()
     for (name, deed, files) in deeds {
         for file in files {
             let seen = agent.work(file);
-            let order = Request::Order(Order { id: next_id(), deed: deed.clone() });
-            std::thread::scope(|scope| {
-                let asks = scope.spawn(|| agent.try_ask(&order).is_ok());
-                // The step may be over before anybody sees it.
-                while !seen.exists() && !asks.is_finished() {
-                    std::thread::yield_now();
-                }
-            });
+            let is_over = || agent.log().lines().last().is_some_and(|line| line.contains(" after "));
+            send(&agent, deed.clone());
+            // The step may be over before anybody sees it.
+            happens_within(Duration::from_secs(20), || seen.exists() || is_over());
             eprintln!("{name}: died at {file}: {}", seen.exists());
             agent.crash_and_start();
         }
     }
     for pause_ms in [0, 5, 20, 50, 100, 200, 400, 800] {
         for deed in [rewind(new), base_backup(new)] {
-            let order = Request::Order(Order { id: next_id(), deed });
-            // Nobody waits for the answer.
-            let sent = block_on(async {
-                let mut line = agent.line(SECRET).await?;
-                let mut body = Vec::new();
-                write_request(&mut body, &order);
-                line.send(&body).await
-            });
-            sent.unwrap();
+            send(&agent, deed);
             let_pass(Duration::from_millis(pause_ms));
             agent.crash_and_start();
             let status = agent.status();

@@ -332,6 +332,35 @@ fn the_forecast_and_the_history_are_shown() {
 }
 
 #[test]
+fn a_client_that_asks_is_shown_the_nodes_as_they_are_then() {
+    let cluster = servers(1, &[]);
+    // Nobody looks by itself in time.
+    let calm = BUILTIN.replace("health_check_period = 1\n", "health_check_period = 600\nsr_check_period = 600\n");
+    let proxy = before(&cluster, &format!("{calm}failover_alone = on"));
+    let standby = &cluster.servers()[1];
+    standby.stop(Mode::Fast).unwrap();
+    // Nobody but who asks has them looked at. On a busy machine the answer may not wait long enough.
+    wait_until("the standby to be shown as down", || proxy.nodes("status") == ["up", "down"]);
+    standby.start().unwrap();
+    wait_until("the standby to be used again", || proxy.nodes("status") == ["up", "up"]);
+    wait_followed(cluster.primary(), 1);
+    cluster.primary().stop(Mode::Fast).unwrap();
+    wait_until("the new primary to be shown", || proxy.nodes("role") == ["standby", "primary"]);
+    assert_eq!(proxy.nodes("status"), ["down", "up"]);
+}
+
+#[test]
+fn without_looks_at_roles_none_is_claimed() {
+    let cluster = servers(1, &[]);
+    let proxy = before(&cluster, "sr_check_period = 0");
+    assert_eq!((proxy.nodes("role"), proxy.nodes("pg_role")), (texts(["primary", "standby"]), texts(["unknown", "unknown"])));
+}
+
+fn texts<const N: usize>(words: [&str; N]) -> Vec<String> {
+    words.map(str::to_string).to_vec()
+}
+
+#[test]
 fn the_command_of_the_operator_promotes() {
     let cluster = servers(2, &[]);
     let bin = cluster.primary().programs().bin().display().to_string();

@@ -5,7 +5,7 @@ use crate::support::ground::{self, Owned, cluster};
 use crate::support::proxy::Backend;
 use crate::support::raw::{Message, tags};
 use crate::support::time::{check_never, check_within};
-use crate::support::{Proxy, Raw, wait_until, wire};
+use crate::support::{Proxy, Raw, leave_out, wait_until, wire};
 use std::collections::HashSet;
 use std::io;
 use std::net::{TcpListener, TcpStream};
@@ -477,6 +477,30 @@ fn a_session_hears_that_the_next_primary_may_lack_what_it_was_shown() {
         assert_eq!(writer.query("insert into t values (4)")[0].tag, b'C', "it is told once");
         assert_eq!(stage.proxy.metric("sessions_told_of_loss_total"), u64::from(is_told));
     }
+}
+
+/// The server is asked about all of them over a connection for each worker.
+#[test]
+fn many_statements_that_take_too_long_at_once_cost_a_few_logins() {
+    const CLIENTS: u64 = 30;
+    let cluster = cluster(1);
+    if cluster.primary().programs().major() < 14 {
+        return leave_out("sessions are counted since PostgreSQL 14");
+    }
+    cluster.primary().query("create table t (a int)").unwrap();
+    cluster.primary().query("create database asked").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let proxy = Proxy::start(&cluster, "query_timeout = 3s\nsr_check_period = 60\nauth_dbname = 'asked'\n");
+    let mut clients: Vec<Raw> = (0..CLIENTS).map(|_| proxy.console()).collect();
+    clients.iter_mut().for_each(|client| client.send(&wire::query("insert into t select 1 from pg_sleep(1000)")));
+    for client in &mut clients {
+        assert_eq!(client.until_ready()[0].failure().sqlstate, "57014");
+    }
+    drop(proxy);
+    let sessions = "select sessions from pg_stat_database where datname = 'asked'";
+    wait_until("the sessions to be counted", || cluster.primary().value(sessions).unwrap() != "0");
+    let count: u64 = cluster.primary().value(sessions).unwrap().parse().unwrap();
+    assert!(count < CLIENTS / 2, "{count} logins");
 }
 
 /// No standby by that name exists.

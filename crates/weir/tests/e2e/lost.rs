@@ -15,7 +15,7 @@ use weir_demo::{Mode, Server};
 pub(super) struct Stage {
     pub(super) ground: Ground,
     pub(super) network: Network,
-    proxy: Proxy,
+    pub(super) proxy: Proxy,
     /// The server behind the network is this one of the cluster.
     server: usize,
 }

@@ -214,6 +214,9 @@ fn debians_clients_hear_from_weir_what_they_hear_from_pgpool() {
     let Some(pgpool) = Pgpool::start(&servers, more, USERS) else { return };
     let theirs = |name: &str, arguments: &[&str]| ask(&stage.tools.0, Path::new(DEBIANS), pgpool.pcp_port(), name, arguments);
     let is_settled = |ended: &Ended| ended.out.matches(" up up ").count() == 3;
+    // Nodes wait for their first client.
+    stage.ground.client(&stage.proxy).run("select 1");
+    wait_until("Weir to know its servers", || is_settled(&stage.debians("pcp_node_info", &[])));
     wait_until("Pgpool-II to know its servers", || is_settled(&theirs("pcp_node_info", &[])));
     for (name, arguments, columns) in [
         ("pcp_node_count", vec![], vec![]),
@@ -330,6 +333,22 @@ fn passwords_are_written_as_debians_tools_write_them() {
     for (name, arguments) in [("pg_md5", vec!["secret"]), ("pg_md5", vec!["a b:c"]), ("pg_enc", vec!["-K", "mykey", "secret"])] {
         assert_eq!(own(name, &arguments).out, debians(name, &arguments).out, "{name} {arguments:?}");
     }
+}
+
+#[test]
+fn a_node_waits_for_the_first_client_since_it_was_attached() {
+    let stage = Stage::new("");
+    let status = || stage.own("pcp_node_info", &["2"]).out.split(' ').nth(4).unwrap_or_default().to_string();
+    let mut client = stage.ground.client(&stage.proxy);
+    client.run("select 1");
+    wait_until("the node to be up", || status() == "up");
+    stage.own("pcp_detach_node", &["2"]);
+    assert_eq!(status(), "down");
+    stage.own("pcp_attach_node", &["2"]);
+    assert_eq!(status(), "waiting", "the client of before does not count");
+    assert_eq!(show(&mut client, "pool_nodes", "status"), ["up", "up", "up"], "a client that asks has come");
+    stage.ground.client(&stage.proxy).run("select 1");
+    wait_until("the node to be up", || status() == "up");
 }
 
 #[test]

@@ -221,7 +221,7 @@ impl Proxy {
         let mut console = console.unwrap();
         wait_until("all nodes to be up, one of them primary", || {
             let up = show(&mut console, "pool_nodes", "status").iter().filter(|status| *status == "up").count();
-            let roles = show(&mut console, "pool_nodes", "pg_role");
+            let roles = show(&mut console, "pool_nodes", "role");
             up == count && roles.iter().filter(|role| *role == "primary").count() == 1
         });
     }

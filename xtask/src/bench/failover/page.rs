@@ -1,6 +1,6 @@
 //! The kept results, and the table of docs/failover.md.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -13,15 +13,13 @@ use crate::bench::{pages, report};
 
 const FILE: &str = "bench/results/failover.json";
 const PAGE: &str = "docs/failover.md";
-/// In the place of a version.
-pub const UNMEASURED: &str = "not measured";
 const MARKS: (&str, &str) =
     ("<!-- failover: written by `cargo xtask failover --keep`, do not edit -->\n", "<!-- failover: end -->\n");
 const HEAD: &str = "| event | proxy | rounds | longest time without an acknowledged write: median, maximum | most clients disconnected, of 250 | failed statements a round, by SQLSTATE | acknowledged writes missing, of all | of them not reported | failed reads, of all | slowest read |\n|---|---|---|---|---|---|---|---|---|---|\n";
 
 /// The results of a fault on a system.
-pub fn entry(row: &Row, system: System, rounds: &[Value]) -> Value {
-    json!({ "row": row.name, "system": system.name(), "rounds": rounds })
+pub fn entry(row: &Row, system: System, version: &str, rounds: &[Value]) -> Value {
+    json!({ "row": row.name, "system": system.name(), "version": version, "rounds": rounds })
 }
 
 /// Puts results in the place of those kept before, and writes the page.
@@ -31,7 +29,7 @@ pub fn keep(root: &Path, about: &Value, entries: &[Value]) -> Result<()> {
     let all = ROWS.iter().flat_map(|row| [System::Weir, System::Pgpool].map(|system| (row.name, system.name())));
     let kept: Vec<Value> =
         all.filter_map(|place| find(entries, place).or_else(|| find(results(&before), place)).cloned()).collect();
-    fs::write(&path, report::lines_of(&json!({ "about": merged(about, &before["about"]), "results": kept })))?;
+    fs::write(&path, report::lines_of(&json!({ "about": about, "results": kept })))?;
     draw(root)
 }
 
@@ -39,16 +37,6 @@ pub fn keep(root: &Path, about: &Value, entries: &[Value]) -> Result<()> {
 pub fn draw(root: &Path) -> Result<()> {
     let (path, text) = page(root)?;
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// Facts, those about programs that were not measured as they were before.
-fn merged(about: &Value, before: &Value) -> Value {
-    let facts = about.as_object().into_iter().flatten();
-    let fact = |(name, value): (&String, &Value)| {
-        let old = before.get(name).filter(|_| value == UNMEASURED);
-        (name.clone(), old.unwrap_or(value).clone())
-    };
-    facts.map(fact).collect::<serde_json::Map<_, _>>().into()
 }
 
 fn results(document: &Value) -> &[Value] {
@@ -65,7 +53,9 @@ fn page(root: &Path) -> Result<(std::path::PathBuf, String)> {
     let path = root.join(PAGE);
     let text = fs::read_to_string(&path)?;
     let fact = |name: &str| document["about"][name].as_str().unwrap_or("unknown").to_owned();
-    let conditions = format!("{}; {}; {}; {}", fact("date"), fact("machine"), fact("weir"), fact("pgpool"));
+    let versions: BTreeSet<&str> = results(&document).iter().filter_map(|entry| entry["version"].as_str()).collect();
+    let versions: Vec<&str> = versions.into_iter().collect();
+    let conditions = format!("{}; {}; {}", fact("date"), fact("machine"), versions.join(", "));
     let part = format!("{conditions}.\n\n{}", table(results(&document)));
     let text = pages::replaced(&text, MARKS, &part).with_context(|| format!("{PAGE} has no place for results"))?;
     Ok((path, text))
@@ -135,7 +125,7 @@ mod tests {
     fn a_line_tells_medians_maxima_and_sums() {
         let round = |gap: u64, failed: Value| json!({ "gap_ms": gap, "goes_on": true, "disconnected": 0, "failed": failed, "acknowledged": 10, "missing": 1, "unreported": 0, "reads": 5, "failed_reads": 0, "slowest_read_ms": 7 });
         let rounds = [round(100, json!({ "40001": 3 })), round(300, json!({})), round(200, json!({ "40001": 2, "08007": 1 }))];
-        let line = line(&entry(&ROWS[1], System::Weir, &rounds));
+        let line = line(&entry(&ROWS[1], System::Weir, "1", &rounds));
         assert_eq!(
             line,
             "| primary killed (`kill -9`), `ANY 1` | Weir | 3 | 0.20 s, 0.30 s | 0 | 08007: 0.3, 40001: 1.6 | 3 of 30 | 0 | 0 of 15 | 0.00 s |\n"

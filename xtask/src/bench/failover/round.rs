@@ -31,6 +31,8 @@ const CALM: Duration = Duration::from_secs(1);
 const STANDBY_TIME: Duration = Duration::from_secs(6);
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 const FOLLOW_LIMIT: Duration = Duration::from_secs(15);
+/// Lines of Weir's log that are told.
+const TOLD: [&str; 3] = ["is the primary after", "writes wait", "is given up"];
 /// Failed reads of a round that are told.
 const FAILED_SHOWN: usize = 3;
 const DAY_MS: u64 = 86_400_000;
@@ -112,7 +114,8 @@ pub fn play(row: &Row, cluster: &Cluster, proxy: &mut Running, rounds: &mut Vec<
     for (sqlstate, message) in noted.failed_reads.iter().take(FAILED_SHOWN) {
         eprintln!("  a read failed: {sqlstate} {message}");
     }
-    for line in log.get(said_before..).unwrap_or_default().lines().filter(|line| line.contains("is the primary after")) {
+    let is_told = |line: &&str| TOLD.iter().any(|words| line.contains(words));
+    for line in log.get(said_before..).unwrap_or_default().lines().filter(is_told) {
         eprintln!("  {line}");
     }
     rounds.push(Round { gap, missing: lacked.len(), unreported, goes_on: new.is_some(), noted }.json());

@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 use weir_demo::{Cluster, ReservedPort, Sql, wait_until};
 
 use crate::process::{self, Account};
@@ -96,6 +97,7 @@ impl Running {
         };
         // The times in the log are compared with ours.
         command.env("TZ", "UTC").stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        command.process_group(0);
         self.account.apply(&mut command);
         self.child = Some(command.spawn().with_context(|| format!("cannot run {}", self.program.display()))?);
         self.wait_all_used()
@@ -127,12 +129,10 @@ impl Running {
 
     fn stop(&mut self) -> Result<()> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        let family = crate::bench::proc::tree(child.id());
-        if process::stop(&mut child, Signal::INT, STOP_LIMIT)? == process::Ended::Killed {
-            // Pgpool-II's children do not notice that their parent was killed. Those that are gone need no signal.
-            family.into_iter().for_each(|pid| drop(process::send(pid, Signal::KILL)));
-        }
-        Ok(())
+        let stopped = process::stop(&mut child, Signal::INT, STOP_LIMIT);
+        // Pgpool-II's children do not notice that their parent is gone. An empty group needs no signal.
+        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+        stopped.map(drop)
     }
 
     fn write_files(&self, cluster: &Cluster) -> Result<()> {

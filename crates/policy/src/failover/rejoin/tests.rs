@@ -99,7 +99,7 @@ fn a_replaced_primary_is_brought_back_once_and_tried_again_after_a_pause() {
     rejoined(&mut state, 0, Done::Yes, 10);
     let stream = Stream::On { silent_ms: 1 };
     see(&mut state, 0, facts(Recovery::Standby { upstream: Some(1), stream }));
-    assert!(is_back(&state.nodes[&0]));
+    assert!(is_back(&state, &rules, 0));
     state.nodes.get_mut(&0).unwrap().standing = Standing::Waiting;
     assert_eq!(ordered(&mut state, &rules, 10 * STREAM_MS), []);
     assert_eq!(state.nodes[&0].rejoin, Rejoin::No);

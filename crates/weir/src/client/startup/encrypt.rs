@@ -14,7 +14,7 @@ const HANDSHAKE: u8 = 0x16;
 impl Door<'_> {
     /// True if TLS is offered. As in PostgreSQL not over unix sockets, where nobody can listen, and not within itself.
     pub(super) fn can_encrypt(&self) -> bool {
-        self.peer.is_some() && !self.socket.is_encrypted() && self.w.shared.tls.load().server.is_some()
+        self.peer.is_some() && !self.socket.is_encrypted() && self.w.shared.files.tls.load().server.is_some()
     }
 
     /// Direct TLS: the first bytes are a handshake's. False: the connection is of no more use.
@@ -39,7 +39,7 @@ impl Door<'_> {
 
     /// Makes the connection a TLS session. False: it failed, and the log has the cause.
     pub(super) async fn encrypt(&mut self) -> bool {
-        let Some(side) = self.w.shared.tls.load().server.clone() else { return false };
+        let Some(side) = self.w.shared.files.tls.load().server.clone() else { return false };
         if self.buffer.is_empty() {
             // An error here shows again at the handshake.
             let _ = self.socket.readable(&self.w.reactor, self.deadline).await;

@@ -4,6 +4,7 @@ use super::command;
 use super::hands::{self, Cuts, DeedError};
 use super::reach::{Reach, failure};
 use super::{Driver, agents, drain, facts, say};
+use crate::control::cluster_view;
 use crate::control::context::Control;
 use crate::control::return_node::{self, Return};
 use crate::monitor::log::Level;
@@ -11,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::Config;
-use weir_policy::failover::{Action, Done, Event, Failure, Found, Loss, Ms, NodeId, Pledge, Repointed, Report, Why};
+use weir_policy::failover::{Action, Done, Event, Failure, Found, Loss, Lost, Ms, NodeId, Pledge, Repointed, Report, Why};
 
 /// Tells what became of an order, also if its task ends by a fault.
 struct Promise {
@@ -50,13 +51,16 @@ impl Driver {
             }
             // One that roles alone keep out of use is not.
             Action::Report(Report::Degenerated { node, .. }) if !self.state.is_out(&self.rules, node) => {}
-            Action::Report(Report::Done(record)) => {
-                if record.why == Why::SwitchedOver && record.loss == Loss::Nothing {
+            Action::Report(report) => {
+                if let Report::Done(record) = &report
+                    && record.why == Why::SwitchedOver
+                    && record.loss == Loss::Nothing
+                {
                     self.c.shared.positions.note_whole(record.new);
                 }
-                say::report(&self.c, &self.rules, &Report::Done(record), self.now());
+                say::report(&self.c, &self.rules, &report, self.now());
+                self.part(&report);
             }
-            Action::Report(report) => say::report(&self.c, &self.rules, &report, self.now()),
             Action::WriteStatus { text } => self.files.write_status(&self.c, text),
             Action::Store { number, text } => {
                 let (c, files) = (self.c.clone(), self.files.clone());
@@ -103,6 +107,15 @@ impl Driver {
             | Action::Inspect { .. }
             | Action::StartServer { .. }
             | Action::FollowServer { .. }) => self.send(order),
+        }
+    }
+
+    /// Breaks the connections to a standby that has failed: what reads wait for there runs elsewhere. A primary's end with `Hold`.
+    fn part(&self, report: &Report) {
+        let Report::Degenerated { node, why: Lost::Failed(_) } = *report else { return };
+        if self.state.primary() != Some(node) {
+            self.door.show(&self.c, &self.rules, &self.state);
+            cluster_view::give_up(&self.c, node);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The node that workers send writes to, and the end of connections to one that was given up.
 
 use crate::control::cluster_view;
-use crate::control::context::Control;
+use crate::control::context::{Control, Promoted, Subject};
 use crate::control::mail::Nudge;
 use crate::monitor::log::Level;
 use crate::server::pool::server_conn::ConnStatus;
@@ -11,11 +11,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::{ClusteringMode, Config};
 use weir_policy::cluster::Gate;
-use weir_policy::failover::{Decider, Held, Mode, NodeId, Rules, State, Transactions};
+use weir_policy::failover::{Decider, Facts, Held, Mode, NodeId, Rules, State, Transactions};
+use weir_policy::outcome::{Horizon, Line};
 
 /// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
 const PART_LIMIT: Duration = Duration::from_secs(1);
-const PART_PERIOD: Duration = Duration::from_millis(1);
 
 /// See the module.
 pub struct Door {
@@ -54,10 +54,21 @@ impl Door {
         self.promoter = Promoter::of(config, mode);
     }
 
+    /// Roles decide, at least until others have made a primary known.
+    fn is_by_roles(&self) -> bool {
+        match self.promoter {
+            Promoter::Weir => false,
+            Promoter::Others => self.served.is_none(),
+            Promoter::Nobody => true,
+        }
+    }
+
     /// The gate that workers see.
     fn shown(&self, rules: &Rules, state: &State) -> Gate {
         let decider = if self.promoter == Promoter::Nobody { Decider::Roles } else { state.decider(rules) };
         match decider {
+            // As long as nothing was released, nobody sees the gate open and shut.
+            Decider::Gate if self.is_by_roles() => Gate::ByRoles,
             Decider::Gate => self.gate,
             Decider::Roles => Gate::ByRoles,
             Decider::Nothing => Gate::Shut,
@@ -78,7 +89,7 @@ impl Door {
     pub async fn hold(&mut self, c: &Control, (rules, state): (&Rules, &State), why: Held, transactions: Transactions) {
         self.gate = Gate::Shut;
         self.show(c, rules, state);
-        if self.promoter == Promoter::Nobody {
+        if self.is_by_roles() {
             return;
         }
         c.shared.log.say(Level::Log, format_args!("writes wait: {}", why.describe()));
@@ -93,6 +104,10 @@ impl Door {
         if self.served.is_some_and(|served| served != node) && self.promoter != Promoter::Nobody {
             self.end_served(c).await;
         }
+        let facts = state.nodes.get(&node).and_then(|known| known.facts());
+        let known = c.view.borrow().horizon;
+        let horizon = facts.and_then(|facts| horizon(c.promoted.get(), known, node, facts));
+        c.view.borrow_mut().horizon = horizon;
         self.served = Some(node);
         self.gate = Gate::Open { node, started_at };
         if self.promoter != Promoter::Nobody {
@@ -109,10 +124,23 @@ impl Door {
     }
 }
 
+/// The numbers that reached the new primary before Weir promoted it, or those of the promotion before, if that made the same primary.
+fn horizon(promoted: Option<Promoted>, known: Option<Horizon>, node: NodeId, facts: &Facts) -> Option<Horizon> {
+    let line = Line { system: facts.history.system, timeline: facts.history.timeline };
+    if let Some(known) = known.filter(|known| known.node == node && known.line == line) {
+        return Some(known);
+    }
+    let promoted = promoted.filter(|promoted| promoted.node == node && promoted.started_at == facts.started_at)?;
+    let (before, _) = facts.history.switches.last()?;
+    Some(Horizon { node, reached: promoted.reached, fresh: promoted.fresh.unwrap_or(u64::MAX), line, before: *before })
+}
+
 /// Waits until sessions have let go of these connections.
 async fn wait_parted(c: &Control, node: NodeId, conns: &[Arc<ConnStatus>]) {
     let serials: HashSet<u64> = conns.iter().map(|conn| conn.serial).collect();
     let until = Instant::now() + PART_LIMIT;
+    // First the bell: one that is closed between the look and the wait rings it.
+    let bell = c.bell(Subject::Parted);
     loop {
         let pools = c.shared.pools.all();
         let mut statuses = pools.iter().filter(|pool| pool.key.node == node).flat_map(|pool| pool.statuses());
@@ -123,6 +151,29 @@ async fn wait_parted(c: &Control, node: NodeId, conns: &[Arc<ConnStatus>]) {
             let text = format_args!("node {node}: sessions have not let go of all connections in {} ms", PART_LIMIT.as_millis());
             return c.shared.log.say(Level::Warning, text);
         }
-        tokio::time::sleep(PART_PERIOD).await;
+        // Either way it is looked again.
+        let _ = tokio::time::timeout_at(until, bell.rung()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_policy::failover::History;
+
+    #[test]
+    fn a_horizon_is_that_of_the_promotion_that_made_the_primary() {
+        let history = |timeline, switches: &[(u32, u64)]| History { system: 7, timeline, switches: switches.to_vec() };
+        let facts = |history, started_at| Facts { history, started_at, ..Facts::default() };
+        let promoted = Promoted { node: 1, reached: 50, fresh: Some(51), started_at: 9 };
+        let made = Horizon { node: 1, reached: 50, fresh: 51, line: Line { system: 7, timeline: 2 }, before: 1 };
+        let second = || facts(history(2, &[(1, 100)]), 9);
+        assert_eq!(horizon(Some(promoted), None, 1, &second()), Some(made));
+        assert_eq!(horizon(Some(promoted), None, 2, &second()), None, "another node was promoted");
+        assert_eq!(horizon(Some(promoted), None, 1, &facts(history(2, &[(1, 100)]), 8)), None, "it was made anew since");
+        assert_eq!(horizon(None, None, 1, &second()), None, "somebody else promoted it");
+        // The primary takes writes again after a moment, perhaps after a start.
+        assert_eq!(horizon(None, Some(made), 1, &facts(history(2, &[(1, 100)]), 8)), Some(made));
+        assert_eq!(horizon(None, Some(made), 1, &facts(history(3, &[(1, 100), (2, 200)]), 9)), None);
     }
 }

@@ -9,6 +9,7 @@ use super::agents::OrderError;
 use super::facts;
 use super::reach::{Line, Reach, failure};
 use crate::control::conn::Conn;
+use crate::control::context::Promoted;
 use crate::server::pool::server_conn::OpenError;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -181,11 +182,30 @@ pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Inst
     if locked.conninfo.mark().promised != ballot {
         return Ok(Done::No);
     }
+    // Where it is a primary already nobody knows the numbers that reached it.
+    reach.c.promoted.set(None);
     if locked.in_recovery {
+        reach.c.promoted.set(before_promotion(node, &mut locked.conn).await);
         // A role that is not a superuser may have the right to one form of it only: the call has both values.
         locked.conn.query("SELECT pg_catalog.pg_promote(false, 60)").await?;
     }
     Ok(Done::Yes)
+}
+
+/// The numbers of transactions that have reached a standby, which it gives out no more when it is promoted. Not cancel safe.
+async fn before_promotion(node: NodeId, conn: &mut Conn) -> Option<Promoted> {
+    // Only `commit_outcome` needs it: a promotion does not fail for that.
+    let (reached, started_at) = numbers(conn).await.ok()??;
+    Some(Promoted { node, reached, fresh: None, started_at })
+}
+
+/// The number above all transactions that have ended, and the server's start. Not cancel safe.
+async fn numbers(conn: &mut Conn) -> Result<Option<(u64, u64)>, OpenError> {
+    let text = "SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()), \
+        pg_catalog.round(1000000 OPERATOR(pg_catalog.*) EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
+    let rows = conn.query(text).await?;
+    let cell = |at: usize| rows.first()?.get(at)?.as_deref()?.parse().ok();
+    Ok(cell(0).zip(cell(1)))
 }
 
 /// Waits until a server is out of recovery. Not cancel safe.
@@ -193,6 +213,12 @@ pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Re
     let mut conn = reach.open(node, Line::Statements, deadline).await?;
     while one(&mut conn, "SELECT pg_catalog.pg_is_in_recovery()").await?.as_deref() != Some("f") {
         tokio::time::sleep(PERIOD).await;
+    }
+    let promoted = reach.c.promoted.get().filter(|promoted| promoted.node == node && promoted.fresh.is_none());
+    if let (Some(promoted), Some((fresh, started_at))) = (promoted, numbers(&mut conn).await?)
+        && promoted.started_at == started_at
+    {
+        reach.c.promoted.set(Some(Promoted { fresh: Some(fresh), ..promoted }));
     }
     Ok(facts::over(reach, node, &mut conn, deadline).await?)
 }

@@ -1,7 +1,7 @@
 //! Lines of the log. Words of Pgpool's that scripts look for stand there only when they are true.
 
 use crate::control::context::Control;
-use crate::monitor::log::{Level, Log};
+use crate::monitor::log::Level;
 use weir_policy::failover::{Command, Event, Found, Lost, Ms, NodeId, Record, Refusal, Report, Rules, Why};
 
 /// Facts that an operator who looks for a fault wants to see.
@@ -61,7 +61,7 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
             let text = "another proxy began to replace the primary and did not end it; this one settles it";
             log.say(Level::Log, format_args!("{text} (attempt {} of {:08x})", ballot.term, ballot.weir));
         }
-        Report::Done(record) => done(log, record, place, now),
+        Report::Done(record) => accepted(c, record, place, now),
         Report::AwaitsRestart { node } => {
             log.say(Level::Log, format_args!("node {node} is out of use and has no agent: start its server anew now"));
         }
@@ -76,23 +76,23 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
     }
 }
 
-/// Another primary was accepted.
-fn done(log: &Log, record: &Record, place: impl Fn(NodeId) -> String, now: Ms) {
-    log.say(Level::Log, format_args!("find_primary_node: primary node is {}", record.new));
-    if let Some(old) = record.old {
-        let parts = record.parts;
-        let times = format!(
-            "{} ms to the verdict, {} ms to cut off the standbys, {} ms to promote, {} ms to agree",
-            parts.verdict_ms, parts.pledge_ms, parts.promote_ms, parts.vote_ms
-        );
-        log.say(Level::Log, format_args!("failover: set new primary node: {}", record.new));
-        let (new, loss) = (record.new, record.loss.describe(now));
-        log.say(
-            Level::Warning,
-            format_args!("node {new} is the primary after node {old} ({}); {times}; lost: {loss}", why(record.why)),
-        );
-        log.say(Level::Log, format_args!("failover done. shutdown host {}", place(old)));
-    }
+/// A primary was accepted.
+fn accepted(c: &Control, record: &Record, place: impl Fn(NodeId) -> String, now: Ms) {
+    let (log, new) = (&c.shared.log, record.new);
+    log.say(Level::Log, format_args!("find_primary_node: primary node is {new}"));
+    let Some(old) = record.old else { return };
+    let parts = record.parts;
+    let times = format!(
+        "{} ms to the verdict, {} ms to cut off the standbys, {} ms to promote, {} ms to agree",
+        parts.verdict_ms, parts.pledge_ms, parts.promote_ms, parts.vote_ms
+    );
+    log.say(Level::Log, format_args!("failover: set new primary node: {new}"));
+    let loss = record.loss.describe(now);
+    log.say(
+        Level::Warning,
+        format_args!("node {new} is the primary after node {old} ({}); {times}; lost: {loss}", why(record.why)),
+    );
+    log.say(Level::Log, format_args!("failover done. shutdown host {}", place(old)));
 }
 
 fn lost(why: Lost) -> String {

@@ -175,7 +175,7 @@ impl Node {
     async fn look(&mut self, since: Instant) {
         let said = self.find_role(since).await;
         let (shared, node) = (&self.desk.c.shared, self.address.node);
-        shared.probes.note(node, said.is_ok(), since.elapsed(), seconds(SystemTime::now()));
+        shared.cluster.probes.note(node, said.is_ok(), since.elapsed(), seconds(SystemTime::now()));
         match &said {
             Err(error) if error.is_silent() => shared.suspects.suspect(node),
             Ok(_) | Err(_) => shared.suspects.acquit(node),

@@ -82,7 +82,7 @@ pub(super) fn fault(message: &str, detail: impl Into<String>) -> Fault {
 
 /// The number of a node that exists.
 fn id(c: &Control, failed: &str, number: i32) -> Result<u16, Fault> {
-    let view = c.shared.view.load();
+    let view = c.shared.cluster.view.load();
     let known = view.nodes.iter().find(|node| i32::from(node.id) == number);
     known.map(|node| node.id).ok_or_else(|| fault(failed, format!("node id {number} is not valid")))
 }
@@ -118,7 +118,7 @@ pub(super) async fn attach(c: &Control, failed: &str, request: failover::Request
     }
     // A client that hears of the success is to find the node in use, which needs one more question for its role.
     let is_up = || {
-        let view = c.shared.view.load();
+        let view = c.shared.cluster.view.load();
         view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at))
     };
     let limit = Instant::now() + SETTLE_LIMIT;
@@ -130,7 +130,7 @@ pub(super) async fn attach(c: &Control, failed: &str, request: failover::Request
 
 /// Names a primary, or first takes the one that works out of use. If the promotion fails then, the old one gets the writes back.
 async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), Fault> {
-    let view = c.shared.view.load_full();
+    let view = c.shared.cluster.view.load_full();
     let primary = view.primary.and_then(|at| view.nodes.get(at)).map(|node| node.id);
     let wish = failover::Request::Promote(node);
     let mode = c.shared.config.load().failover.mode();
@@ -162,7 +162,7 @@ fn has_agent(c: &Control, node: u16) -> bool {
 /// Waits until the operator's command has promoted a node, and it gets the writes.
 async fn wait_primary(c: &Control, failed: &str, node: u16) -> Result<(), Fault> {
     let is_primary = || {
-        let view = c.shared.view.load();
+        let view = c.shared.cluster.view.load();
         view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
     };
     let limit = Instant::now() + OPERATION_LIMIT;

@@ -77,7 +77,7 @@ enum Look {
 impl Look {
     fn at(self, shared: &Shared) -> Outcome {
         match self {
-            Look::NodeCount => Ok(vec![Reply::of(b'l', Code::Done, [shared.view.load().nodes.len().to_string()])]),
+            Look::NodeCount => Ok(vec![Reply::of(b'l', Code::Done, [shared.cluster.view.load().nodes.len().to_string()])]),
             Look::NodeInfo(number) => node_info(shared, number),
             Look::HealthCheckStats(number) => health_check_stats(shared, number),
             Look::ProcessCount => Ok(vec![process_count(shared)]),

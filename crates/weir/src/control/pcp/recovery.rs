@@ -60,7 +60,7 @@ impl Drop for Turn<'_> {
 
 /// Makes a node anew, and attaches it. Cancel safe, but scripts that were begun go on.
 pub async fn recover(c: &Control, node: u16) -> Result<(), Fault> {
-    let (config, view) = (c.shared.config.load_full(), c.shared.view.load_full());
+    let (config, view) = (c.shared.config.load_full(), c.shared.cluster.view.load_full());
     let rules = &config.recovery;
     let agent = return_node::agent_of(c, &config, node);
     if agent.is_none() && (rules.user.is_empty() || rules.command.is_empty()) {

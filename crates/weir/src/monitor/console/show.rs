@@ -193,7 +193,7 @@ fn stamp(seconds: u64) -> Value {
 
 /// A time in milliseconds since the start, as a stamp; `otherwise` when it never came.
 fn stamp_of(shared: &Shared, at_ms: u64, otherwise: u64) -> Value {
-    stamp(if at_ms == 0 { otherwise } else { seconds(shared.started_at + Duration::from_millis(at_ms)) })
+    stamp(if at_ms == 0 { otherwise } else { seconds(shared.life.started_at + Duration::from_millis(at_ms)) })
 }
 
 fn address(serial: u64) -> String {
@@ -390,7 +390,7 @@ fn databases(w: &Worker) -> Rows {
             Value::Null,
             limits.conns_per_database.into(),
             open.into(),
-            limits.clients_per_database.into(),
+            limits.clients.per_database.into(),
             clients.into(),
             (gate.paused || (w.shared.pause_state.is_all_paused() && !is_console)).into(),
             gate.disabled.into(),
@@ -416,7 +416,7 @@ fn users(w: &Worker) -> Rows {
             if limits.mode == config.pool.mode { Value::Null } else { mode(limits.mode).into() },
             limits.conns_per_user.into(),
             open.into(),
-            limits.clients_per_user.into(),
+            limits.clients.per_user.into(),
             statuses.iter().filter(|status| status.user == name).count().into(),
         ]
     };
@@ -487,7 +487,7 @@ fn totals(w: &Worker) -> Rows {
 
 fn lists(w: &Worker) -> Rows {
     let shared = &w.shared;
-    let clients = shared.clients.load(Ordering::Relaxed) as usize;
+    let clients = shared.clients.connected.load(Ordering::Relaxed) as usize;
     let known = shared.session_statuses.all().len();
     let pools = groups(&w.shared);
     let conns: usize = conns(&w.shared).len();

@@ -23,7 +23,7 @@ pub const POOL_FAILOVER: &[&str] = &[
 /// The forecast first, then the changes of the primary, the newest first.
 pub fn pool_failover(ask: &Asker<'_>) -> Rows {
     let shared = &ask.w.shared;
-    let view = shared.failover.load();
+    let view = shared.cluster.failover.load();
     let mut forecast = vec![String::new(); POOL_FAILOVER.len()];
     forecast[0] = "forecast".into();
     forecast[1] = utc(seconds(std::time::SystemTime::now()));
@@ -62,5 +62,5 @@ fn row(shared: &Shared, record: &Record) -> Vec<String> {
 
 /// A time of the proxy's own clock as others read it.
 fn wall_clock(shared: &Shared, at: Ms) -> std::time::SystemTime {
-    shared.started_at + Duration::from_millis(at)
+    shared.life.started_at + Duration::from_millis(at)
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use weir_config as config;
 use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
-use weir_policy::failover::{Standing, Stats};
+use weir_policy::failover::{NodeFailover, Standing, Stats};
 use weir_session::flow::Kept;
 use weir_session::metrics::Counters;
 use weir_session::status::{Doing, SessionStatus};
@@ -26,20 +26,23 @@ pub struct Node {
 
 /// All nodes. Delays are times if the operator's threshold is one, as Pgpool-II has it.
 pub fn nodes(shared: &Shared) -> Vec<Node> {
-    let is_by_time = shared.config.load().check.delay_ms_max > 0;
-    let view = shared.view.load();
+    let config = shared.config.load();
+    let is_by_time = config.check.delay_ms_max > 0;
+    let failover = shared.cluster.failover.load();
+    let view = shared.cluster.view.load();
     let node = |(at, node): (usize, &NodeView)| {
         let (replication_state, replication_sync_state) = node.replication.clone().unwrap_or_default();
         let (bytes, micros) = (node.lag_bytes.unwrap_or(0), node.lag_us.unwrap_or(0));
-        let (status, changed_at_s) = standing(shared, node);
+        let is_silent = node.health == Health::Down || failover.node(node.id).is_some_and(NodeFailover::is_silent);
+        let (status, changed_at_s) = standing(shared, node, is_silent);
         let info = NodeInfo {
             hostname: node.hostname.clone(),
             port: node.port,
             status,
-            pg_status: if node.health == Health::Down { "down" } else { "up" }.into(),
+            pg_status: if is_silent { "down" } else { "up" }.into(),
             weight: node.weight,
-            role: role(&view, at),
-            pg_role: pg_role(node).into(),
+            role: if is_silent { NodeRole::Standby } else { role(&view, at) },
+            pg_role: if is_silent || config.check.period_ms == 0 { "unknown" } else { pg_role(node) }.into(),
             delay: if is_by_time { Delay::Micros(micros) } else { Delay::Bytes(bytes) },
             replication_state,
             replication_sync_state,
@@ -51,24 +54,28 @@ pub fn nodes(shared: &Shared) -> Vec<Node> {
 }
 
 /// If a node is in use, and since when. Where nobody decides about that, one that answers is.
-fn standing(shared: &Shared, node: &NodeView) -> (NodeStatus, u64) {
-    let failover = shared.failover.load();
+fn standing(shared: &Shared, node: &NodeView, is_silent: bool) -> (NodeStatus, u64) {
+    let failover = shared.cluster.failover.load();
     let since_s = |at_ms: u64| at_s(shared, at_ms);
-    let is_silent = node.health == Health::Down;
     match failover.node(node.id).map(|node| node.standing) {
         // It gets nothing, whatever is decided about it.
         None | Some(Standing::Up | Standing::Waiting) if is_silent => (NodeStatus::Down, node.changed_at_s),
-        // In Pgpool-II a node waits until a client has come, who connects to all nodes. Here nobody connects to a node without need.
-        None | Some(Standing::Up | Standing::Waiting) => (NodeStatus::Up, node.changed_at_s),
+        None | Some(Standing::Up) => (NodeStatus::Up, node.changed_at_s),
+        Some(Standing::Waiting) => (NodeStatus::Waiting, node.changed_at_s),
         Some(Standing::Down { since, .. }) => (NodeStatus::Down, since_s(since)),
         Some(Standing::Quarantined { since }) => (NodeStatus::Quarantined, since_s(since)),
         Some(Standing::Detached | Standing::Recovering) => (NodeStatus::Down, node.changed_at_s),
     }
 }
 
+/// The name of a status for a client: no node waits for the first one any more.
+fn status_for_client(status: NodeStatus) -> String {
+    if status == NodeStatus::Waiting { NodeStatus::Up } else { status }.name().to_string()
+}
+
 /// A time in milliseconds since the start of the proxy, in seconds since 1970.
 fn at_s(shared: &Shared, at_ms: u64) -> u64 {
-    seconds(shared.started_at + Duration::from_millis(at_ms))
+    seconds(shared.life.started_at + Duration::from_millis(at_ms))
 }
 
 fn role(view: &ClusterView, at: usize) -> NodeRole {
@@ -90,7 +97,7 @@ pub fn node_rows(shared: &Shared, favourite: Option<NodeIndex>) -> Rows {
             id.to_string(),
             info.hostname,
             info.port.to_string(),
-            info.status.name().to_string(),
+            status_for_client(info.status),
             info.pg_status,
             format!("{:.6}", info.weight),
             info.role.name().to_string(),
@@ -118,20 +125,20 @@ fn place(Node { id, info, .. }: &Node) -> Vec<String> {
         id.to_string(),
         info.hostname.clone(),
         info.port.to_string(),
-        info.status.name().to_string(),
+        status_for_client(info.status),
         info.role.name().to_string(),
     ]
 }
 
 /// `SHOW pool_health_check_stats`.
 pub fn health_check_rows(shared: &Shared) -> Rows {
-    let failover = shared.failover.load();
+    let failover = shared.cluster.failover.load();
     let row = |node: Node| {
         let mut row = place(&node);
         row.push(utc(node.info.changed_at_s));
         match failover.node(node.id) {
             Some(known) => row.extend(stats(shared, &known.stats)),
-            None => row.extend(shared.probes.row(node.id)),
+            None => row.extend(shared.cluster.probes.row(node.id)),
         }
         row
     };
@@ -192,7 +199,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus) -> Vec<String> {
     let of_session = |value: fn(&SessionStatus) -> String| session.as_ref().map(|s| value(s)).unwrap_or_default();
     vec![
         session.as_ref().map_or_else(std::process::id, |s| s.pid).to_string(),
-        utc(seconds(shared.started_at)),
+        utc(seconds(shared.life.started_at)),
         status.uses.load(Ordering::Relaxed).to_string(),
         status.serial.to_string(),
         pool.key.node.to_string(),
@@ -202,8 +209,8 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus) -> Vec<String> {
         session.as_ref().map_or_else(|| left.clone(), |s| utc(s.connected_at_s)),
         left,
         session.as_ref().map_or(0, |s| idle_s(shared, s)).to_string(),
-        status.protocol.major().to_string(),
-        status.protocol.minor().to_string(),
+        status.terms.protocol.major().to_string(),
+        status.terms.protocol.minor().to_string(),
         status.uses.load(Ordering::Relaxed).to_string(),
         status.pid.to_string(),
         u8::from(session.is_some()).to_string(),
@@ -217,7 +224,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus) -> Vec<String> {
 
 /// A process without a server connection, in the columns of `SHOW pool_pools`.
 pub fn idle_row(shared: &Shared, pid: u32) -> Vec<String> {
-    let started = utc(seconds(shared.started_at));
+    let started = utc(seconds(shared.life.started_at));
     let waits = Doing::WaitingForConnection.name();
     let row =
         [&pid.to_string(), &started, "0", "0", "0", "", "", "", "", "", "0", "0", "0", "0", "0", "0", waits, "0", "", "", ""];
@@ -240,7 +247,7 @@ pub fn process_rows(shared: &Shared) -> Rows {
     let row = |status: Arc<SessionStatus>| {
         vec![
             status.pid.to_string(),
-            utc(seconds(shared.started_at)),
+            utc(seconds(shared.life.started_at)),
             "1".to_string(),
             status.database.to_string(),
             status.user.to_string(),
@@ -260,7 +267,7 @@ pub fn status_rows(shared: &Shared) -> Rows {
         let number = s.name.strip_prefix("backend_data_directory").and_then(|number| number.parse::<u16>().ok());
         rows.push(vec![s.name, s.value, s.description.to_string()]);
         if let Some(node) = number.and_then(|number| nodes.iter().find(|node| node.id == number)) {
-            let (name, value) = (format!("backend_status{}", node.id), node.info.status.name().to_string());
+            let (name, value) = (format!("backend_status{}", node.id), status_for_client(node.info.status));
             rows.push(vec![name, value, "If the node is in use now. No parameter.".to_string()]);
         }
     }

@@ -90,6 +90,16 @@ impl Site {
         command
     }
 
+    /// The program that starts the server, which inherits what it is given: the operator's own environment.
+    pub fn starter_program(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env_remove("PGDATA").current_dir(&self.work);
+        if let Some(file) = &self.passfile {
+            command.env("PGPASSFILE", file);
+        }
+        command
+    }
+
     /// The environment and the folder of programs. Variables that would lead a program elsewhere are taken away; those for encryption stay.
     pub fn prepare(&self, command: &mut Command) {
         const STRAYING: [&str; 13] = [
@@ -169,9 +179,6 @@ fn beside(path: &Path, more: &str) -> Option<PathBuf> {
 
 /// Debian's clusters: `/var/lib/postgresql/15/main` has its configuration in `/etc/postgresql/15/main`.
 fn debian_config(data: &Path) -> Option<PathBuf> {
-    if data.join("postgresql.conf").exists() {
-        return None;
-    }
     let cluster = data.strip_prefix("/var/lib/postgresql").ok()?;
     let file = Path::new("/etc/postgresql").join(cluster).join("postgresql.conf");
     file.is_file().then_some(file)

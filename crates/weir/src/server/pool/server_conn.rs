@@ -27,7 +27,7 @@ use weir_policy::sequences::Tally;
 use weir_policy::settings::ENCODING;
 use weir_policy::tls::{Attempt, Check, plan};
 pub use weir_session::conn::{Address, Conn, ConnStatus};
-use weir_session::conn::{UTF8, escapes, is_recoded, note_report, value_of};
+use weir_session::conn::{Reading, ServerLine, Terms, UTF8, escapes, is_recoded, note_report, value_of};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::task::Us;
 use weir_wire::back as server;
@@ -254,7 +254,7 @@ pub async fn open(
     let status = Arc::new(status_of(serial, address, generation, &mut greeting, &talk.socket));
     pool.add_status(status.clone(), renewals);
     // Behind the list of statuses: a task that gives a node up changes the view first and looks at the list then.
-    if !w.shared.view.load().is_valid(address.node, generation) {
+    if !w.shared.cluster.view.load().is_valid(address.node, generation) {
         pool.remove_status(serial);
         talk.socket.close(&w.reactor);
         return Err(OpenError::GivenUp { node: address.node });
@@ -287,9 +287,11 @@ fn status_of(serial: u64, address: &Address, generation: u64, greeting: &mut Gre
         doomed: AtomicBool::new(false),
         used_ms: AtomicU64::new(0),
         prepared: AtomicU32::new(0),
-        version: version.map_or_else(Box::default, |(_, version)| version.as_str().into()),
-        protocol: greeting.protocol,
-        is_encrypted: socket.is_encrypted(),
+        terms: Terms {
+            version: version.map_or_else(Box::default, |(_, version)| version.as_str().into()),
+            protocol: greeting.protocol,
+            is_encrypted: socket.is_encrypted(),
+        },
         given_up: AtomicBool::new(false),
         breaker: Box::new(SocketBreaker(socket.breaker())),
     }
@@ -312,14 +314,13 @@ fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Vec<(String, String)>) -
         settings: w.no_settings(),
         by_sql: w.shared.no_statements.clone(),
         draws: Tally { serial: status.serial, count: 0, forgotten: 0 },
-        begins_recoded: value_of(&reported, ENCODING) != UTF8,
-        begins_with_escapes: escapes(&reported),
-        escapes: escapes(&reported),
-        is_recoded: is_recoded(&reported),
+        begins: Reading { escapes: escapes(&reported), is_recoded: value_of(&reported, ENCODING) != UTF8 },
+        reads: Reading { escapes: escapes(&reported), is_recoded: is_recoded(&reported) },
         reported,
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),
         rested_at: Cell::new(w.now_us()),
+        line: ServerLine::default(),
         status,
     }
 }
@@ -414,7 +415,7 @@ impl Talk {
             (b'N', _) => return Err(refused("the server does not have it, and backend_sslmode demands it".into())),
             _ => return Err(protocol(address, "unexpected answer to the request for TLS")),
         }
-        let Some(side) = w.shared.tls.load().client.clone() else {
+        let Some(side) = w.shared.files.tls.load().client.clone() else {
             return Err(refused("the configuration has just been changed".into()));
         };
         let tls = side.towards(check, &address.hostname).map_err(|cause| refused(cause.to_string()))?;
@@ -447,7 +448,7 @@ impl Talk {
         deadline: Instant,
     ) -> Result<(Talk, Greeting), OpenError> {
         let plan = {
-            let has_authorities = w.shared.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
+            let has_authorities = w.shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
             plan(address.ssl_mode, w.peek_config().tls.enabled, has_authorities, address.hostname.starts_with('/'))
         };
         let mut attempts = plan.attempts.iter().peekable();
@@ -618,7 +619,7 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut conn: ServerConn) {
 
 /// Cancels the statement that a server process runs for a server connection.
 pub async fn cancel(w: &Worker, status: &ConnStatus) -> bool {
-    cancel_process(w, &status.address, status.is_encrypted, (status.pid, &status.key)).await
+    cancel_process(w, &status.address, status.terms.is_encrypted, (status.pid, &status.key)).await
 }
 
 /// Sends a CancelRequest to a process with its key, and waits until the server has closed the connection: then the signal was sent.
@@ -627,7 +628,7 @@ pub async fn cancel(w: &Worker, status: &ConnStatus) -> bool {
 pub async fn cancel_process(w: &Worker, address: &Address, is_encrypted: bool, (pid, key): (u32, &[u8])) -> bool {
     let deadline = Instant::now() + Duration::from_secs(5);
     let (attempt, check) = if is_encrypted {
-        let has_authorities = w.shared.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
+        let has_authorities = w.shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
         (Attempt::Encrypted, plan(address.ssl_mode, true, has_authorities, false).check)
     } else {
         (Attempt::Plain, Check::Nothing)

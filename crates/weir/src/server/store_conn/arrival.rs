@@ -74,7 +74,7 @@ async fn encrypt(w: &Worker, name: &str, mut socket: Socket, deadline: Instant) 
         return Ok(socket);
     }
     // Mode and certificates are both read at the start.
-    let Some(side) = w.shared.tls.load().store.clone() else { return Err(ErrorKind::InvalidData.into()) };
+    let Some(side) = w.shared.files.tls.load().store.clone() else { return Err(ErrorKind::InvalidData.into()) };
     let begun = match side.towards(plan(mode, false, side.has_authorities, false).check, name) {
         Ok(tls) => socket.begin_tls(&w.reactor, tls, &[], Some(deadline)).await,
         Err(cause) => Err(cause),

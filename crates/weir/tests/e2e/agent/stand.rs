@@ -40,12 +40,53 @@ fn bin(server: &Server) -> &Path {
     server.programs().bin()
 }
 
+/// A folder of a server's user; it goes when it is dropped.
+pub struct Folder {
+    path: PathBuf,
+    user: (u32, u32),
+}
+
+impl Folder {
+    pub fn of(server: &Server) -> Folder {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("weir-agent-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        let owner = fs::metadata(server.data_dir()).unwrap();
+        let folder = Folder { path, user: (owner.uid(), owner.gid()) };
+        folder.give(&folder.path);
+        folder
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Writes a file that only the user may read.
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        self.give(&path);
+    }
+
+    fn give(&self, path: &Path) {
+        chown(path, Some(self.user.0), Some(self.user.1)).unwrap();
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
 /// An agent, and how it is begun again.
 pub struct Agent {
     process: Child,
     pub port: ReservedPort,
     /// Its secret and its log.
-    folder: PathBuf,
+    folder: Folder,
     data: PathBuf,
     bin: PathBuf,
     more: Vec<String>,
@@ -53,25 +94,18 @@ pub struct Agent {
 
 impl Agent {
     pub fn beside(server: &Server) -> Agent {
-        Agent::with(server, &[])
+        Agent::with(server, &[], &[])
     }
 
-    /// With more arguments.
-    pub fn with(server: &Server, more: &[&str]) -> Agent {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("weir-agent-{}-{number}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        let owner = fs::metadata(server.data_dir()).unwrap();
-        chown(&folder, Some(owner.uid()), Some(owner.gid())).unwrap();
-        let secret = folder.join("secret");
-        fs::write(&secret, format!("{SECRET}\n")).unwrap();
-        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
-        chown(&secret, Some(owner.uid()), Some(owner.gid())).unwrap();
+    /// With files of these names and texts, and more arguments, in which `FOLDER` stands for where the files are.
+    pub fn with(server: &Server, files: &[(&str, &str)], more: &[&str]) -> Agent {
+        let folder = Folder::of(server);
+        folder.write("secret", &format!("{SECRET}\n"));
+        files.iter().for_each(|(name, text)| folder.write(name, text));
         let port = ReservedPort::any().unwrap();
         let (data, bin) = (server.data_dir().to_path_buf(), bin(server).to_path_buf());
-        let more: Vec<String> = more.iter().map(|text| text.replace("FOLDER", &folder.display().to_string())).collect();
-        let process = spawn(&data, &bin, &folder, port.number(), &more);
+        let more: Vec<String> = more.iter().map(|text| text.replace("FOLDER", &folder.path.display().to_string())).collect();
+        let process = spawn(&data, &bin, &folder.path, port.number(), &more);
         let agent = Agent { process, port, folder, data, bin, more };
         agent.wait_listening();
         agent
@@ -84,7 +118,7 @@ impl Agent {
     /// Kills it as a crash would, and begins it again.
     pub fn crash_and_start(&mut self) {
         self.kill();
-        self.process = spawn(&self.data, &self.bin, &self.folder, self.port.number(), &self.more);
+        self.process = spawn(&self.data, &self.bin, &self.folder.path, self.port.number(), &self.more);
         self.wait_listening();
     }
 
@@ -99,11 +133,11 @@ impl Agent {
     }
 
     pub fn log(&self) -> String {
-        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        fs::read_to_string(self.folder.path("log")).unwrap_or_default()
     }
 
     pub fn folder(&self) -> &Path {
-        &self.folder
+        &self.folder.path
     }
 
     /// A file in its own folder beside the data.
@@ -163,7 +197,6 @@ impl Drop for Agent {
         if std::thread::panicking() || log.contains("panicked at") {
             eprintln!("--- log of the agent on port {}:\n{log}---", self.port.number());
         }
-        let _ = fs::remove_dir_all(&self.folder);
         assert!(std::thread::panicking() || !log.contains("panicked at"), "the agent panicked");
     }
 }

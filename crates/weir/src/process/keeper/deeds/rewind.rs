@@ -86,7 +86,7 @@ fn needs_recovery(own: &ControlFile) -> Result<bool, Failure> {
 /// version 15.
 fn recover(site: &Site, until: Instant) -> Outcome {
     let mut command = site.program("postgres");
-    command.args(["--single", "-F", "-D"]).arg(&site.data);
+    command.args(["--single", "-D"]).arg(&site.data);
     if let Starter::PgCtl { config_file: Some(file), .. } = &site.starter {
         command.arg("-c").arg(format!("config_file={}", file.display()));
     }

@@ -10,9 +10,8 @@ use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
-use weir_agent::{Failure, FailureKind, Outcome, ServerStatus, Step, StopMode};
+use weir_agent::{Failure, FailureKind, Outcome, ServerStatus, Step, StopMode, postmaster};
 
 /// Time for processes to vanish that were killed.
 const KILL_LIMIT: Duration = Duration::from_secs(20);
@@ -84,23 +83,26 @@ pub fn start(site: &Site, until: Instant) -> Outcome {
     }
 }
 
-/// Removes the pid file of a server that has ended and was not collected by its parent, as in a container without an init process. PostgreSQL would
-/// take it for one that runs.
+/// Removes the pid file and the lock of the socket of a server that has ended and was not collected by its parent, as in a container without an init
+/// process. PostgreSQL would take it for one that runs.
 fn forget_uncollected(site: &Site) -> Outcome {
     let path = site.data.join("postmaster.pid");
-    let known = fs::read_to_string(&path).ok().and_then(|text| weir_agent::postmaster::read(&text));
-    match known {
-        Some(known) if processes::is_uncollected(known.pid) => files::remove(&path).map_err(broke(&path)),
-        Some(_) | None => Ok(()),
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let Some(known) = postmaster::read(&text).filter(|known| processes::is_uncollected(known.pid)) else { return Ok(()) };
+    if let Some(folder) = text.lines().nth(4).filter(|folder| folder.starts_with('/')) {
+        let lock = Path::new(folder.trim_end()).join(format!(".s.PGSQL.{}.lock", known.port));
+        let is_its = fs::read_to_string(&lock).is_ok_and(|text| text.lines().next() == Some(&known.pid.to_string()));
+        if is_its {
+            files::remove(&lock).map_err(broke(&lock))?;
+        }
     }
+    files::remove(&path).map_err(broke(&path))
 }
 
 fn launch(site: &Site, until: Instant) -> Outcome {
-    let (mut command, log) = match &site.starter {
+    let (command, log) = match &site.starter {
         Starter::PgCtl { config_file, log } => {
-            let mut command = site.program("pg_ctl");
-            // The server inherits the variables, and is no program that reads from a source.
-            command.env_remove("PGSERVICEFILE");
+            let mut command = site.starter_program(&site.bin.join("pg_ctl"));
             let limit = until.saturating_duration_since(Instant::now()).as_secs().max(1).to_string();
             command.args(["start", "-w", "-s", "-t", &limit, "-D"]).arg(&site.data).arg("-l").arg(log);
             if let Some(file) = config_file {
@@ -110,13 +112,12 @@ fn launch(site: &Site, until: Instant) -> Outcome {
             (command, Some(log))
         }
         Starter::Command(words) => {
-            let mut command = Command::new(words.first().map(String::as_str).unwrap_or_default());
-            command.args(words.iter().skip(1)).current_dir(&site.work);
+            let mut command = site.starter_program(Path::new(words.first().map(String::as_str).unwrap_or_default()));
+            command.args(words.iter().skip(1));
             (command, None)
         }
     };
     let had = log.map_or(0, |log| fs::metadata(log).map_or(0, |found| found.len()));
-    command.env_remove("PGDATA");
     let ended = program::run(command, until, &mut |_| {}).map_err(broke(Path::new("the program that starts the server")))?;
     match ended.end {
         End::Success => Ok(()),

@@ -1,0 +1,196 @@
+//! The outcome of a transaction whose COMMIT was sent and not answered, by its number.
+//!
+//! In: the number that the transaction had, and the answer of the server that takes writes now. Out: the outcome, as far as it is proved. No IO:
+//! `weir::traffic::outcome` asks.
+//!
+//! Numbers are given out again. A standby that becomes the primary goes on from the numbers that reached it, and so does a server that has
+//! crashed: where nothing of a transaction reached the disk, the next one gets its number. So `committed` proves nothing unless the number
+//! cannot have been another's. `aborted` is a proof always: a number that was committed is never given out again.
+
+use std::num::NonZeroU64;
+
+/// A server's log: one cluster's, on one timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub system: u64,
+    pub timeline: u32,
+}
+
+/// A transaction's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// All 64 bits of it.
+    pub xid: NonZeroU64,
+    pub node: u16,
+    pub line: Line,
+    /// When its server said it, by the server's clock: whole seconds since 1970.
+    pub said_s: u64,
+}
+
+/// The numbers that a standby gives out, and those that it does not, from when it became the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Horizon {
+    pub node: u16,
+    /// Those below this one had reached it before: they are not given out again.
+    pub reached: u64,
+    /// Of those from this one on nothing had ended when it took writes: what ends later is another's.
+    pub fresh: u64,
+    /// The line that began then.
+    pub line: Line,
+    /// The timeline before.
+    pub before: u32,
+}
+
+/// The fate of a number, in a server's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Committed,
+    Aborted,
+    InProgress,
+    /// It is too old to be known.
+    Forgotten,
+    /// It was not given out yet.
+    Future,
+}
+
+/// The answer of the server that takes writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub node: u16,
+    pub line: Line,
+    pub in_recovery: bool,
+    pub status: Status,
+    /// When the server was started, by its clock.
+    pub started_s: u64,
+    /// When its last checkpoint began. A server that has crashed makes one before it lets anybody in.
+    pub checkpoint_s: u64,
+    /// The question came over a connection that was there before the number: it would not have survived a crash.
+    pub is_of_old: bool,
+}
+
+/// A judgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Committed,
+    /// Nothing was committed.
+    RolledBack,
+    Unknown,
+    /// The server will know more.
+    NotYet,
+}
+
+/// Judges an answer.
+pub fn judge(number: &Number, answer: &Answer, horizon: Option<&Horizon>) -> Verdict {
+    if answer.in_recovery {
+        // It is not the primary any more, or not yet.
+        return Verdict::NotYet;
+    }
+    if (answer.node, answer.line) == (number.node, number.line) {
+        return judge_own(number, answer);
+    }
+    let horizon = horizon.filter(|horizon| {
+        let is_next = horizon.before == number.line.timeline && horizon.line.system == number.line.system;
+        is_next && horizon.node == answer.node && horizon.line == answer.line
+    });
+    match (horizon, answer.status) {
+        (None, _) | (Some(_), Status::Forgotten) => Verdict::Unknown,
+        (Some(horizon), Status::Committed) if number.xid.get() < horizon.reached => Verdict::Committed,
+        // Somebody else's.
+        (Some(horizon), Status::Committed) if number.xid.get() >= horizon.fresh => Verdict::RolledBack,
+        (Some(_), Status::Committed) => Verdict::Unknown,
+        // What was open on the old primary is aborted here, so that one in progress is another.
+        (Some(_), Status::Aborted | Status::InProgress | Status::Future) => Verdict::RolledBack,
+    }
+}
+
+/// The same of the server that gave the number out.
+fn judge_own(number: &Number, answer: &Answer) -> Verdict {
+    let has_run_on = answer.is_of_old || (answer.started_s <= number.said_s && answer.checkpoint_s < number.said_s);
+    match answer.status {
+        Status::Committed if has_run_on => Verdict::Committed,
+        Status::Committed | Status::Forgotten => Verdict::Unknown,
+        Status::Aborted | Status::Future => Verdict::RolledBack,
+        Status::InProgress => Verdict::NotYet,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: Line = Line { system: 7, timeline: 3 };
+    const NEXT: Line = Line { system: 7, timeline: 4 };
+    const HORIZON: Horizon = Horizon { node: 1, reached: 100, fresh: 103, line: NEXT, before: 3 };
+
+    fn number(xid: u64) -> Number {
+        Number { xid: NonZeroU64::new(xid).unwrap(), node: 1, line: LINE, said_s: 1000 }
+    }
+
+    fn answer(line: Line, status: Status) -> Answer {
+        Answer { node: 1, line, in_recovery: false, status, started_s: 1000, checkpoint_s: 999, is_of_old: false }
+    }
+
+    #[test]
+    fn a_server_that_has_run_on_tells_the_truth() {
+        for (status, expected) in [
+            (Status::Committed, Verdict::Committed),
+            (Status::Aborted, Verdict::RolledBack),
+            (Status::InProgress, Verdict::NotYet),
+            (Status::Forgotten, Verdict::Unknown),
+            (Status::Future, Verdict::RolledBack),
+        ] {
+            assert_eq!(judge(&number(50), &answer(LINE, status), None), expected, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_may_have_crashed_may_have_given_the_number_to_another() {
+        let committed = answer(LINE, Status::Committed);
+        for (what, answer, expected) in [
+            ("it was started since", Answer { started_s: 1001, ..committed }, Verdict::Unknown),
+            ("it may have made its checkpoint since", Answer { checkpoint_s: 1000, ..committed }, Verdict::Unknown),
+            (
+                "a connection is older",
+                Answer { started_s: 1001, checkpoint_s: 1001, is_of_old: true, ..committed },
+                Verdict::Committed,
+            ),
+            ("it is no primary", Answer { in_recovery: true, ..committed }, Verdict::NotYet),
+            ("aborted", Answer { started_s: 1001, status: Status::Aborted, ..committed }, Verdict::RolledBack),
+            ("not given out again", Answer { started_s: 1001, status: Status::Future, ..committed }, Verdict::RolledBack),
+            ("another node", Answer { node: 2, status: Status::Aborted, ..committed }, Verdict::Unknown),
+            ("another cluster", Answer { line: Line { system: 8, timeline: 3 }, ..committed }, Verdict::Unknown),
+        ] {
+            assert_eq!(judge(&number(50), &answer, None), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_new_primary_tells_of_numbers_that_reached_it() {
+        for (what, xid, status, expected) in [
+            ("below", 99, Status::Committed, Verdict::Committed),
+            ("replayed last, or given out again", 100, Status::Committed, Verdict::Unknown),
+            ("given out again", 103, Status::Committed, Verdict::RolledBack),
+            ("aborted below", 99, Status::Aborted, Verdict::RolledBack),
+            ("aborted beyond", 100, Status::Aborted, Verdict::RolledBack),
+            ("another one's", 100, Status::InProgress, Verdict::RolledBack),
+            ("never seen", 100, Status::Future, Verdict::RolledBack),
+            ("too old", 9, Status::Forgotten, Verdict::Unknown),
+        ] {
+            assert_eq!(judge(&number(xid), &answer(NEXT, status), Some(&HORIZON)), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_promotion_that_weir_did_not_see_proves_nothing() {
+        let aborted = answer(NEXT, Status::Aborted);
+        for (what, horizon) in [
+            ("none was seen", None),
+            ("another node's", Some(Horizon { node: 2, ..HORIZON })),
+            ("an earlier one", Some(Horizon { line: LINE, before: 2, ..HORIZON })),
+            ("two in a row", Some(Horizon { before: 2, ..HORIZON })),
+            ("another cluster's", Some(Horizon { line: Line { system: 8, timeline: 4 }, ..HORIZON })),
+        ] {
+            assert_eq!(judge(&number(50), &aborted, horizon.as_ref()), Verdict::Unknown, "{what}");
+        }
+    }
+}

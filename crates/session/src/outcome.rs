@@ -1,0 +1,216 @@
+//! `commit_outcome`: asks for the number of a transaction, by which its outcome is found should the answer to its COMMIT be lost.
+//!
+//! The question goes in front of the first statement that writes, in the same write, and its answer is eaten. It comes before the statement's
+//! answer, so that a client which has heard that has a transaction whose number is known. A statement that may write has the number asked for in
+//! front of a later one, at the latest the COMMIT. `doubt` uses the number, decisions are `policy::outcome`'s.
+
+use crate::classify;
+use crate::conn::ServerLine;
+use crate::context::Context;
+use crate::session::{FAILED, IDLE, Server, Session};
+use crate::statements::{Statement, Trait};
+use crate::upstream::numbered::Asked;
+use std::num::NonZeroU64;
+use weir_policy::outcome::{Line, Number};
+use weir_policy::prepared::{Need, StatementId, push_name};
+use weir_policy::replies::Expect;
+use weir_policy::transaction::may_write;
+use weir_sql::facts::{Ending, Transaction, Verb};
+use weir_wire::back::read_row;
+use weir_wire::frame::{HEADER_BYTES, Header, front};
+use weir_wire::write;
+
+/// Questions, under numbers that no client's statement has.
+const LINE: Question = Question {
+    id: StatementId::MAX,
+    text: "SELECT (pg_catalog.pg_control_system()).system_identifier, \
+           pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)",
+};
+const NUMBER: Question = Question {
+    id: StatementId::MAX - 1,
+    text: "SELECT pg_catalog.txid_current(), pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))",
+};
+/// A transaction that has written nothing gets no number by it.
+const NUMBER_IF_ANY: Question = Question {
+    id: StatementId::MAX - 2,
+    text: "SELECT pg_catalog.txid_current_if_assigned(), \
+           pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))",
+};
+
+/// The portal of a question. It is closed at once.
+const PORTAL: &[u8] = b"weir_number";
+
+struct Question {
+    id: StatementId,
+    text: &'static str,
+}
+
+#[inline]
+fn is_on(s: &Session) -> bool {
+    s.state.choice.outcome.unwrap_or(s.account.limits.get().on_loss.outcome)
+}
+
+/// A transaction that has waited is about to begin: asks for the server's line in front of it, where a refusal harms nobody.
+#[inline]
+pub fn ask_line(s: &mut Session, w: &Context) {
+    if is_on(s) {
+        ask_line_if_due(s, w);
+    }
+}
+
+#[inline(never)]
+fn ask_line_if_due(s: &mut Session, w: &Context) {
+    let is_mid_message = s.up.is_mid_message();
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let is_before = upstream.txn.status == IDLE && upstream.replies.is_only_ours() && !is_mid_message;
+    if is_before && conn.line == ServerLine::Unasked && conn.is_to_primary(&w.view()) {
+        conn.line = ServerLine::Asked;
+        send(s, w, &LINE);
+    }
+}
+
+/// A statement is about to be sent, or prepared, over a server connection that is ready for it: asks for the transaction's number in front of it, if
+/// that is due.
+#[inline]
+pub fn ask_ahead(s: &mut Session, w: &Context, statement: &Statement) {
+    if is_on(s) {
+        ask_if_due(s, w, statement);
+    }
+}
+
+#[inline(never)]
+fn ask_if_due(s: &mut Session, w: &Context, statement: &Statement) {
+    let is_commit = statement.transaction == Transaction::End(Ending::Commit);
+    let writes = statement.has(Trait::Writes);
+    let may_write = writes || may_write(classify::class_of(s, w, statement), statement.has(Trait::Calls));
+    let (is_mid_message, at) = (s.up.is_mid_message(), w.now_us());
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let is_primary = conn.is_to_primary(&w.view()) && !upstream.only_reads();
+    let has_line = matches!(conn.line, ServerLine::Asked | ServerLine::Known(_));
+    let txn = &mut upstream.txn;
+    txn.numbered.is_committing = false;
+    if matches!(statement.transaction, Transaction::Begin(_)) {
+        return ask_line_if_due(s, w);
+    }
+    let is_within = txn.control.is_open(txn.status != IDLE) && txn.status != FAILED;
+    if !is_within || !is_primary || !has_line {
+        return;
+    }
+    let question = match (txn.numbered.asked, statement.verb) {
+        // It gets a number anyway.
+        (Asked::No | Asked::Due, Verb::Insert | Verb::Update | Verb::Delete) if writes => &NUMBER,
+        // A question takes a snapshot, as these do themselves, or it is the last moment.
+        (Asked::Due, Verb::Select) => &NUMBER_IF_ANY,
+        (Asked::Due, _) if is_commit => &NUMBER_IF_ANY,
+        (Asked::No, _) if may_write && statement.transaction == Transaction::None => {
+            txn.numbered.asked = Asked::Due;
+            return;
+        }
+        (Asked::No | Asked::Due | Asked::Waits { .. } | Asked::Known { .. } | Asked::Spoiled, _) => return,
+    };
+    let replies = &upstream.replies;
+    let may_speak = !replies.is_unsynced() && !replies.is_skipping() && !replies.is_copying_in() && !is_mid_message;
+    if !may_speak {
+        txn.numbered.asked = Asked::Due;
+        return;
+    }
+    txn.numbered.asked = Asked::Waits { at };
+    send(s, w, question);
+}
+
+/// Writes a question, up to its Sync.
+fn send(s: &mut Session, w: &Context, question: &Question) {
+    let max = w.peek_config().pool.prepared_max as usize;
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let out = s.up.extra(&w.buffers);
+    if let Need::Parse { evict } = conn.known.touch(question.id, max) {
+        // Its own name is closed, too: an earlier question may have been prepared that failed.
+        let others = evict.filter(|id| *id != question.id);
+        others.into_iter().chain([question.id]).for_each(|id| close(out, id));
+        write::message(out, front::PARSE, |out| {
+            push_name(out, question.id);
+            out.push(0);
+            write::cstr(out, question.text.as_bytes());
+            out.extend([0; 2]);
+        });
+    }
+    write::message(out, front::BIND, |out| {
+        write::cstr(out, PORTAL);
+        push_name(out, question.id);
+        out.extend([0; 7]);
+    });
+    write::message(out, front::EXECUTE, |out| {
+        write::cstr(out, PORTAL);
+        out.extend([0; 4]);
+    });
+    write::named(out, front::CLOSE, b'P', PORTAL);
+    write::bare(out, front::SYNC);
+    upstream.replies.push(Expect::NumberOurs);
+    s.handle.is_ours.set(true);
+}
+
+fn close(out: &mut Vec<u8>, id: StatementId) {
+    write::message(out, front::CLOSE, |out| {
+        out.push(b'S');
+        push_name(out, id);
+        out.push(0);
+    });
+}
+
+/// A row of an answer, which is whole: the server's line if that was asked for, or the number.
+pub fn on_row(s: &mut Session, header: Header) {
+    let body = s.down.unseen().get(HEADER_BYTES..header.frame_bytes()).unwrap_or_default();
+    let cells = read_row(body).unwrap_or_default();
+    let text = |at: usize| cells.get(at).copied().flatten().and_then(|cell| std::str::from_utf8(cell).ok());
+    let read = text(0).zip(text(1));
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let line = match conn.line {
+        ServerLine::Known(line) => line,
+        ServerLine::Asked => {
+            let line = read.and_then(|(system, timeline)| {
+                Some(Line { system: system.parse().ok()?, timeline: u32::from_str_radix(timeline, 16).ok()? })
+            });
+            conn.line = line.map_or(ServerLine::Hidden, ServerLine::Known);
+            return;
+        }
+        ServerLine::Unasked | ServerLine::Hidden => return,
+    };
+    let numbered = &mut upstream.txn.numbered;
+    let Asked::Waits { at } = numbered.asked else { return };
+    let number = read.and_then(|(xid, said)| {
+        let xid: NonZeroU64 = xid.parse().ok()?;
+        Some(Number { xid, node: conn.status.address.node, line, said_s: said.parse().ok()? })
+    });
+    // A transaction that has none yet may write later.
+    numbered.asked = number.map_or(Asked::Due, |number| Asked::Known { number, at });
+}
+
+/// The server refuses the question: its transaction has failed, perhaps.
+#[cold]
+pub fn on_refused(s: &mut Session) {
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    [LINE, NUMBER, NUMBER_IF_ANY].iter().for_each(|question| conn.known.forget(question.id));
+    match conn.line {
+        ServerLine::Asked => conn.line = ServerLine::Hidden,
+        ServerLine::Unasked | ServerLine::Known(_) | ServerLine::Hidden => upstream.txn.numbered.asked = Asked::Spoiled,
+    }
+}
+
+/// The answer is over, with this transaction status: a number is one of an open transaction only.
+pub fn on_answer(s: &mut Session, status: u8) {
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let asked = &mut upstream.txn.numbered.asked;
+    if status == IDLE && matches!(asked, Asked::Known { .. }) {
+        *asked = Asked::Spoiled;
+    }
+    if conn.line == ServerLine::Asked {
+        // It had no row.
+        conn.line = ServerLine::Hidden;
+    }
+}
+
+/// The client is about to see a command tag: that of the COMMIT is not said once more.
+#[inline]
+pub fn on_tag(s: &mut Session) {
+    s.upstream_mut().into_iter().for_each(|upstream| upstream.txn.numbered.is_committing &= !upstream.replies.is_last());
+}

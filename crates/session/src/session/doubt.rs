@@ -1,0 +1,22 @@
+//! A COMMIT in doubt. `doubt` works with it.
+
+use crate::fault::Fault;
+use crate::task::Us;
+use crate::upstream::changes::Entered;
+use std::collections::VecDeque;
+use weir_policy::outcome::Number;
+use weir_policy::replies::Owed;
+
+/// A COMMIT whose answer was lost. Its client waits for one.
+pub struct Doubt {
+    pub number: Number,
+    /// Connections that are older than this have been there when the number was.
+    pub asked_at: Us,
+    /// The answer to the COMMIT, as far as it is due, without its ReadyForQuery. `None`: other answers are lost.
+    pub answer: Option<Vec<u8>>,
+    pub owed: Owed,
+    /// Said if nothing is proved.
+    pub unknown: Fault,
+    /// Prepared statements that are not there if the client hears of an error.
+    pub journal: VecDeque<Entered>,
+}

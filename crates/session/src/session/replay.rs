@@ -1,0 +1,128 @@
+//! A session's transaction, kept to run again. `replay` works with it.
+
+use crate::fault::Fault;
+use crate::upstream::changes::Own;
+use sha2::{Digest, Sha256};
+use std::time::Instant;
+use weir_policy::loss::Then;
+use weir_policy::replies::Owed;
+
+/// Room that a session keeps between transactions.
+const ROOM_BYTES_MAX: usize = 4 << 10;
+
+/// The client's share of a transaction, and what it was shown.
+#[derive(Default)]
+pub struct Record {
+    pub messages: Vec<u8>,
+    pub shown: Shown,
+    pub state: State,
+    /// The bytes at the front of those to be sent that are counted already.
+    pub counted: usize,
+    /// The client has yet to hear that the new primary may lack what it was shown.
+    pub warning: Option<Vec<u8>>,
+}
+
+/// Bytes in order.
+#[derive(Clone, Default)]
+pub struct Shown {
+    pub bytes: u64,
+    pub hash: Sha256,
+}
+
+#[derive(Default)]
+pub enum State {
+    /// All messages since a BEGIN are kept.
+    #[default]
+    Whole,
+    /// The same, and the transaction may be over.
+    Ending,
+    /// It does not run again: it is too long, or does something that cannot be repeated.
+    Spoiled,
+    Again(Box<Run>),
+}
+
+/// A transaction that runs again.
+pub struct Run {
+    /// Bytes of its messages that were not looked at yet.
+    pub left: usize,
+    /// The answers so far, up to as many bytes as were shown.
+    pub answers: Shown,
+    pub since: Instant,
+    pub times: u32,
+    pub told: Told,
+    /// Statements that the transaction has prepared, as its client knows them.
+    pub prepared: Vec<(Box<[u8]>, Own)>,
+    /// The answers were the same as far as they were shown: the rest goes to the client.
+    pub is_same: bool,
+    /// The transaction may be over behind its messages.
+    pub is_ending: bool,
+}
+
+/// The words that a client hears if its transaction does not run again.
+pub struct Told {
+    pub then: Then,
+    pub owed: Owed,
+    pub fault: Fault,
+}
+
+impl Shown {
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.hash.update(bytes);
+    }
+
+    pub fn is(&self, other: &Shown) -> bool {
+        self.bytes == other.bytes && self.hash.clone().finalize() == other.hash.clone().finalize()
+    }
+}
+
+impl Record {
+    pub fn is_kept(&self) -> bool {
+        matches!(self.state, State::Whole | State::Ending)
+    }
+
+    /// Another transaction.
+    pub fn begin(&mut self) {
+        self.messages.clear();
+        if self.messages.capacity() > ROOM_BYTES_MAX {
+            self.messages = Vec::new();
+        }
+        (self.shown, self.state) = (Shown::default(), State::Whole);
+    }
+}
+
+impl Record {
+    pub fn spoil(&mut self) {
+        self.state = State::Spoiled;
+        self.messages = Vec::new();
+    }
+
+    /// All messages were looked at and the answers were the same: the transaction goes on.
+    pub fn finish(&mut self) {
+        if let State::Again(run) = &self.state
+            && run.is_same
+            && run.left == 0
+        {
+            self.state = if run.is_ending { State::Ending } else { State::Whole };
+        }
+    }
+}
+
+impl Record {
+    /// True if the transaction runs again just now.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.state, State::Again(_))
+    }
+
+    /// Messages of a read were put back, and come again.
+    pub fn put_back(&mut self, messages: &[u8]) {
+        match &mut self.state {
+            State::Again(run) => run.left += messages.len(),
+            State::Whole | State::Ending if self.messages.ends_with(messages) => {
+                self.messages.truncate(self.messages.len() - messages.len());
+            }
+            State::Whole | State::Ending => self.spoil(),
+            State::Spoiled => {}
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The number of the open transaction, and the COMMIT behind it. `outcome` works with them.
+
+use crate::task::Us;
+use weir_policy::loss::{Behind, Commits, Control};
+use weir_policy::outcome::Number;
+use weir_sql::facts::{Ending, Transaction};
+
+/// The number of the open transaction, as far as it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Asked {
+    /// It is not asked for: the transaction has not written, as far as is known.
+    #[default]
+    No,
+    /// It has sent something that may have written.
+    Due,
+    /// The answer is due.
+    Waits {
+        at: Us,
+    },
+    Known {
+        number: Number,
+        at: Us,
+    },
+    /// Another transaction may have begun since.
+    Spoiled,
+}
+
+/// The question for the number, and the COMMIT behind it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbered {
+    pub asked: Asked,
+    /// A plain COMMIT of this transaction is the last that was sent.
+    pub is_committing: bool,
+}
+
+impl Numbered {
+    /// A statement that begins or ends a transaction is about to be sent, or one of which nothing is known. `before`: all that was sent before it
+    /// without an answer.
+    pub fn control(&mut self, transaction: Transaction, before: Control) {
+        let may_follow = before.commits == Commits::No && before.behind != Behind::Closed;
+        match transaction {
+            Transaction::End(Ending::Commit) if may_follow => self.is_committing = true,
+            Transaction::Within => {}
+            Transaction::Begin(_) if self.asked == Asked::No && may_follow => {}
+            // A transaction behind another one, without an answer in between.
+            _ => *self = Numbered { asked: Asked::Spoiled, is_committing: false },
+        }
+    }
+
+    /// All that was sent is answered.
+    pub fn answered(&mut self, status: u8) {
+        self.is_committing = false;
+        if status == b'I' {
+            self.asked = Asked::No;
+        }
+    }
+}

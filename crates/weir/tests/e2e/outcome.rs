@@ -1,0 +1,275 @@
+//! `commit_outcome`: the answer to a COMMIT is lost, before or after the COMMIT ran, and its client hears the truth.
+
+use crate::lost::{Stage, seen};
+use crate::support::faults::{Network, Toward};
+use crate::support::ground::{Owned, cluster_with};
+use crate::support::proxy::Backend;
+use crate::support::raw::Message;
+use crate::support::time::let_pass;
+use crate::support::{Proxy, Raw, wait_until, wire};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+use weir_demo::Options;
+
+const ON: &str = "commit_outcome = on";
+
+/// A COMMIT by either protocol.
+fn commit(by_protocol: bool) -> Vec<u8> {
+    if by_protocol { [wire::unnamed("commit", &[]), wire::sync()].concat() } else { wire::query("commit") }
+}
+
+/// What a client heard, in a word.
+fn heard(messages: &[Message]) -> String {
+    let seen = seen(messages);
+    seen.iter().find(|word| word.starts_with("ERROR") || *word == "COMMIT").cloned().unwrap_or_default()
+}
+
+#[test]
+fn a_commit_whose_answer_is_lost_after_it_ran_is_answered_as_ever() {
+    let stage = Stage::primary_with(ON);
+    let mut direct = stage.ground.direct();
+    for (round, by_protocol) in [false, true].into_iter().enumerate() {
+        let mut client = stage.client();
+        client.run("begin");
+        client.run(&format!("insert into t values ({round})"));
+        stage.network.stall_present(&[Toward::Client]);
+        client.send(&commit(by_protocol));
+        wait_until("the commit", || direct.value(&format!("select count(*) from t where a = {round}")) == "1");
+        stage.network.cut();
+        stage.network.go_on();
+        let expected: &[&str] = if by_protocol { &["1", "2", "COMMIT", "ZI"] } else { &["COMMIT", "ZI"] };
+        assert_eq!(seen(&client.until_ready()), expected);
+        assert_eq!(client.value(&format!("select count(*) from t where a = {round}")), "1");
+    }
+    assert_eq!(stage.proxy.metric("outcomes_committed_total"), 2);
+    assert_eq!(stage.proxy.metric("outcomes_unknown_total"), 0);
+}
+
+#[test]
+fn a_commit_that_never_ran_is_rolled_back() {
+    let stage = Stage::primary_with(ON);
+    for by_protocol in [false, true] {
+        let mut client = stage.client();
+        client.run("begin");
+        client.run("insert into t values (1)");
+        stage.network.stall_present(&[Toward::Server, Toward::Client]);
+        client.send(&commit(by_protocol));
+        assert!(client.is_silent_for(Duration::from_millis(100)));
+        stage.network.cut();
+        stage.network.go_on();
+        assert_eq!(seen(&client.until_ready()), ["ERROR 40001", "ZI"]);
+        assert_eq!(client.value("select count(*) from t"), "0");
+    }
+    assert_eq!(stage.proxy.metric("outcomes_rolled_back_total"), 2);
+}
+
+/// The connection breaks at any moment around the COMMIT.
+#[test]
+fn outcomes_are_exact_whenever_the_connection_breaks() {
+    const ROUNDS: usize = 60;
+    let stage = Stage::primary_with(ON);
+    let mut direct = stage.ground.direct();
+    let (mut doubts, mut unknown) = (0, 0);
+    for round in 0..ROUNDS {
+        let mut client = stage.client();
+        let begins = |client: &mut Raw| {
+            client.run("rollback");
+            client.run("begin");
+            client.try_rows(&format!("insert into t values ({round})")).is_ok()
+        };
+        // The network may still be busy with the cut before.
+        wait_until("the write", || begins(&mut client));
+        client.send(&commit(round % 2 == 0));
+        let_pass(Duration::from_micros(150 * (round as u64 % 30)));
+        stage.network.cut();
+        let heard = heard(&client.until_ready());
+        let is_there = direct.value(&format!("select count(*) from t where a = {round}")) == "1";
+        match heard.as_str() {
+            "COMMIT" => assert!(is_there, "{round}: said to be committed"),
+            "ERROR 40001" => assert!(!is_there, "{round}: said to be rolled back"),
+            "ERROR 08007" => unknown += 1,
+            other => panic!("{round}: {other}"),
+        }
+        doubts += 1;
+    }
+    let (committed, rolled_back) =
+        (stage.proxy.metric("outcomes_committed_total"), stage.proxy.metric("outcomes_rolled_back_total"));
+    eprintln!("{doubts} breaks: {committed} proved committed, {rolled_back} proved rolled back, {unknown} unknown");
+    assert!(unknown * 20 <= ROUNDS, "{unknown} of {ROUNDS} are unknown");
+    assert!(committed + rolled_back > 0);
+}
+
+/// The servers of a failover that Weir makes. A COMMIT waits for the standby.
+fn servers() -> Owned {
+    let extra_conf = vec![("synchronous_standby_names".to_owned(), "ANY 1 (standby1, standby2)".to_owned())];
+    let cluster = cluster_with(Options { standbys: 2, extra_conf, ..Options::default() });
+    cluster.primary().query("create table t (a int)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    cluster
+}
+
+fn builtin(cluster: &Owned) -> Proxy {
+    let conf = "failover_mode = builtin\nhealth_check_period = 1\nhealth_check_timeout = 1\nhealth_check_max_retries = 1\n\
+        health_check_retry_delay = 1\nfailover_on_backend_shutdown = on\nfailover_lag_max = -1\n\
+        backend_application_name0 = 'primary'\nbackend_application_name1 = 'standby1'\nbackend_application_name2 = 'standby2'\n\
+        pool_size = 40\ncommit_outcome = on";
+    let proxy = Proxy::start(cluster, conf);
+    wait_until("the driver to let writes through", || proxy.log().contains("writes go to node 0"));
+    proxy
+}
+
+/// A client's writes by what it was told.
+#[derive(Default)]
+struct Ledger {
+    done: Vec<u32>,
+    failed: Vec<u32>,
+    unknown: Vec<u32>,
+}
+
+fn write_on(mut client: Raw, first: u32, is_over: &AtomicBool) -> Ledger {
+    let mut ledger = Ledger::default();
+    for value in first.. {
+        if is_over.load(Ordering::SeqCst) {
+            break;
+        }
+        let mut answers = client.query("begin");
+        answers.extend(client.query(&format!("insert into t values ({value})")));
+        client.send(&commit(value % 2 == 0));
+        answers.extend(client.until_ready());
+        match heard(&answers.into_iter().filter(|message| message.tag == b'E' || message.tag == b'C').collect::<Vec<_>>())
+            .as_str()
+        {
+            "COMMIT" => ledger.done.push(value),
+            "ERROR 08007" => ledger.unknown.push(value),
+            "ERROR 40001" | "ERROR 57P03" => ledger.failed.push(value),
+            other => panic!("{value}: {other}"),
+        }
+        client.run("rollback");
+    }
+    ledger
+}
+
+/// Others take numbers of lost transactions again as soon as the new primary takes writes.
+#[test]
+fn a_failover_under_load_leaves_no_outcome_unknown_and_gives_nobody_another_ones() {
+    const CLIENTS: u32 = 16;
+    let cluster = servers();
+    let proxy = builtin(&cluster);
+    let is_over = AtomicBool::new(false);
+    let ledgers: Vec<Ledger> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let (client, is_over) = (proxy.console(), &is_over);
+                scope.spawn(move || write_on(client, number * 1_000_000, is_over))
+            })
+            .collect();
+        let story = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let written = |server: &weir_demo::Server, at_least: u32| {
+                wait_until("writes to be made", || {
+                    server.value("select count(*) from t").is_ok_and(|count| count.parse::<u32>().unwrap() > at_least)
+                });
+            };
+            written(cluster.primary(), 500);
+            cluster.primary().kill9().unwrap();
+            wait_until("a new primary", || proxy.log().contains("failover done"));
+            let new = new_primary(&cluster);
+            let before: u32 = new.value("select count(*) from t").unwrap().parse().unwrap();
+            written(new, before + 200);
+        }));
+        is_over.store(true, Ordering::SeqCst);
+        let ledgers = clients.into_iter().map(|client| client.join().unwrap()).collect();
+        story.unwrap();
+        ledgers
+    });
+    let rows = new_primary(&cluster).query("select a from t").unwrap();
+    let there: Vec<u32> = rows.into_iter().flatten().flatten().map(|a| a.parse().unwrap()).collect();
+    let unique: HashSet<u32> = there.iter().copied().collect();
+    assert_eq!(unique.len(), there.len(), "nothing was written twice");
+    let unknown: usize = ledgers.iter().map(|ledger| ledger.unknown.len()).sum();
+    let metric = |name: &str| proxy.metric(name);
+    let (committed, rolled_back) = (metric("outcomes_committed_total"), metric("outcomes_rolled_back_total"));
+    eprintln!("failover: {committed} proved committed, {rolled_back} proved rolled back, {unknown} unknown");
+    for ledger in &ledgers {
+        let missing: Vec<_> = ledger.done.iter().filter(|value| !unique.contains(value)).collect();
+        assert!(missing.is_empty(), "acknowledged and missing: {missing:?}");
+        let wrong: Vec<_> = ledger.failed.iter().filter(|value| unique.contains(value)).collect();
+        assert!(wrong.is_empty(), "said to be rolled back, and there: {wrong:?}");
+    }
+    assert_eq!(unknown, 0);
+}
+
+fn new_primary(cluster: &Owned) -> &weir_demo::Server {
+    let is_primary = |server: &&weir_demo::Server| server.is_running() && server.in_recovery().is_ok_and(|recovers| !recovers);
+    cluster.standbys().iter().find(is_primary).expect("a standby was promoted")
+}
+
+/// Weir did not see the promotion: it does not know which numbers were given out again.
+#[test]
+fn a_promotion_by_others_leaves_the_outcome_unknown() {
+    let cluster = cluster_with(Options { standbys: 1, ..Options::default() });
+    cluster.primary().query("create table t (a int)").unwrap();
+    cluster.primary().query(
+        "create table slow (a int); create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(100); return null; end'; \
+         create constraint trigger wait after insert on slow deferrable initially deferred for each row execute function wait()",
+    ).unwrap();
+    cluster.wait_caught_up().unwrap();
+    let proxy = Proxy::start(&cluster, ON);
+    let mut client = proxy.console();
+    client.run("begin");
+    client.run("insert into slow values (1)");
+    client.send(&commit(false));
+    let asleep = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
+    wait_until("the commit to run", || cluster.primary().value(asleep).unwrap() == "1");
+    cluster.primary().kill9().unwrap();
+    cluster.standbys()[0].promote().unwrap();
+    assert_eq!(seen(&client.until_ready()), ["ERROR 08007", "ZI"]);
+    assert_eq!(client.value("select count(*) from slow"), "0");
+}
+
+/// Processes begin anew, and numbers may have been given out again. That a transaction was not committed is certain all the same.
+#[test]
+fn a_server_that_has_crashed_tells_of_what_it_has_not_committed() {
+    let cluster = cluster_with(Options { standbys: 0, ..Options::default() });
+    let server = cluster.primary();
+    server.query("create table t (a int)").unwrap();
+    let network = Network::to(server.port());
+    let proxy = Proxy::spawn(&[Backend::tcp(network.port(), 1)], ON);
+    proxy.wait_for_nodes(1);
+    let mut client = proxy.console();
+    client.run("begin");
+    client.run("insert into t values (1)");
+    network.stall_present(&[Toward::Server, Toward::Client]);
+    client.send(&commit(false));
+    assert!(client.is_silent_for(Duration::from_millis(100)));
+    // One process that dies takes all along; the postmaster stays.
+    let pid: i32 = server.value("select pid from pg_stat_activity where query like 'insert%' limit 1").unwrap().parse().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), rustix::process::Signal::KILL).unwrap();
+    wait_until("the server to be back", || server.value("select count(*) from t").is_ok());
+    network.cut();
+    network.go_on();
+    assert_eq!(seen(&client.until_ready()), ["ERROR 40001", "ZI"]);
+    assert_eq!(client.value("select count(*) from t"), "0");
+}
+
+#[test]
+fn a_user_has_it_by_the_list_and_a_session_by_its_own_choice() {
+    let stage = Stage::primary_with("limit_override_list = 'user=postgres: commit_outcome=on'");
+    for (set, expected) in
+        [("select 1", "COMMIT"), ("set weir.commit_outcome = off", "ERROR 08007"), ("set weir.commit_outcome = on", "COMMIT")]
+    {
+        let mut client = stage.client();
+        client.run(set);
+        client.run("begin");
+        client.run("insert into t values (1)");
+        stage.network.stall_present(&[Toward::Client]);
+        client.send(&commit(false));
+        let mut direct = stage.ground.direct();
+        wait_until("the commit", || direct.value("select count(*) from t") == "1");
+        stage.network.cut();
+        stage.network.go_on();
+        assert_eq!(heard(&client.until_ready()), expected, "{set}");
+        direct.run("truncate t");
+    }
+}

@@ -1,0 +1,280 @@
+//! `transaction_replay`: a transaction is lost with its server and runs again. Its client notices nothing, or hears 40001 where the answers are not
+//! the same.
+
+use crate::lost::{Stage, seen};
+use crate::support::faults::Toward;
+use crate::support::ground::{Owned, cluster, wait_for_catalog};
+use crate::support::proxy::Backend;
+use crate::support::{Proxy, Raw, wait_until, wire};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use weir_demo::Mode;
+
+const ON: &str = "transaction_replay = on";
+const SCHEMA: &str = "create table u (a int primary key); create sequence s; create table drawn (a int default nextval('s'))";
+
+fn stage() -> Stage {
+    let stage = Stage::primary_with(&format!("{ON}\ncommit_outcome = on"));
+    stage.ground.direct().run(SCHEMA);
+    stage
+}
+
+fn client(stage: &Stage) -> Raw {
+    let mut client = stage.client();
+    wait_for_catalog(&mut client, &stage.ground.database);
+    client
+}
+
+/// What the next statement hears after the connection was cut: no error, or its code.
+fn after_cut(stage: &Stage, client: &mut Raw, next: &str) -> String {
+    stage.network.cut();
+    seen(&client.query(next)).into_iter().find(|word| word.starts_with("ERROR") || word.starts_with("FATAL")).unwrap_or_default()
+}
+
+#[test]
+fn transactions_that_come_out_the_same_go_on() {
+    let stage = stage();
+    let mut direct = stage.ground.direct();
+    direct.run("insert into t select generate_series(1, 5)");
+    let stories: &[(&str, &[&str], &str)] = &[
+        ("writes and reads", &["insert into u values (1)", "select count(*) from u", "update u set a = a"], "select a from u"),
+        ("a cursor", &["declare c cursor for select a from t order by a", "fetch 2 from c"], "fetch 2 from c"),
+        ("a savepoint", &["savepoint a", "insert into u values (2)", "rollback to a", "insert into u values (3)"], "release a"),
+        ("a number that was drawn and not shown", &["insert into drawn default values"], "select count(*) from drawn"),
+        ("a notification", &["notify news, 'x'"], "select 1"),
+        ("settings of the transaction", &["set local work_mem = '7MB'", "show work_mem"], "show work_mem"),
+    ];
+    for (turn, (what, texts, next)) in stories.iter().enumerate() {
+        let mut client = client(&stage);
+        client.run("begin");
+        texts.iter().for_each(|text| client.run(text));
+        assert_eq!(after_cut(&stage, &mut client, next), "", "{what}");
+        assert_eq!(seen(&client.query("commit")), ["COMMIT", "ZI"], "{what}");
+        assert_eq!(stage.proxy.metric("transactions_replayed_total"), turn as u64 + 1, "{what}");
+    }
+    assert_eq!(direct.value("select string_agg(a::text, ',' order by a) from u"), "1,3");
+    assert_eq!(direct.value("select count(*) from drawn"), "1");
+    assert_eq!(stage.proxy.metric("replays_refused_total"), 0);
+}
+
+#[test]
+fn transactions_that_come_out_otherwise_fail() {
+    let stage = stage();
+    let mut direct = stage.ground.direct();
+    let stories: &[(&str, &[&str], &str)] = &[
+        ("rows that others changed", &["select count(*) from t"], "insert into t values (1)"),
+        ("a number that was drawn and shown", &["select nextval('s')"], "select 1"),
+        ("the time", &["select now()"], "select 1"),
+        ("a row that others have by now", &["insert into u values (5)"], "insert into u values (5)"),
+    ];
+    for (turn, (what, texts, change)) in stories.iter().enumerate() {
+        let mut client = client(&stage);
+        client.run("begin");
+        texts.iter().for_each(|text| client.run(text));
+        stage.network.stall_present(&[Toward::Server, Toward::Client]);
+        if what.contains("others have") {
+            // The server knows nothing of the loss yet and holds the row.
+            direct.run("select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction'");
+        }
+        direct.run(change);
+        stage.network.cut();
+        stage.network.go_on();
+        assert_eq!(seen(&client.query("select 2")), ["ERROR 40001", "ZE"], "{what}");
+        assert_eq!(seen(&client.query("commit")), ["ROLLBACK", "ZI"], "{what}");
+        assert_eq!(stage.proxy.metric("replays_refused_total"), turn as u64 + 1, "{what}");
+    }
+    assert_eq!(stage.proxy.metric("transactions_replayed_total"), 0);
+}
+
+#[test]
+fn what_cannot_be_repeated_does_not_run_again() {
+    let stage = stage();
+    stage.ground.direct().run("create function f() returns int language sql volatile as 'insert into t values (1) returning 1'");
+    for (what, texts, expected) in [
+        ("code of users", &["select f()"][..], "40001 57P01"),
+        ("a statement prepared by SQL", &["prepare p as select 1", "execute p"], "40001 57P01"),
+        ("several statements in a string", &["insert into t values (1); insert into t values (2)"], "40001"),
+        ("a definition", &["create table made (a int)"], "40001 57P01"),
+        ("an advisory lock", &["select pg_advisory_lock(1)"], "57P01"),
+        ("a temporary table", &["create temp table mine (a int)"], "57P01"),
+    ] {
+        let mut client = client(&stage);
+        client.run("begin");
+        texts.iter().for_each(|text| client.run(text));
+        stage.network.cut();
+        // A session that has ended takes nothing; its last words are here.
+        let _ = client.try_send(&wire::query("select 2"));
+        let mut code = None;
+        while let (None, Ok(Some(message))) = (&code, client.try_read()) {
+            code = (message.tag == b'E').then(|| message.failure().sqlstate.to_string());
+        }
+        assert!(code.as_ref().is_some_and(|code| expected.contains(code.as_str())), "{what}: {code:?}");
+    }
+    assert_eq!(stage.proxy.metric("transactions_replayed_total"), 0);
+}
+
+#[test]
+fn an_error_that_was_shown_comes_again() {
+    let stage = stage();
+    stage.ground.direct().run("insert into u values (1)");
+    let mut client = client(&stage);
+    client.run("begin");
+    client.run("savepoint a");
+    assert_eq!(client.error("insert into u values (1)").sqlstate, "23505");
+    client.run("rollback to a");
+    client.run("insert into u values (2)");
+    assert_eq!(after_cut(&stage, &mut client, "select count(*) from u"), "");
+    assert_eq!(seen(&client.query("commit")), ["COMMIT", "ZI"]);
+    assert_eq!(stage.proxy.metric("transactions_replayed_total"), 1);
+}
+
+/// A statement of either protocol is under way in a pipeline, or prepared before.
+#[test]
+fn pipelines_and_prepared_statements_run_again() {
+    let stage = stage();
+    let mut client = client(&stage);
+    client.send(&[wire::parse("before", "insert into u values ($1)"), wire::sync()].concat());
+    client.until_ready();
+    client.run("begin");
+    client.send(
+        &[wire::run("before", &["1"]), wire::parse("within", "insert into u values ($1) returning a"), wire::sync()].concat(),
+    );
+    client.until_ready();
+    client.send(&[wire::run("within", &["2"]), wire::run("within", &["3"]), wire::sync()].concat());
+    client.until_ready();
+    stage.network.cut();
+    client.send(&[wire::run("within", &["4"]), wire::run("before", &["5"]), wire::sync()].concat());
+    assert_eq!(seen(&client.until_ready()), ["2", "D", "INSERT 0 1", "2", "INSERT 0 1", "ZT"]);
+    // All of it once more, with statements whose answers are lost.
+    stage.network.stall_present(&[Toward::Client]);
+    client.send(&[wire::run("within", &["6"]), wire::unnamed("select count(*) from u", &[]), wire::sync()].concat());
+    let mut direct = stage.ground.direct();
+    let text =
+        "select count(*) from pg_stat_activity where state = 'idle in transaction' and query like 'select count(*) from u%'";
+    wait_until("the pipeline to run", || direct.value(text) == "1");
+    stage.network.cut();
+    stage.network.go_on();
+    assert_eq!(seen(&client.until_ready()), ["2", "D", "INSERT 0 1", "1", "2", "D", "SELECT 1", "ZT"]);
+    assert_eq!(seen(&client.query("commit")), ["COMMIT", "ZI"]);
+    assert_eq!(direct.value("select string_agg(a::text, ',' order by a) from u"), "1,2,3,4,5,6");
+    assert_eq!(stage.proxy.metric("transactions_replayed_total"), 2);
+}
+
+#[test]
+fn a_commit_that_was_proved_to_be_rolled_back_runs_again() {
+    let stage = stage();
+    let mut client = client(&stage);
+    client.run("begin");
+    client.run("insert into u values (1)");
+    stage.network.stall_present(&[Toward::Server, Toward::Client]);
+    client.send(&wire::query("commit"));
+    assert!(client.is_silent_for(std::time::Duration::from_millis(100)));
+    stage.network.cut();
+    stage.network.go_on();
+    assert_eq!(seen(&client.until_ready()), ["COMMIT", "ZI"]);
+    assert_eq!(stage.ground.direct().value("select count(*) from u"), "1");
+    assert_eq!(stage.proxy.metric("outcomes_rolled_back_total"), 1);
+    assert_eq!(stage.proxy.metric("transactions_replayed_total"), 1);
+}
+
+/// A primary and a standby; the test promotes.
+fn failover_stage() -> (Owned, Proxy) {
+    let cluster = cluster(1);
+    cluster.primary().query("create table t (a int primary key)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let backends: Vec<Backend> =
+        cluster.servers().iter().zip([1, 0]).map(|(server, weight)| Backend::tcp(server.port(), weight)).collect();
+    let proxy = Proxy::spawn(&backends, &format!("pool_size = 60\n{ON}"));
+    proxy.wait_for_nodes(2);
+    (cluster, proxy)
+}
+
+/// With a synchronous standby all that a transaction has read is there as well.
+#[test]
+fn transactions_of_a_load_go_through_a_failover() {
+    const CLIENTS: u32 = 8;
+    let (cluster, proxy) = failover_stage();
+    cluster.primary().query("alter system set synchronous_standby_names = '*'").unwrap();
+    cluster.primary().reload().unwrap();
+    wait_until("the standby to be synchronous", || {
+        cluster.primary().value("select count(*) from pg_stat_replication where sync_state = 'sync'").unwrap() == "1"
+    });
+    let mut first = proxy.console();
+    wait_for_catalog(&mut first, "postgres");
+    let (is_over, failed, unknown) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+    let mut done: Vec<u32> = thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let (mut client, is_over, failed, unknown) = (proxy.console(), &is_over, &failed, &unknown);
+                scope.spawn(move || {
+                    let mut done = Vec::new();
+                    for value in number * 1_000_000.. {
+                        if is_over.load(Ordering::SeqCst) {
+                            return done;
+                        }
+                        let texts = [
+                            "begin".to_owned(),
+                            format!("insert into t values ({value})"),
+                            format!("select a from t where a = {value}"),
+                            "commit".to_owned(),
+                        ];
+                        let heard: Vec<String> = texts.iter().flat_map(|text| seen(&client.query(text))).collect();
+                        match heard.iter().find(|word| word.starts_with("ERROR")).map(String::as_str) {
+                            None => done.push(value),
+                            Some("ERROR 08007") => drop(unknown.fetch_add(1, Ordering::SeqCst)),
+                            Some("ERROR 40001") => drop(failed.fetch_add(1, Ordering::SeqCst)),
+                            Some(other) => panic!("{value}: {other}"),
+                        }
+                        client.run("rollback");
+                    }
+                    done
+                })
+            })
+            .collect();
+        let story = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let written = |server: &weir_demo::Server, at_least: u32| {
+                wait_until("writes to be made", || {
+                    server.value("select count(*) from t").is_ok_and(|count| count.parse::<u32>().unwrap() > at_least)
+                });
+            };
+            written(cluster.primary(), 200);
+            cluster.primary().stop(Mode::Immediate).unwrap();
+            cluster.standbys()[0].promote().unwrap();
+            let before: u32 = cluster.standbys()[0].value("select count(*) from t").unwrap().parse().unwrap();
+            written(&cluster.standbys()[0], before + 200);
+        }));
+        is_over.store(true, Ordering::SeqCst);
+        let done = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+        story.unwrap();
+        done
+    });
+    let rows = cluster.standbys()[0].query("select a from t").unwrap();
+    let there: Vec<u32> = rows.into_iter().flatten().flatten().map(|a| a.parse().unwrap()).collect();
+    done.sort_unstable();
+    let missing: Vec<_> = done.iter().filter(|value| !there.contains(value)).collect();
+    assert!(missing.is_empty(), "acknowledged and missing: {missing:?}");
+    let (replayed, failed, unknown) = (proxy.metric("transactions_replayed_total"), failed.into_inner(), unknown.into_inner());
+    eprintln!("failover: {replayed} ran again, {failed} failed, {unknown} unknown");
+    assert_eq!(failed, 0);
+}
+
+#[test]
+fn a_transaction_waits_for_the_next_primary_and_no_longer_than_it_may() {
+    let (cluster, proxy) = failover_stage();
+    let mut clients: Vec<Raw> = (0..2).map(|_| proxy.console()).collect();
+    wait_for_catalog(&mut clients[0], "postgres");
+    for (value, client) in clients.iter_mut().enumerate() {
+        client.run("begin");
+        client.run(&format!("insert into t values ({value})"));
+    }
+    let (pid, key) = (clients[1].pid, clients[1].key.clone());
+    cluster.primary().kill9().unwrap();
+    clients[1].send(&wire::query("select 1"));
+    assert!(clients[1].is_silent_for(std::time::Duration::from_millis(200)));
+    Raw::tcp(proxy.port()).send(&wire::cancel(pid, &key));
+    assert_eq!(seen(&clients[1].until_ready()), ["ERROR 40001", "ZE"]);
+    cluster.standbys()[0].promote().unwrap();
+    clients[0].run("insert into t values (10)");
+    assert_eq!(seen(&clients[0].query("commit")), ["COMMIT", "ZI"]);
+    assert_eq!(cluster.standbys()[0].value("select string_agg(a::text, ',' order by a) from t").unwrap(), "0,10");
+}
