@@ -234,7 +234,7 @@ impl Console<'_> {
     /// Has all servers started anew, the primary last: it makes room first, and its restart is part of that. Whoever is interrupted leaves all
     /// nodes in use, and may begin again.
     async fn upgrade_walk(&mut self) -> Result<Outcome, Fault> {
-        let view = self.w.shared.view.load_full();
+        let view = self.w.shared.cluster.view.load_full();
         let Some(primary) = view.primary_id() else {
             return Err(Fault::error(sqlstate::NOT_IN_STATE, "there is no primary"));
         };
