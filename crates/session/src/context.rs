@@ -115,6 +115,7 @@ pub struct Context {
     pub buffers: Rc<Buffers>,
     pub(crate) statements: RefCell<Statements>,
     /// Parts of sessions that server connections come with, at rest.
+    #[expect(clippy::vec_box, reason = "a box moves into its session and back as it is")]
     pub(crate) upstreams: RefCell<Vec<Box<Upstream>>>,
     /// Verdicts on functions, by database.
     pub(crate) functions: RefCell<Books>,

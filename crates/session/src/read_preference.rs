@@ -5,7 +5,6 @@ use crate::causal;
 use crate::choice;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
-use crate::outcome;
 use crate::session::Session;
 use crate::session::read_preference::{Item, OWN, Own, Set};
 pub use crate::session::read_preference::{Line, Logged};

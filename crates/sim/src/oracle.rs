@@ -91,8 +91,8 @@ impl World {
                 broken.push(Broken::BarredPromoted { node: record.new });
             }
         }
-        if self.plan.is_calm() && self.given_up > 0 {
-            broken.push(Broken::Failed { writes: self.given_up });
+        if self.plan.is_calm() && self.counts.given_up > 0 {
+            broken.push(Broken::Failed { writes: self.counts.given_up });
         }
         let mut announced_lost = 0;
         if self.is_well() {
@@ -109,9 +109,9 @@ impl World {
             acknowledged: self.writes.iter().filter(|write| write.acknowledged_at.is_some()).count(),
             announced_lost,
             switchovers: records.iter().filter(|record| record.why == Why::SwitchedOver).count(),
-            given_up: self.given_up,
+            given_up: self.counts.given_up,
             failovers: records.iter().filter(|record| record.why != Why::Found).count(),
-            events: self.events,
+            events: self.counts.events,
             trace: self.trace.take().unwrap_or_default(),
         }
     }

@@ -153,7 +153,7 @@ impl World {
             Action::Hold { transactions, .. } => {
                 self.weirs[at].target = None;
                 if transactions == Transactions::End {
-                    self.given_up += self.weirs[at].writes.len();
+                    self.counts.given_up += self.weirs[at].writes.len();
                     self.weirs[at].writes.clear();
                     self.weirs[at].connections.clear();
                 }
@@ -162,7 +162,7 @@ impl World {
             Action::Store { number, text } => {
                 self.weirs[at].writing = Some(text);
                 // A disk that is busy takes its time.
-                let is_slow = !self.plan.script.is_empty() && self.orders > 0;
+                let is_slow = !self.plan.script.is_empty() && self.counts.orders > 0;
                 let takes = if is_slow {
                     200
                 } else if self.dice.percent(4) {

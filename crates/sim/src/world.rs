@@ -111,16 +111,23 @@ pub enum Due {
     Heal,
 }
 
+/// Numbers of a run.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub events: u64,
+    pub orders: u64,
+    /// Last records of servers that were stopped.
+    pub last_records: u64,
+    /// Writes that Weirs had sent and gave up.
+    pub given_up: usize,
+}
+
 pub struct World {
     pub now: Ms,
     pub dice: Dice,
     pub plan: Plan,
     pub servers: Vec<Server>,
     pub agents: Vec<Agent>,
-    /// Last records of servers that were stopped.
-    pub last_records: u64,
-    /// Writes that Weirs had sent and gave up.
-    pub given_up: usize,
     pub weirs: Vec<Weir>,
     pub writes: Vec<Write>,
     pub needless: Vec<Broken>,
@@ -130,8 +137,7 @@ pub struct World {
     pub queues: Vec<Vec<Due>>,
     heap: BinaryHeap<Reverse<Entry>>,
     numbers: u64,
-    pub events: u64,
-    pub orders: u64,
+    pub counts: Counts,
     reigns: u64,
     /// The lines of the run, if they are wanted.
     pub trace: Option<Vec<String>>,
@@ -179,14 +185,11 @@ impl World {
             cuts: vec![vec![0; ends]; ends],
             queues: servers.iter().map(|_| Vec::new()).collect(),
             agents: servers.iter().map(|_| Agent::default()).collect(),
-            last_records: 0,
-            given_up: 0,
             servers,
             plan,
             heap: BinaryHeap::new(),
             numbers: 0,
-            events: 0,
-            orders: 0,
+            counts: Counts::default(),
             reigns: 1,
             trace: options.traces.then(Vec::new),
         }
@@ -217,9 +220,9 @@ impl World {
         self.later(plan::HEALED_AT, Due::Heal);
         while let Some(Reverse(entry)) = self.heap.pop() {
             self.now = entry.at;
-            self.events += 1;
+            self.counts.events += 1;
             if self.now >= plan::WELL_AT
-                || (self.now > plan::HEALED_AT + 4_000 && self.events.is_multiple_of(64) && self.is_well())
+                || (self.now > plan::HEALED_AT + 4_000 && self.counts.events.is_multiple_of(64) && self.is_well())
             {
                 break;
             }
@@ -384,6 +387,10 @@ impl World {
     /// The operator makes servers anew that cannot follow, once all Weirs agree on a primary.
     fn operate(&mut self) {
         self.later(OPERATOR_MS, Due::Operator);
+        if self.plan.is_planned && self.now > plan::HEALED_AT {
+            // A switchover may have stopped one since.
+            (0..self.plan.nodes).for_each(|node| self.repair(Repair::Start(node)));
+        }
         let Some(primary) = self.agreed() else { return };
         let source = self.servers[usize::from(primary)].clone();
         if !source.takes_writes() {

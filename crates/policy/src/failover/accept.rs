@@ -36,7 +36,7 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
         (Loss::Unknown, Some(Relation::Left(position) | Relation::Holds(position))) => state.loss_at(position),
         (loss, _) => loss,
     };
-    state.term_seen = state.term_seen.max(vote.map_or(epoch.ballot, |vote| vote.ballot).term);
+    state.promises.term_seen = state.promises.term_seen.max(vote.map_or(epoch.ballot, |vote| vote.ballot).term);
     let stays = old == Some(epoch.node);
     state.change(|durable| {
         (durable.epoch, durable.vote) = (Some(epoch), vote);
@@ -73,7 +73,7 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
     state.line.lost_at = None;
     // A Weir that asked a majority itself knows of no newer decision. A Weir that adopted this one must still hear from standbys.
     state.line.confirmed = found.as_ref().map(|facts| facts.started_at).filter(|_| why != Why::Adopted);
-    (state.promised_since, state.stuck, state.planned.named) = (None, None, None);
+    (state.promises.since, state.stuck, state.planned.named) = (None, None, None);
     if !stays {
         let record = Record { at: now, old, new: epoch.node, ballot: epoch.ballot, why, parts, loss };
         state.keep_record(record.clone());

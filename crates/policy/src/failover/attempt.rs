@@ -229,8 +229,8 @@ impl Attempt {
 pub(super) fn begin(state: &mut State, rules: &Rules, aim: Aim, why: Why, now: Ms) {
     let Some(parent) = state.epoch() else { return };
     let quorum = state.quorum(rules);
-    let term = state.term_seen.max(state.durable.term) + 1;
-    state.term_seen = term;
+    let term = state.promises.term_seen.max(state.durable.term) + 1;
+    state.promises.term_seen = term;
     state.change(|durable| durable.term = term);
     let lost_at = state.line.lost_at.unwrap_or(now);
     let parts = Parts { verdict_ms: now.saturating_sub(lost_at), ..Parts::default() };
@@ -252,7 +252,7 @@ pub(super) fn begin(state: &mut State, rules: &Rules, aim: Aim, why: Why, now: M
 /// Takes in the answer of a pledge.
 pub(super) fn pledged(state: &mut State, node: NodeId, ballot: Ballot, outcome: &Pledge) {
     if let Pledge::Refused { mark } = outcome {
-        state.term_seen = state.term_seen.max(mark.promised.term);
+        state.promises.term_seen = state.promises.term_seen.max(mark.promised.term);
     }
     let Some(attempt) = state.attempt.as_mut().filter(|attempt| attempt.ballot == ballot) else { return };
     let answer = match outcome {
@@ -301,7 +301,7 @@ pub(super) fn writable(
 /// Takes in a vote.
 pub(super) fn repointed(state: &mut State, node: NodeId, vote: Vote, outcome: Repointed) {
     if let Repointed::Refused { mark } = outcome {
-        state.term_seen = state.term_seen.max(mark.promised.term);
+        state.promises.term_seen = state.promises.term_seen.max(mark.promised.term);
     }
     if outcome == Repointed::Yes
         && let Some(attempt) = &mut state.attempt
@@ -546,7 +546,7 @@ pub(super) fn end(state: &mut State, refusal: Refusal, now: Ms, out: &mut Vec<Ac
     let Some(attempt) = state.attempt.take() else { return };
     match attempt.aim {
         Aim::Force { ticket, .. } => out.push(Action::Reply { ticket, answer: Err(refusal.describe()) }),
-        Aim::Succeed { .. } => switchover::attempt_ended(state, &attempt.phase, refusal, now, out),
+        Aim::Succeed { .. } => switchover::attempt_ended(state, (attempt.parent.node, &attempt.phase), refusal, now, out),
         Aim::Replace | Aim::Settle | Aim::Readmit => {}
     }
     let spread =

@@ -29,10 +29,7 @@ pub struct State {
     /// No attempt begins before this.
     pub(super) retry_at: Ms,
     pub(super) line: Line,
-    /// Since when a newer promise is seen on a server.
-    pub(super) promised_since: Option<Ms>,
-    /// Highest term seen anywhere.
-    pub(super) term_seen: u64,
+    pub(super) promises: Promises,
     pub records: Vec<Record>,
     pub(super) commands: Queue,
     pub planned: Planned,
@@ -45,7 +42,16 @@ pub struct State {
     pub(super) failback_at: Option<Ms>,
 }
 
-/// What says which node takes writes.
+/// Promises of other Weirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Promises {
+    /// Since when a newer one is seen on a server.
+    pub(super) since: Option<Ms>,
+    /// Highest term seen anywhere.
+    pub(super) term_seen: u64,
+}
+
+/// The source of the answer which node takes writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decider {
     /// The gate of the accepted primary.
@@ -128,8 +134,7 @@ impl State {
             attempt: None,
             retry_at: 0,
             line: Line::default(),
-            promised_since: None,
-            term_seen: durable.term,
+            promises: Promises { since: None, term_seen: durable.term },
             records: Vec::new(),
             commands: Queue::default(),
             planned: Planned::default(),

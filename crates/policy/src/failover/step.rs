@@ -127,7 +127,7 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
             if node.seen.as_ref().is_none_or(|seen| seen.facts.started_at != facts.started_at) {
                 node.incarnation_at = now;
             }
-            state.term_seen = state.term_seen.max(facts.mark.promised.term);
+            state.promises.term_seen = state.promises.term_seen.max(facts.mark.promised.term);
             node.seen = Some(Seen { begun_at, answered_at: now, facts: (**facts).clone() });
             node.failure = None;
         }
@@ -290,7 +290,7 @@ fn likely(state: &State, rules: &Rules) -> Option<NodeId> {
 /// Begins an attempt where one is due.
 fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     let promise = accept::newer_promise_of_any(state);
-    state.promised_since = promise.and(state.promised_since.or(Some(now)));
+    state.promises.since = promise.and(state.promises.since.or(Some(now)));
     let is_reserved = state.attempt.is_some() || switchover::reserves(state);
     if rules.mode != Mode::Builtin || is_reserved || now < state.retry_at || state.primary().is_none() {
         if accept::gone(state).is_some() && rules.mode != Mode::Builtin {
@@ -299,7 +299,7 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         return;
     }
     let is_mine = promise.is_some_and(|promise| promise.weir == state.durable.weir) || rules.is_alone();
-    let is_undone = state.promised_since.is_some_and(|since| is_mine || now >= since + OTHERS_MS);
+    let is_undone = state.promises.since.is_some_and(|since| is_mine || now >= since + OTHERS_MS);
     if promise.is_some() && !is_undone {
         return;
     }
@@ -461,7 +461,7 @@ fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, o
 
 /// Begins the looks that are due.
 fn look(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
-    let is_unquiet = state.attempt.is_some() || state.promised_since.is_some();
+    let is_unquiet = state.attempt.is_some() || state.promises.since.is_some();
     let spared = state.attempt.as_ref().and_then(Attempt::spares);
     let proved = state.attempt.as_ref().and_then(Attempt::proves);
     for (id, node) in &mut state.nodes {

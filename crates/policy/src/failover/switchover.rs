@@ -13,7 +13,7 @@ use super::accept;
 use super::action::{Action, Held, Lost, Transactions};
 use super::attempt::{self, Aim, Attempt, Phase};
 use super::ballot::{Ballot, NodeId};
-use super::choose::Refusal;
+use super::choose::{self, Refusal, Sync};
 use super::duty;
 use super::eligible;
 use super::event::{Done, Facts, Failure, Ms};
@@ -166,6 +166,12 @@ fn is_ready(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<()
     let lacks = state.last_position().map_or(0, |last| last.saturating_sub(position));
     if lacks > LAG_BYTES_MAX {
         return Err(format!("node {to} lacks {lacks} bytes of log, the limit is {LAG_BYTES_MAX}"));
+    }
+    if let Sync::Synchronous(all) = state.sync(rules) {
+        let answering = state.nodes.keys().copied().filter(|id| *id != from && state.facts(*id).is_some()).collect();
+        if let Some(refusal) = choose::too_few_asked(&all, &answering) {
+            return Err(refusal.describe());
+        }
     }
     eligible::could_be_decided(state, rules).map_err(|refusal| refusal.describe())
 }
@@ -368,7 +374,11 @@ pub(super) fn followed(state: &mut State, node: NodeId, done: Done, now: Ms) {
 }
 
 /// The attempt ended without a decision, in this phase. Nothing was promoted before the order to do so: the old primary goes on.
-pub(super) fn attempt_ended(state: &mut State, phase: &Phase, refusal: Refusal, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn attempt_ended(state: &mut State, (old, phase): (NodeId, &Phase), refusal: Refusal, now: Ms, out: &mut Vec<Action>) {
+    if state.primary() != Some(old) {
+        // A decision was learned from votes, ours perhaps.
+        return;
+    }
     let Some(of) = state.planned.switchover.take_if(|of| of.stage == Stage::Taking) else { return };
     let why = refusal.describe();
     let start = match phase {

@@ -103,8 +103,6 @@ fn reply_name(reply: Reply) -> String {
             name + if d.rest == Rest::Discarded { " discard" } else { "" }
         }
         Reply::SettingsRefused => "settings refused".into(),
-        Reply::Number => "number".into(),
-        Reply::NumberRefused => "number refused".into(),
         Reply::Unasked => "unasked".into(),
     }
 }

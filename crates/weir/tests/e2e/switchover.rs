@@ -146,7 +146,8 @@ fn switchovers_back_and_forth_fail_no_statement() {
     idle.iter_mut().for_each(|client| client.run("set application_name = 'kept'"));
     let wanted: Option<usize> = std::env::var("WEIR_SWITCHOVERS").ok().and_then(|text| text.parse().ok());
     let (begun, mut made, mut took) = (Instant::now(), 0, Vec::new());
-    while wanted.map_or(begun.elapsed() < LASTS, |wanted| made < wanted) {
+    let goes_on = |made| wanted.map_or(begun.elapsed() < LASTS, |wanted| made < wanted);
+    while goes_on(made) {
         let to = [1, 0, 2, 0][made % 4];
         let asked = Instant::now();
         stand.move_to(to).unwrap_or_else(|why| panic!("switchover {made}: {why}\n{}", stand.proxy.log()));

@@ -51,16 +51,7 @@ impl Driver {
             }
             // One that roles alone keep out of use is not.
             Action::Report(Report::Degenerated { node, .. }) if !self.state.is_out(&self.rules, node) => {}
-            Action::Report(report) => {
-                if let Report::Done(record) = &report
-                    && record.why == Why::SwitchedOver
-                    && record.loss == Loss::Nothing
-                {
-                    self.c.shared.positions.note_whole(record.new);
-                }
-                say::report(&self.c, &self.rules, &report, self.now());
-                self.part(&report);
-            }
+            Action::Report(report) => self.report(&report),
             Action::WriteStatus { text } => self.files.write_status(&self.c, text),
             Action::Store { number, text } => {
                 let (c, files) = (self.c.clone(), self.files.clone());
@@ -108,6 +99,17 @@ impl Driver {
             | Action::StartServer { .. }
             | Action::FollowServer { .. }) => self.send(order),
         }
+    }
+
+    fn report(&self, report: &Report) {
+        if let Report::Done(record) = report
+            && record.why == Why::SwitchedOver
+            && record.loss == Loss::Nothing
+        {
+            self.c.shared.positions.note_whole(record.new);
+        }
+        say::report(&self.c, &self.rules, report, self.now());
+        self.part(report);
     }
 
     /// Breaks the connections to a standby that has failed: what reads wait for there runs elsewhere. A primary's end with `Hold`.
