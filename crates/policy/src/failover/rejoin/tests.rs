@@ -113,7 +113,9 @@ fn these_are_left_alone() {
         ("nobody here decides", |_, rules| rules.mode = Mode::Follow),
         ("an operator took it out", |state, _| state.nodes.get_mut(&0).unwrap().standing = Standing::Detached),
         ("a copy is being made", |state, _| state.nodes.get_mut(&0).unwrap().standing = Standing::Recovering),
-        ("it was not replaced", |state, _| drop(state.durable.given_up.remove(&0))),
+        ("it was not replaced", |state, _| {
+            state.durable.given_up.remove(&0);
+        }),
         ("the new primary does not answer", |state, _| lose(state, 1)),
         ("writes wait", |state, _| {
             state.gate = Gate::Held(super::super::action::Held::Gone, super::super::action::Transactions::End);
