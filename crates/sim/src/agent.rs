@@ -133,8 +133,8 @@ impl World {
         let at = usize::from(node);
         let end = self.servers[at].position();
         if self.servers[at].is_primary() {
-            self.last_records += 1;
-            let record = WriteId::MAX - self.last_records;
+            self.counts.last_records += 1;
+            let record = WriteId::MAX - self.counts.last_records;
             self.servers[at].log.push(record);
         }
         let source = self.servers[at].clone();

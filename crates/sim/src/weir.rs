@@ -31,6 +31,8 @@ pub struct Weir {
     pub timer_at: Ms,
     pub records: Vec<Record>,
     pub last_ack_at: Ms,
+    /// Writes that it had sent and gave up.
+    pub given_up: usize,
 }
 
 impl Weir {
@@ -48,6 +50,7 @@ impl Weir {
             timer_at: Ms::MAX,
             records: Vec::new(),
             last_ack_at: 0,
+            given_up: 0,
         }
     }
 }
@@ -153,7 +156,7 @@ impl World {
             Action::Hold { transactions, .. } => {
                 self.weirs[at].target = None;
                 if transactions == Transactions::End {
-                    self.given_up += self.weirs[at].writes.len();
+                    self.weirs[at].given_up += self.weirs[at].writes.len();
                     self.weirs[at].writes.clear();
                     self.weirs[at].connections.clear();
                 }

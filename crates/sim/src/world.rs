@@ -117,10 +117,6 @@ pub struct World {
     pub plan: Plan,
     pub servers: Vec<Server>,
     pub agents: Vec<Agent>,
-    /// Last records of servers that were stopped.
-    pub last_records: u64,
-    /// Writes that Weirs had sent and gave up.
-    pub given_up: usize,
     pub weirs: Vec<Weir>,
     pub writes: Vec<Write>,
     pub needless: Vec<Broken>,
@@ -129,12 +125,21 @@ pub struct World {
     /// Orders that wait in hung servers.
     pub queues: Vec<Vec<Due>>,
     heap: BinaryHeap<Reverse<Entry>>,
-    numbers: u64,
+    pub counts: Counts,
     pub events: u64,
     pub orders: u64,
-    reigns: u64,
     /// The lines of the run, if they are wanted.
     pub trace: Option<Vec<String>>,
+}
+
+/// Things that have a number each.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub numbers: u64,
+    /// Times of servers as primaries.
+    pub reigns: u64,
+    /// Last records of servers that were stopped.
+    pub last_records: u64,
 }
 
 struct Entry {
@@ -179,15 +184,12 @@ impl World {
             cuts: vec![vec![0; ends]; ends],
             queues: servers.iter().map(|_| Vec::new()).collect(),
             agents: servers.iter().map(|_| Agent::default()).collect(),
-            last_records: 0,
-            given_up: 0,
             servers,
             plan,
             heap: BinaryHeap::new(),
-            numbers: 0,
+            counts: Counts { reigns: 1, ..Counts::default() },
             events: 0,
             orders: 0,
-            reigns: 1,
             trace: options.traces.then(Vec::new),
         }
     }
@@ -423,8 +425,8 @@ impl World {
     }
 
     pub fn later(&mut self, delay: Ms, due: Due) {
-        self.numbers += 1;
-        self.heap.push(Reverse(Entry { at: self.now + delay, number: self.numbers, due }));
+        self.counts.numbers += 1;
+        self.heap.push(Reverse(Entry { at: self.now + delay, number: self.counts.numbers, due }));
     }
 
     pub fn repair_in(&mut self, delay: Ms, repair: Repair) {
@@ -432,13 +434,13 @@ impl World {
     }
 
     pub fn next_id(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
+        self.counts.numbers += 1;
+        self.counts.numbers
     }
 
     pub fn next_reign(&mut self) -> u64 {
-        self.reigns += 1;
-        self.reigns
+        self.counts.reigns += 1;
+        self.counts.reigns
     }
 
     /// How long a message takes.
