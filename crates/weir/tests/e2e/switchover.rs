@@ -18,7 +18,7 @@ const WHERE: &str = "select inet_server_port()";
 /// Switchovers one after the other; `WEIR_SWITCHOVERS` wants another number of them.
 const SWITCHOVERS: usize = 8;
 /// The longest pause for writes that is allowed. A machine that builds something else is slow.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Servers, an agent beside each, and a Weir before them.
 struct Stand {
