@@ -15,6 +15,8 @@ pub struct AgentConfig {
     /// The user as whom agents and standbys read the primary; empty: that of the health check.
     pub user: String,
     pub rejoin: Rejoin,
+    /// Time that transactions get to end before a switchover.
+    pub transaction_limit_ms: u64,
     /// If connections to them are encrypted: no mode that would also do without.
     pub ssl_mode: AgentSsl,
     pub tls: PeerFiles,

@@ -27,8 +27,6 @@ pub struct FailoverConfig {
     pub replay: bool,
     /// Most bytes of messages of a transaction that is replayed.
     pub replay_bytes_max: u64,
-    /// Time that transactions get to end before a switchover.
-    pub transaction_limit_ms: u64,
     /// If other proxies promote the same servers.
     pub company: Company,
     /// A file names nodes whose checks fail.
@@ -82,7 +80,6 @@ impl FailoverConfig {
             commit_outcome: false,
             replay: false,
             replay_bytes_max: 0,
-            transaction_limit_ms: 0,
             company: Company::Possible,
             test_file: false,
         }

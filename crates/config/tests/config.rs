@@ -154,7 +154,9 @@ fn the_defaults_are_those_of_pgpool() {
 #[test]
 fn a_built_row_changes_the_typed_fields() {
     // A value other than the default for each kind of row; secrets and texts get a plain word.
-    let base = check_read("backend_hostname0 = 'db0'");
+    // An agent needs a secret.
+    let few = "backend_hostname0 = 'db0'\nagent_secret_file = 'base'";
+    let base = check_read(few);
     for param in params::all().filter(|param| param.effect == Effect::Built) {
         if ["worker_threads", "backend_clustering_mode"].contains(&param.name) {
             continue;
@@ -194,15 +196,17 @@ fn a_built_row_changes_the_typed_fields() {
             "builtin",
             // For pcp_protocol_version.
             "4.3",
+            "verify-ca",
+            "db0:9797",
         ];
         let is_other = |value: &&&str| {
-            let text = format!("backend_hostname0 = 'db0'\n{name} = '{value}'");
+            let text = format!("{few}\n{name} = '{value}'");
             param.kind.parse(param.name, value).is_ok()
                 && param.kind.show(value) != param.kind.show(param.default)
                 && read_bytes(text.as_bytes()).config.is_some()
         };
-        let value = candidates.iter().find(is_other).unwrap();
-        let changed = check_read(&format!("backend_hostname0 = 'db0'\n{name} = '{value}'"));
+        let value = candidates.iter().find(is_other).unwrap_or_else(|| panic!("no other value is known for {name}"));
+        let changed = check_read(&format!("{few}\n{name} = '{value}'"));
         let fields = |config: &Config| {
             let secrets = [
                 &config.check.password,
@@ -434,6 +438,8 @@ fn every_parameter_reloads_as_its_row_says() {
             "builtin",
             // For pcp_protocol_version.
             "4.3",
+            "verify-ca",
+            "db0:9797",
         ];
         let outcome = candidates.iter().find_map(|value| {
             let is_other =
@@ -481,7 +487,7 @@ fn show_finds_single_numbered_and_grouped_parameters() {
     assert_eq!(names("backend_port"), ["backend_port0", "backend_port2"]);
     assert_eq!(names("backend_port2"), ["backend_port2"]);
     assert_eq!(names("backend")[..3], ["backend_hostname0", "backend_port0", "backend_weight0"]);
-    assert_eq!(names("backend").len(), 16);
+    assert_eq!(names("backend").len(), 18);
     assert_eq!(names("watchdog"), ["hostname0", "wd_port0", "pgpool_port0"]);
     assert!(names("heartbeat").is_empty());
     assert_eq!(names("health_check").len(), 8 * 3);

@@ -296,9 +296,8 @@ impl World {
         if self.now < plan::FAULTS_FROM || self.plan.script.is_empty() {
             return;
         }
-        self.counts.orders += 1;
-        let due: Vec<Scripted> =
-            self.plan.script.iter().filter(|(at, _)| *at == self.counts.orders).map(|(_, fault)| *fault).collect();
+        self.orders += 1;
+        let due: Vec<Scripted> = self.plan.script.iter().filter(|(at, _)| *at == self.orders).map(|(_, fault)| *fault).collect();
         for fault in due {
             self.note(|| format!("script {fault:?}"));
             match fault {

@@ -91,8 +91,9 @@ impl World {
                 broken.push(Broken::BarredPromoted { node: record.new });
             }
         }
-        if self.plan.is_calm() && self.counts.given_up > 0 {
-            broken.push(Broken::Failed { writes: self.counts.given_up });
+        let given_up = self.weirs.iter().map(|weir| weir.given_up).sum();
+        if self.plan.is_calm() && given_up > 0 {
+            broken.push(Broken::Failed { writes: given_up });
         }
         let mut announced_lost = 0;
         if self.is_well() {
@@ -109,9 +110,9 @@ impl World {
             acknowledged: self.writes.iter().filter(|write| write.acknowledged_at.is_some()).count(),
             announced_lost,
             switchovers: records.iter().filter(|record| record.why == Why::SwitchedOver).count(),
-            given_up: self.counts.given_up,
+            given_up,
             failovers: records.iter().filter(|record| record.why != Why::Found).count(),
-            events: self.counts.events,
+            events: self.events,
             trace: self.trace.take().unwrap_or_default(),
         }
     }

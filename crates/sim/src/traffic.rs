@@ -123,7 +123,7 @@ impl World {
             return;
         }
         entry.is_over = true;
-        self.counts.given_up += 1;
+        self.weirs[weir].given_up += 1;
         self.later(0, Due::Broken { weir, life, node, how });
     }
 

@@ -31,6 +31,8 @@ pub struct Weir {
     pub timer_at: Ms,
     pub records: Vec<Record>,
     pub last_ack_at: Ms,
+    /// Writes that it had sent and gave up.
+    pub given_up: usize,
 }
 
 impl Weir {
@@ -48,6 +50,7 @@ impl Weir {
             timer_at: Ms::MAX,
             records: Vec::new(),
             last_ack_at: 0,
+            given_up: 0,
         }
     }
 }
@@ -153,7 +156,7 @@ impl World {
             Action::Hold { transactions, .. } => {
                 self.weirs[at].target = None;
                 if transactions == Transactions::End {
-                    self.counts.given_up += self.weirs[at].writes.len();
+                    self.weirs[at].given_up += self.weirs[at].writes.len();
                     self.weirs[at].writes.clear();
                     self.weirs[at].connections.clear();
                 }
@@ -162,7 +165,7 @@ impl World {
             Action::Store { number, text } => {
                 self.weirs[at].writing = Some(text);
                 // A disk that is busy takes its time.
-                let is_slow = !self.plan.script.is_empty() && self.counts.orders > 0;
+                let is_slow = !self.plan.script.is_empty() && self.orders > 0;
                 let takes = if is_slow {
                     200
                 } else if self.dice.percent(4) {

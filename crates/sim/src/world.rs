@@ -111,17 +111,6 @@ pub enum Due {
     Heal,
 }
 
-/// Numbers of a run.
-#[derive(Debug, Default)]
-pub struct Counts {
-    pub events: u64,
-    pub orders: u64,
-    /// Last records of servers that were stopped.
-    pub last_records: u64,
-    /// Writes that Weirs had sent and gave up.
-    pub given_up: usize,
-}
-
 pub struct World {
     pub now: Ms,
     pub dice: Dice,
@@ -136,11 +125,21 @@ pub struct World {
     /// Orders that wait in hung servers.
     pub queues: Vec<Vec<Due>>,
     heap: BinaryHeap<Reverse<Entry>>,
-    numbers: u64,
     pub counts: Counts,
-    reigns: u64,
+    pub events: u64,
+    pub orders: u64,
     /// The lines of the run, if they are wanted.
     pub trace: Option<Vec<String>>,
+}
+
+/// Things that have a number each.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub numbers: u64,
+    /// Times of servers as primaries.
+    pub reigns: u64,
+    /// Last records of servers that were stopped.
+    pub last_records: u64,
 }
 
 struct Entry {
@@ -188,9 +187,9 @@ impl World {
             servers,
             plan,
             heap: BinaryHeap::new(),
-            numbers: 0,
-            counts: Counts::default(),
-            reigns: 1,
+            counts: Counts { reigns: 1, ..Counts::default() },
+            events: 0,
+            orders: 0,
             trace: options.traces.then(Vec::new),
         }
     }
@@ -220,9 +219,9 @@ impl World {
         self.later(plan::HEALED_AT, Due::Heal);
         while let Some(Reverse(entry)) = self.heap.pop() {
             self.now = entry.at;
-            self.counts.events += 1;
+            self.events += 1;
             if self.now >= plan::WELL_AT
-                || (self.now > plan::HEALED_AT + 4_000 && self.counts.events.is_multiple_of(64) && self.is_well())
+                || (self.now > plan::HEALED_AT + 4_000 && self.events.is_multiple_of(64) && self.is_well())
             {
                 break;
             }
@@ -426,8 +425,8 @@ impl World {
     }
 
     pub fn later(&mut self, delay: Ms, due: Due) {
-        self.numbers += 1;
-        self.heap.push(Reverse(Entry { at: self.now + delay, number: self.numbers, due }));
+        self.counts.numbers += 1;
+        self.heap.push(Reverse(Entry { at: self.now + delay, number: self.counts.numbers, due }));
     }
 
     pub fn repair_in(&mut self, delay: Ms, repair: Repair) {
@@ -435,13 +434,13 @@ impl World {
     }
 
     pub fn next_id(&mut self) -> u64 {
-        self.numbers += 1;
-        self.numbers
+        self.counts.numbers += 1;
+        self.counts.numbers
     }
 
     pub fn next_reign(&mut self) -> u64 {
-        self.reigns += 1;
-        self.reigns
+        self.counts.reigns += 1;
+        self.counts.reigns
     }
 
     /// How long a message takes.

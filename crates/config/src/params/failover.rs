@@ -55,7 +55,7 @@ pub(super) const ROWS: &[Param] = &[
         effect: Effect::Built, set: |c, _, v| c.failover.wait_ms = v.millis(),
         help: "Longest time a statement that was not sent, or was refused before it ran, waits for a primary before it fails. The session goes on. 0: for ever.", ..ROW },
     Param { name: "switchover_transaction_limit", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "10", applies: Applies::OnReload, since: "Weir 0.1",
-        effect: Effect::Built, set: |c, _, v| c.failover.transaction_limit_ms = v.millis(),
+        effect: Effect::Built, set: |c, _, v| c.recovery.agents.transaction_limit_ms = v.millis(),
         help: "Time that open transactions get to end before a switchover; then they are ended.", ..ROW },
     Param { name: "failover_lost", kind: Kind::Enum { values: &["warning", "error"], also: &[] }, default: "warning", applies: Applies::OnReload, since: "Weir 0.1",
         effect: Effect::Built, set: |c, _, v| c.failover.lost = OnLost::from_word(v.word()),

@@ -25,7 +25,7 @@ impl Rules {
             } else {
                 Failback::ByOperator
             },
-            transaction_limit_ms: failover.transaction_limit_ms,
+            transaction_limit_ms: config.recovery.agents.transaction_limit_ms,
             commands: Commands {
                 failover: failover.command.clone(),
                 failback: failover.failback_command.clone(),

@@ -35,7 +35,6 @@ pub struct State {
     pub planned: Planned,
     /// Why nothing is done about a lost primary, as last reported.
     pub stuck: Option<Refusal>,
-    pub(super) search: Search,
     /// By the file of `health_check_test`.
     pub(super) tested_down: BTreeSet<NodeId>,
     /// Time of the last automatic attachment.
@@ -112,6 +111,7 @@ pub(super) struct Line {
     pub check_from: Ms,
     /// When it was first found to be gone.
     pub lost_at: Option<Ms>,
+    pub search: Search,
 }
 
 /// Commands that wait for their turn. One runs at a time, as in Pgpool.
@@ -139,7 +139,6 @@ impl State {
             commands: Queue::default(),
             planned: Planned::default(),
             stuck: None,
-            search: Search::No,
             tested_down: BTreeSet::new(),
             failback_at: None,
             durable,

@@ -325,7 +325,7 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
 /// one has it accepted all the same.
 fn search(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     let is_lost = rules.mode != Mode::Builtin && (state.primary().is_none() || accept::gone(state).is_some());
-    let next = match (is_lost, state.search) {
+    let next = match (is_lost, state.line.search) {
         (false, _) => Search::No,
         (true, Search::No) => {
             out.push(Action::Report(Report::Searching));
@@ -337,7 +337,7 @@ fn search(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         }
         (true, going @ (Search::Since(_) | Search::InVain)) => going,
     };
-    state.search = next;
+    state.line.search = next;
 }
 
 /// `detach_false_primary`.

@@ -15,10 +15,10 @@ const BUILTIN: &str = "failover_mode = builtin\nhealth_check_period = 1\nhealth_
     health_check_retry_delay = 1\nfailover_on_backend_shutdown = on\nfailover_lag_max = -1\nauto_failback = on\nauto_failback_interval = 0\nlog_min_messages = debug2\n\
     backend_application_name0 = 'primary'\nbackend_application_name1 = 'standby1'\nbackend_application_name2 = 'standby2'\n";
 const WHERE: &str = "select inet_server_port()";
-/// Time in which switchovers are made, one after the other.
-const LASTS: Duration = Duration::from_secs(20);
+/// Switchovers one after the other; `WEIR_SWITCHOVERS` wants another number of them.
+const SWITCHOVERS: usize = 8;
 /// The longest pause for writes that is allowed. A machine that builds something else is slow.
-const PAUSE_MAX: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Servers, an agent beside each, and a Weir before them.
 struct Stand {
@@ -144,21 +144,20 @@ fn switchovers_back_and_forth_fail_no_statement() {
     let load = Load::with(&stand.proxy, crew());
     let mut idle: Vec<Raw> = (0..20).map(|_| stand.proxy.console()).collect();
     idle.iter_mut().for_each(|client| client.run("set application_name = 'kept'"));
-    let wanted: Option<usize> = std::env::var("WEIR_SWITCHOVERS").ok().and_then(|text| text.parse().ok());
-    let (begun, mut made, mut took) = (Instant::now(), 0, Vec::new());
-    let goes_on = |made| wanted.map_or(begun.elapsed() < LASTS, |wanted| made < wanted);
-    while goes_on(made) {
+    let wanted = std::env::var("WEIR_SWITCHOVERS").ok().and_then(|text| text.parse().ok());
+    let mut took = Vec::new();
+    for made in 0..wanted.unwrap_or(SWITCHOVERS) {
         let to = [1, 0, 2, 0][made % 4];
         let asked = Instant::now();
         stand.move_to(to).unwrap_or_else(|why| panic!("switchover {made}: {why}\n{}", stand.proxy.log()));
         took.push(asked.elapsed());
-        made += 1;
         assert_eq!(stand.primary(), to);
         wait_until("all to be in use", || stand.proxy.nodes("status") == ["up", "up", "up"]);
         stand.wait_streaming(to, 2);
         load.wait_acknowledged(20);
     }
     let outcome = load.end();
+    let made = took.len();
     took.sort_unstable();
     let (median, longest) = (took[took.len() / 2].as_millis(), took.last().unwrap().as_millis());
     eprintln!("{made} switchovers; until the old primary follows: {median} ms (median), {longest} ms (longest)");

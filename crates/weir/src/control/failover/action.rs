@@ -62,13 +62,7 @@ impl Driver {
                     promise.keep(Event::Stored { number, done });
                 });
             }
-            Action::Drain { node, limit_ms } => {
-                let promise = Promise { c: self.c.clone(), otherwise: Some(Event::Drained { node }) };
-                self.orders.spawn_local(async move {
-                    drain::drain(&promise.c, node, Duration::from_millis(limit_ms)).await;
-                    promise.keep(Event::Drained { node });
-                });
-            }
+            Action::Drain { node, limit_ms } => self.drain(node, Duration::from_millis(limit_ms)),
             Action::RunCommand { number, kind, line, limit_ms } => {
                 let promise = Promise { c: self.c.clone(), otherwise: Some(Event::CommandEnded { number, done: Done::No }) };
                 self.orders.spawn_local(async move {
@@ -119,6 +113,15 @@ impl Driver {
             self.door.show(&self.c, &self.rules, &self.state);
             cluster_view::give_up(&self.c, node);
         }
+    }
+
+    /// Begins to wait for what sessions have open on a node.
+    fn drain(&mut self, node: NodeId, limit: Duration) {
+        let promise = Promise { c: self.c.clone(), otherwise: Some(Event::Drained { node }) };
+        self.orders.spawn_local(async move {
+            drain::drain(&promise.c, node, limit).await;
+            promise.keep(Event::Drained { node });
+        });
     }
 
     /// Begins what is done at a server.
