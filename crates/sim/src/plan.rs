@@ -86,7 +86,7 @@ impl Plan {
 
     /// True if nothing goes wrong in this run, and one Weir alone moves primaries.
     pub fn is_calm(&self) -> bool {
-        self.weirs == 1 && self.shares.iter().all(|(fault, _)| *fault == Fault::SwitchOver)
+        self.script.is_empty() && self.weirs == 1 && self.shares.iter().all(|(fault, _)| *fault == Fault::SwitchOver)
     }
 
     /// Three nodes of which the primary is killed; the script has the rest.

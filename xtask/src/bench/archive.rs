@@ -100,7 +100,8 @@ mod tests {
         let entries = fs::read_dir(crate::root().join(FOLDER)).expect("a folder");
         let mut names: Vec<String> = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into()).collect();
         names.sort();
-        let mut expected = FILES.map(File::name);
+        let mut expected = FILES.map(File::name).to_vec();
+        expected.push("failover.json");
         expected.sort_unstable();
         assert_eq!(names, expected);
     }

@@ -233,10 +233,10 @@ fn a_wrong_file_changes_nothing_at_reload_and_the_log_says_what_is_wrong() {
 fn a_parameter_without_effect_is_named_at_the_reload_that_adds_it() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy("");
-    proxy.add_conf("search_primary_node_timeout = 5");
+    proxy.add_conf("client_idle_limit_in_recovery = 5");
     proxy.reload();
     proxy.reload();
-    let named = proxy.log().matches("parameter \"search_primary_node_timeout\" is accepted but has no effect yet").count();
+    let named = proxy.log().matches("parameter \"client_idle_limit_in_recovery\" is accepted but has no effect yet").count();
     assert_eq!(named, 1, "{}", proxy.log());
 }
 
