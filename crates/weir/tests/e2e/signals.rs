@@ -236,7 +236,7 @@ fn a_parameter_without_effect_is_named_at_the_reload_that_adds_it() {
     proxy.add_conf("client_idle_limit_in_recovery = 5");
     proxy.reload();
     proxy.reload();
-    let named = proxy.log().matches("parameter \"client_idle_limit_in_recovery\" is accepted but has no effect yet").count();
+    let named = proxy.log().matches("client_idle_limit_in_recovery is set, but online recovery has one stage").count();
     assert_eq!(named, 1, "{}", proxy.log());
 }
 
