@@ -131,10 +131,12 @@ impl Stage {
         while Connection::open(self.proxy_port(), PROXIED, &[], PATIENCE).is_err() {
             assert!(start.elapsed() < START_LIMIT, "the proxy did not start:\n{}", self.log());
         }
-        weir_demo::wait_until("the proxy to find all servers", START_LIMIT, || {
-            Ok(self.log().matches(" is up: ").count() > self.setup.standbys)
-        })
-        .unwrap();
+        let found = weir_demo::wait_until("the proxy to find all servers", START_LIMIT, || {
+            // The primary may have been accepted before its role was asked for.
+            let log = self.log();
+            Ok(log.contains(" primary node is ") && log.matches(" is up: standby").count() >= self.setup.standbys)
+        });
+        found.unwrap_or_else(|error| panic!("{error}\n{}", self.log()));
     }
 
     fn reset(&mut self) {
