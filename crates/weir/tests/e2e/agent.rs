@@ -297,7 +297,8 @@ fn strangers_get_nothing_and_hold_nobody_up() {
     drop(silent);
     wait_until("a silent one to be sent away", || {
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.read_to_end(&mut Vec::new()).is_ok()
+        // It may also be sent away because there are too many.
+        stream.read_to_end(&mut Vec::new()).is_ok() && agent.log().contains("it says nothing")
     });
     let log = agent.log();
     assert_eq!(log.matches("does not know the secret").count(), 1, "{log}");
