@@ -1,4 +1,4 @@
-//! What an agent and its client read from the network, and what an agent finds beside its server.
+//! The bytes that an agent and its client read from the network, and those that an agent finds beside its server.
 
 use weir_agent::seal::{ClientHello, admit, frame, frame_bytes, greeting};
 use weir_agent::{Secret, control_file, postmaster, read_answer, read_request, settings, write_answer, write_request};

@@ -1,4 +1,4 @@
-//! What an agent answers.
+//! The answers of an agent.
 
 use crate::request::{Deed, OrderId};
 use crate::text::WordValue;

@@ -1,4 +1,4 @@
-//! What Weir asks of an agent.
+//! The requests of Weir to an agent.
 
 use crate::text::{DatabaseName, Host, SlotName, UserName, Word, WordValue};
 

@@ -22,7 +22,7 @@ pub struct AgentConfig {
     pub tls: PeerFiles,
 }
 
-/// Who brings a replaced primary back.
+/// The one that brings a replaced primary back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rejoin {
     ByAgent,

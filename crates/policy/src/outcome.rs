@@ -98,7 +98,7 @@ pub fn judge(number: &Number, answer: &Answer, horizon: Option<&Horizon>) -> Ver
         // Somebody else's.
         (Some(horizon), Status::Committed) if number.xid.get() >= horizon.fresh => Verdict::RolledBack,
         (Some(_), Status::Committed) => Verdict::Unknown,
-        // What was open on the old primary is aborted here, so that one in progress is another.
+        // Transactions that were open on the old primary are aborted here, so that one in progress is another.
         (Some(_), Status::Aborted | Status::InProgress | Status::Future) => Verdict::RolledBack,
     }
 }

@@ -38,7 +38,7 @@ const SWITCHES_MAX: usize = 8;
 struct Switches {
     primary: Option<u16>,
     last: VecDeque<Switch>,
-    /// What nodes covered as standbys when they were first seen as primaries.
+    /// The log that nodes covered as standbys when they were first seen as primaries.
     promoted: BTreeMap<u16, (Life, Covers)>,
     /// The next primary, if it has all that its predecessor had: that one was stopped for it.
     whole: Option<u16>,

@@ -109,7 +109,7 @@ impl Stage {
         }
         self.write_program("installed/bin/pgpool_setup", &self.setup(source)?)?;
         self.write_program("stand-in/ssh", SSH)?;
-        // What remains of it waits only. The rest ends processes of others by their names.
+        // The remaining lines only wait. The others end processes of others by their names.
         let library = fs::read_to_string(source.folder.join("src/test/regression/libs.sh"))?;
         let harmless: Vec<&str> =
             library.lines().filter(|line| !["kill", "ipcrm", "rm -f"].iter().any(|word| line.contains(word))).collect();

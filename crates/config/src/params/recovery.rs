@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "User as whom agents and the standbys they make read the primary. Its password is in the passfile of the agent's user. Empty: health_check_user.", ..BUILT },
     Param { name: "agent_rejoin", kind: Kind::Bool, default: "on", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.recovery.agents.rejoin = if v.bool() { Rejoin::ByAgent } else { Rejoin::ByOperator },
-        help: "With failover_mode = builtin: the agent of a primary that was replaced makes it a standby of the new one, by pg_rewind or a base backup. What only the old one had is discarded.", ..BUILT },
+        help: "With failover_mode = builtin: the agent of a primary that was replaced makes it a standby of the new one, by pg_rewind or a base backup. Data that only the old one had are discarded.", ..BUILT },
     Param { name: "agent_sslmode", kind: Kind::Enum { values: &["disable", "require", "verify-ca", "verify-full"], also: &[] }, default: "disable", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.recovery.agents.ssl_mode = AgentSsl::from_word(v.word()),
         help: "Encryption of connections to agents, in libpq's words; all agents must have it then. require: as verify-ca if there are authorities.", ..BUILT },

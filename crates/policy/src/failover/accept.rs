@@ -192,7 +192,7 @@ fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(Node
     }
     let by_others = rules.mode != Mode::Builtin;
     let why = gone(state).or_else(|| ceded(state))?;
-    // Who decides outside may promote one while ours is there, and names it by letting ours go.
+    // Others may promote one while ours is there, and name it by letting ours go.
     let is_named = matches!(rules.mode, Mode::Follow | Mode::Off);
     let is_false = |id: &&NodeId| !is_named && state.durable.false_primaries.contains(id);
     let next = primaries.iter().filter(descends).find(|id| !is_false(id))?;

@@ -131,7 +131,7 @@ pub(super) fn rejoined(state: &mut State, id: NodeId, done: Done, now: Ms) {
     node.look_anew(now);
 }
 
-/// What an agent tells of its server.
+/// The facts that an agent tells of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub server: Server,

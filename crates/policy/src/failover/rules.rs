@@ -45,7 +45,7 @@ pub struct NodeRules {
     pub returns: Returns,
 }
 
-/// Who brings a node back that was replaced as the primary.
+/// The one that brings a node back that was replaced as the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returns {
     ByOperator,

@@ -209,7 +209,7 @@ impl State {
         }
     }
 
-    /// What says where writes go. Where others promote, a server whose history nobody was allowed to see is known by its role alone.
+    /// The source that says where writes go. Where others promote, a server whose history nobody was allowed to see is known by its role alone.
     pub fn decider(&self, rules: &Rules) -> Decider {
         let is_known = self.primary().is_some() && (self.history().is_some() || rules.always_primary().is_some());
         if matches!(rules.mode, Mode::Builtin | Mode::Command) || is_known {

@@ -421,7 +421,7 @@ pub(super) fn reserves(state: &State) -> bool {
 /// Why writes wait, if it is for this.
 pub(super) fn gate(state: &State) -> Option<Gate> {
     match state.planned.switchover.as_ref()?.stage {
-        // What others have promised this attempt does not hold writes up.
+        // Promises of others to this attempt do not hold writes up.
         Stage::Taking if state.attempt.as_ref().is_some_and(Attempt::leaves_writes) => None,
         Stage::Taking if matches!(state.attempt.as_ref()?.phase, Phase::Draining { .. }) => {
             Some(Gate::Held(Held::SwitchedOver, Transactions::Go))

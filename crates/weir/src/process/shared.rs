@@ -85,11 +85,14 @@ pub struct Mailbox {
     pub(super) sessions: AtomicU32,
     /// When that worker last kept house, in milliseconds since the start of the proxy: one that is stuck does not.
     pub(crate) beat_ms: AtomicU64,
+    /// The generation of the view that the worker goes by.
+    pub(crate) view_known: AtomicU64,
 }
 
 impl Mailbox {
     pub fn new(waker: mio::Waker) -> Mailbox {
-        Mailbox { waker, messages: Mutex::default(), sessions: AtomicU32::new(0), beat_ms: AtomicU64::new(0) }
+        let (beat_ms, view_known) = (AtomicU64::new(0), AtomicU64::new(0));
+        Mailbox { waker, messages: Mutex::default(), sessions: AtomicU32::new(0), beat_ms, view_known }
     }
 
     pub fn send(&self, message: Message) {

@@ -213,7 +213,10 @@ impl Worker {
         if self.ctx.set_config(config) && self.id == 0 {
             self.shared.pools.feed_all(self);
         }
-        self.ctx.set_view(self.shared.cluster.view.load_full());
+        let view = self.shared.cluster.view.load_full();
+        let generation = view.generation;
+        self.ctx.set_view(view);
+        self.mailbox().view_known.store(generation, Ordering::Release);
         self.welcomes.borrow_mut().clear();
         for task in self.view_waiters.take() {
             self.reactor.wake(task);

@@ -20,7 +20,7 @@ fn commit(by_protocol: bool) -> Vec<u8> {
     if by_protocol { [wire::unnamed("commit", &[]), wire::sync()].concat() } else { wire::query("commit") }
 }
 
-/// What a client heard, in a word.
+/// The answer that a client heard, in a word.
 fn heard(messages: &[Message]) -> String {
     let seen = seen(messages);
     seen.iter().find(|word| word.starts_with("ERROR") || *word == "COMMIT").cloned().unwrap_or_default()

@@ -25,7 +25,7 @@ fn client(stage: &Stage) -> Raw {
     client
 }
 
-/// What the next statement hears after the connection was cut: no error, or its code.
+/// The error that the next statement hears after the connection was cut, by its code; none if it hears none.
 fn after_cut(stage: &Stage, client: &mut Raw, next: &str) -> String {
     stage.network.cut();
     seen(&client.query(next)).into_iter().find(|word| word.starts_with("ERROR") || word.starts_with("FATAL")).unwrap_or_default()

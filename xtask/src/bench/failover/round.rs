@@ -19,8 +19,8 @@ const CREW: Crew = Crew {
     idle: super::IDLE,
     pause: Duration::from_millis(5),
 };
-/// The load before the fault.
-const WARM: Duration = Duration::from_secs(1);
+/// Writes that are acknowledged before the fault.
+const WARM_WRITES: usize = 500;
 /// The longest wait for writes to go on.
 const OVER_LIMIT: Duration = Duration::from_secs(60);
 /// Acknowledgements after which writes count as going on.
@@ -90,7 +90,7 @@ pub fn play(row: &Row, cluster: &Cluster, proxy: &mut Running, rounds: &mut Vec<
     };
     let said_before = proxy.log().len();
     let load = Load::begin(proxy.port(), CREW)?;
-    thread::sleep(WARM);
+    load.wait_acknowledged(WARM_WRITES)?;
     let begun = Instant::now();
     match row.fault {
         Fault::Killed => victim.kill9()?,

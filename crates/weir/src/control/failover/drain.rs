@@ -9,20 +9,22 @@ use weir_policy::failover::NodeId;
 use weir_session::status::Doing;
 
 const PERIOD: Duration = Duration::from_millis(1);
-/// Looks in a row that find nothing open: a worker may have taken a connection in the moment in which writes were to wait.
-const LOOKS: u32 = 3;
 
-/// Done when nothing is open, or the limit is over. Cancel safe.
+/// Done when all workers know that writes wait and nothing is open, or the limit is over. Cancel safe.
 pub async fn drain(c: &Control, node: NodeId, limit: Duration) {
     let until = Instant::now() + limit;
-    let mut quiet = 0;
-    while quiet < LOOKS {
+    let generation = c.view.borrow().generation;
+    loop {
+        // First the workers: one that goes by an older view may still begin something.
+        let all_know = c.shared.mailboxes.iter().all(|mailbox| mailbox.view_known.load(Ordering::Acquire) >= generation);
         let open = open(c, node);
-        if open > 0 && Instant::now() >= until {
+        if all_know && open == 0 {
+            return;
+        }
+        if Instant::now() >= until {
             let text = format_args!("node {node}: {open} transactions did not end in {} ms, and are ended", limit.as_millis());
             return c.shared.log.say(Level::Warning, text);
         }
-        quiet = if open == 0 { quiet + 1 } else { 0 };
         tokio::time::sleep(PERIOD).await;
     }
 }

@@ -25,7 +25,7 @@ pub struct Door {
     served: Option<NodeId>,
 }
 
-/// Who makes a standby the primary.
+/// The one that makes a standby the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promoter {
     /// Weir, or its command.

@@ -35,7 +35,7 @@ pub fn copy(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> 
     }
     super::check_rests(site, until)?;
     swap(site)?;
-    // What is left of it goes when an agent starts.
+    // The rest of it goes when an agent starts.
     let _ = files::remove(&site.old_data());
     Ok(())
 }

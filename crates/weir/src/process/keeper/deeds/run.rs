@@ -135,7 +135,7 @@ fn not_started(ended: &Ended, log: Option<(&Path, u64)>) -> String {
         && let Ok(mut file) = File::open(log)
     {
         let end = file.metadata().map_or(had, |found| found.len());
-        // What cannot be read is not told.
+        // Facts that cannot be read are not told.
         let _ = file.seek(SeekFrom::Start(had.max(end.saturating_sub(LOG_BYTES))));
         let mut bytes = Vec::new();
         let _ = file.take(LOG_BYTES).read_to_end(&mut bytes);
