@@ -1,36 +1,17 @@
 //! Thousands of seeds break nothing, and without any one safety rule some seed breaks something.
 
+mod support;
+
+use support::{check_unbroken, play};
 use weir_policy::failover::Rule;
 use weir_sim::{Options, Outcome, run};
 
 const SEEDS: u64 = 10_000;
-/// Threads that share the seeds.
-const THREADS: u64 = 2;
-
-/// Plays seeds until one breaks something; gives all outcomes, or those up to the first broken one.
-fn play(from: u64, to: u64, options: Options) -> Vec<Outcome> {
-    let part = |thread: u64| {
-        let mut outcomes = Vec::new();
-        for seed in (from + thread..to).step_by(THREADS as usize) {
-            outcomes.push(run(seed, options));
-        }
-        outcomes
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || part(thread))).collect();
-        threads.into_iter().flat_map(|thread| thread.join().expect("a run does not panic")).collect()
-    })
-}
 
 #[test]
 fn no_seed_breaks_a_promise() {
-    let outcomes = play(0, SEEDS, Options::default());
-    let broken: Vec<String> = outcomes
-        .iter()
-        .filter(|outcome| !outcome.broken.is_empty())
-        .map(|outcome| format!("cargo run -p weir-sim -- --seed {}: {:?}", outcome.seed, outcome.broken))
-        .collect();
-    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    let outcomes = play(0, SEEDS, |seed| run(seed, Options::default()));
+    check_unbroken(&outcomes, "cargo run -p weir-sim --");
     // The runs are about something.
     let sum = |of: fn(&Outcome) -> usize| outcomes.iter().map(of).sum::<usize>();
     let (failovers, acknowledged) = (sum(|outcome| outcome.failovers), sum(|outcome| outcome.acknowledged));
@@ -76,7 +57,7 @@ fn every_rule_is_needed() {
         let options = Options { without: Some(rule), ..Options::default() };
         let is_found = (0..within)
             .step_by(STEP as usize)
-            .any(|from| play(from, from + STEP, options).iter().any(|outcome| !outcome.broken.is_empty()));
+            .any(|from| play(from, from + STEP, |seed| run(seed, options)).iter().any(|outcome| !outcome.broken.is_empty()));
         assert!(is_found, "nothing breaks without {rule:?} in {within} seeds");
     }
     let has_row =
