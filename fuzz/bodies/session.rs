@@ -168,7 +168,7 @@ impl Play {
         let number = self.numbers;
         let actor = &mut self.actors[at];
         actor.waits &= !actor.oracle.is_copying() && !actor.oracle.is_answered();
-        if actor.waits || actor.client.client_closed || actor.client.is_over {
+        if actor.waits || actor.client.pipes.client_closed || actor.client.is_over {
             return;
         }
         let text = choices.of(TEXTS);
@@ -218,7 +218,7 @@ impl Play {
 
     fn speak_wildly(&mut self, at: usize, choices: &mut Choices<'_>) {
         let actor = &mut self.actors[at];
-        if actor.client.client_closed {
+        if actor.client.pipes.client_closed {
             return;
         }
         actor.is_wild = true;
@@ -234,7 +234,7 @@ impl Play {
     fn send(&mut self, at: usize, bytes: usize) {
         let Actor { client, unsent, .. } = &mut self.actors[at];
         let count = bytes.min(unsent.len());
-        client.from_client.extend(unsent.drain(..count));
+        client.pipes.from_client.extend(unsent.drain(..count));
     }
 
     /// A part of what a server has said arrives.
@@ -273,7 +273,7 @@ impl Play {
             1 => world.account.known.note_change(),
             2 => world.publish_catalog(),
             3 => world.replay(&(1..=standbys as u16).collect::<Vec<_>>()),
-            4 => actor.client.client_closed = actor.unsent.is_empty(),
+            4 => actor.client.pipes.client_closed = actor.unsent.is_empty(),
             5 => actor.client.s.handle.cancels.set(1),
             6 => actor.client.s.handle.cancels.set(0),
             7 => {
@@ -396,7 +396,7 @@ impl Play {
     fn check_rest(&self, client: char, conn: &str) {
         let Some(server) = self.servers.get(conn) else { return };
         let actor = self.actors.iter().find(|actor| actor.client.name == client);
-        let unread = actor.map_or(0, |actor| actor.client.from_server.len());
+        let unread = actor.map_or(0, |actor| actor.client.pipes.from_server.len());
         if server.is_gone {
             return;
         }
@@ -430,7 +430,7 @@ impl Play {
             self.numbers += 1;
             let number = self.numbers;
             let actor = &mut self.actors[at];
-            if !actor.client.client_closed {
+            if !actor.client.pipes.client_closed {
                 if actor.oracle.is_copying() {
                     actor.say("CopyFail \"no\"", Sent::CopyEnd);
                 }
@@ -443,8 +443,8 @@ impl Play {
             let actor = &self.actors[at];
             let is_done = actor.is_wild || actor.client.is_over || actor.client.is_waiting() || actor.oracle.is_answered();
             assert!(is_done, "client {} is not answered: {:?}", actor.client.name, actor.oracle.owed());
-            self.actors[at].client.client_closed = true;
-            self.actors[at].client.client_gone = true;
+            self.actors[at].client.pipes.client_closed = true;
+            self.actors[at].client.pipes.client_gone = true;
             self.calm();
             // Each of its statements may wait for a standby, none longer than this.
             for _ in 0..WAITS_MAX {

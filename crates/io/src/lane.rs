@@ -11,10 +11,12 @@
 
 use crate::buffers::Buffers;
 use crate::reactor::Reactor;
-use crate::socket::{Got, Socket};
+use crate::socket::Socket;
 use std::io;
 use weir_ring::{Bytes, Chunk, Piece};
 use weir_wire::frame::{Header, WireError, read_header, run_bytes};
+
+pub use crate::socket::Got;
 
 /// Treatment of the rest of a message after the decision on its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

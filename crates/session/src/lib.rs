@@ -1,11 +1,10 @@
 //! One client's session: its protocol, and everything that it decides.
 //!
 //! No socket, clock, thread or event loop is in here. Messages lie in two lanes; facts, the catalog, the cluster's view, the time and dice come
-//! in by [`context::Context`]. Bytes to send go into the lanes, and all other deeds go through two ports: a
-//! [`host::Host`] for each session and a [`host::Program`] for all. `crates/weir` moves the bytes and implements the ports; tests do so with
-//! scripts.
+//! in by [`context::Context`]. Bytes to send go into the lanes, and all other deeds go through three ports: [`pump::Sockets`] and a
+//! [`host::Host`] for each session, and a [`host::Program`] for all. `crates/weir` implements the ports; tests do so with scripts.
 //!
-//! The way of a message: [`from_client`], [`plan`], [`concern`]; of an answer: [`from_server`].
+//! The loop: [`pump`]. The way of a message: [`from_client`], [`plan`], [`concern`]; of an answer: [`from_server`].
 
 pub mod account;
 pub mod answer;
@@ -40,6 +39,7 @@ pub mod owed;
 pub mod pipeline;
 pub mod plan;
 pub mod positions;
+pub mod pump;
 pub mod query_cache;
 pub mod read_preference;
 pub mod read_retry;

@@ -1,29 +1,30 @@
-//! A client and its session, moved as `crates/weir` moves them (`traffic/relay.rs`, `traffic/served.rs`, `traffic/checkout.rs`), without
-//! sockets: bytes come when a test says so, and go into the log.
+//! A client and its session, moved by the session's own loop (`pump`), without sockets: bytes come when a test says so, and go into the
+//! log. Server connections are chosen as in `crates/weir/src/traffic/checkout.rs`.
 
 use super::host::TestHost;
 use super::log::{Action, Out};
 use super::world::{Pool, World, name_of};
 use std::cell::Cell;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_catalog::rule::Rule;
+use weir_io::lane::{Got, Lane};
 use weir_policy::route::{Class, Side};
 use weir_policy::settings::Settings;
 use weir_session::causal::{self, Shown};
 use weir_session::checkout::{Chosen, choose, count, fails_anyway, role_for, settle_in, shown_by};
 use weir_session::context::Context;
 use weir_session::fault::{Fault, Severity, sqlstate};
-use weir_session::flow::{Flow, Need};
-use weir_session::from_client::{self, on_client};
-use weir_session::from_server;
+use weir_session::flow::Need;
 use weir_session::handle::SessionHandle;
-use weir_session::session::{Presence, Session};
+use weir_session::pump::{End, Pump, Sockets, Step};
+use weir_session::session::Session;
 use weir_session::state::State;
 use weir_session::status::{Ends, Number, SessionStatus, Whose};
-use weir_session::teardown::{self, conn_lost, is_in_vain, let_go};
-use weir_session::{owed, replay, session_state, timing};
+use weir_session::teardown::{self, let_go};
+use weir_session::{owed, timing};
 
 /// Rounds in which a session must come to rest.
 const ROUNDS_MAX: usize = 10_000;
@@ -35,20 +36,7 @@ pub struct Client {
     pub w: Rc<Context>,
     pub pool: Rc<Pool>,
     again: Rc<Cell<bool>>,
-    /// Bytes that the client has sent and nobody has read.
-    pub from_client: Vec<u8>,
-    pub client_closed: bool,
-    /// Nobody is there any more to hear answers.
-    pub client_gone: bool,
-    /// Bytes that the server has sent and nobody has read.
-    pub from_server: Vec<u8>,
-    pub server_closed: bool,
-    /// The next bytes cannot be sent.
-    pub is_broken: bool,
-    /// Bytes that were sent to servers.
-    sent: Rc<Cell<u64>>,
-    /// The connection over which that came.
-    heard_over: Option<String>,
+    pub pipes: Pipes,
     waiting: Option<Waiting>,
     pub is_over: bool,
 }
@@ -59,22 +47,102 @@ struct Waiting {
     since: Instant,
 }
 
-enum End {
-    Client,
-    Fault(Fault),
+/// The sockets of a client's session, filled by the test.
+pub struct Pipes {
+    name: char,
+    pool: Rc<Pool>,
+    w: Rc<Context>,
+    /// Bytes that the client has sent and nobody has read.
+    pub from_client: Vec<u8>,
+    pub client_closed: bool,
+    /// Nobody is there any more to hear answers.
+    pub client_gone: bool,
+    /// Bytes that the server has sent and nobody has read.
+    pub from_server: Vec<u8>,
+    server_closed: bool,
+    /// The next bytes cannot be sent.
+    pub is_broken: bool,
+    /// Bytes that were sent to servers.
+    sent: Rc<Cell<u64>>,
+    /// The connection over which the server's bytes came.
+    heard_over: Option<String>,
 }
 
-enum Step {
-    Park,
-    Need(Need),
-    End(End),
+impl Pipes {
+    /// Drops the words of another connection's server, which are nobody's any more.
+    fn forget_others(&mut self, now: Option<String>) {
+        if now != self.heard_over {
+            self.from_server.clear();
+            self.server_closed = false;
+            self.heard_over = now;
+        }
+    }
 }
 
-enum Pumped {
-    Moved,
-    Nothing,
-    Need(Need),
-    Left,
+/// Moves bytes that are there into a lane. At most one of both: bytes, or the end.
+fn read_from(from: &mut Vec<u8>, is_closed: bool, lane: &mut Lane, w: &Context) -> Got {
+    let taken = lane.feed(from, &w.buffers);
+    from.drain(..taken);
+    match taken {
+        0 if from.is_empty() && is_closed => Got::End,
+        0 => Got::Nothing,
+        taken => Got::Bytes(taken),
+    }
+}
+
+impl Sockets for Pipes {
+    fn is_client_readable(&self) -> bool {
+        !self.from_client.is_empty() || self.client_closed
+    }
+
+    fn is_server_readable(&self) -> bool {
+        !self.from_server.is_empty() || self.server_closed
+    }
+
+    fn is_client_gone(&self) -> bool {
+        self.client_gone
+    }
+
+    fn is_client_sent(&self) -> bool {
+        true
+    }
+
+    fn fill_up(&mut self, s: &mut Session) -> io::Result<Got> {
+        Ok(read_from(&mut self.from_client, self.client_closed, &mut s.up, &self.w))
+    }
+
+    fn drain_up(&mut self, s: &mut Session) -> Option<io::Result<bool>> {
+        let conn = name_of(s.conn()?);
+        if std::mem::take(&mut self.is_broken) {
+            return Some(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let mut bytes = Vec::new();
+        s.up.drain_to(&mut bytes, &self.w.buffers);
+        self.sent.set(self.sent.get() + bytes.len() as u64);
+        self.pool.log.add(Out::Server { client: self.name, conn, bytes });
+        Some(Ok(true))
+    }
+
+    fn fill_down(&mut self, s: &mut Session) -> Option<io::Result<Got>> {
+        let conn = s.conn().map(name_of);
+        let has_server = conn.is_some();
+        self.forget_others(conn);
+        if !has_server {
+            return None;
+        }
+        let got = read_from(&mut self.from_server, self.server_closed, &mut s.down, &self.w);
+        self.server_closed &= got != Got::End;
+        Some(Ok(got))
+    }
+
+    fn drain_down(&mut self, s: &mut Session) -> io::Result<bool> {
+        if s.down.has_pending() {
+            let mut bytes = Vec::new();
+            s.down.drain_to(&mut bytes, &self.w.buffers);
+            self.pool.log.add(Out::Client { client: self.name, bytes });
+        }
+        Ok(true)
+    }
 }
 
 impl Client {
@@ -98,12 +166,10 @@ impl Client {
         let mut s = Box::new(Session::new(Rc::new(host), world.account.clone(), state, handle));
         s.reads.causal.primary_since = w.view().primary_since;
         s.reads.causal.set(&w.shared, &s.state.settings);
-        Client {
+        let pipes = Pipes {
             name,
-            s,
-            w: w.clone(),
             pool: world.pool.clone(),
-            again,
+            w: w.clone(),
             from_client: Vec::new(),
             client_closed: false,
             client_gone: false,
@@ -112,9 +178,8 @@ impl Client {
             is_broken: false,
             sent,
             heard_over: None,
-            waiting: None,
-            is_over: false,
-        }
+        };
+        Client { name, s, w: w.clone(), pool: world.pool.clone(), again, pipes, waiting: None, is_over: false }
     }
 
     /// The name of the server connection in use.
@@ -124,24 +189,14 @@ impl Client {
 
     /// The server of the connection in use says something.
     pub fn deliver(&mut self, bytes: &[u8]) {
-        self.forget_others();
-        self.from_server.extend_from_slice(bytes);
-    }
-
-    /// Drops the words of another connection's server, which are nobody's any more.
-    fn forget_others(&mut self) {
-        let now = self.conn_name();
-        if now != self.heard_over {
-            self.from_server.clear();
-            self.server_closed = false;
-            self.heard_over = now;
-        }
+        self.pipes.forget_others(self.conn_name());
+        self.pipes.from_server.extend_from_slice(bytes);
     }
 
     /// The server of the connection in use is gone.
     pub fn close_server(&mut self) {
-        self.forget_others();
-        self.server_closed = true;
+        self.pipes.forget_others(self.conn_name());
+        self.pipes.server_closed = true;
     }
 
     pub fn is_waiting(&self) -> bool {
@@ -164,11 +219,13 @@ impl Client {
             let step = match (final_error, self.waiting) {
                 (Some(fault), _) => Step::End(End::Fault(fault)),
                 (None, Some(waiting)) => Step::Need(waiting.need),
-                (None, None) => self.step_on(),
+                (None, None) => self.pump().step_on(),
             };
             match step {
-                Step::Park if self.again.get() => {}
-                Step::Park => return,
+                Step::Yield => {}
+                Step::Park | Step::Doubt if self.again.get() => {}
+                // The outcome of a COMMIT is told by an event.
+                Step::Park | Step::Doubt => return,
                 Step::Need(need) => match self.wait(need) {
                     Ok(true) => self.stop_waiting(),
                     Ok(false) if self.again.get() => {}
@@ -182,6 +239,10 @@ impl Client {
             }
         }
         panic!("the session does not come to rest");
+    }
+
+    fn pump(&mut self) -> Pump<'_, Pipes> {
+        Pump { s: &mut self.s, w: &self.w, sockets: &mut self.pipes }
     }
 
     fn fail(&mut self, fault: Fault) {
@@ -206,205 +267,16 @@ impl Client {
             End::Fault(fault) => fault.to_string(),
         };
         if let End::Fault(fault) = &end {
-            if !self.s.down.is_mid_message() {
-                self.s.say_error(&self.w, fault);
-            }
-            self.drain_down();
+            self.pump().say_final_error(fault);
         }
         let_go(&mut self.s, &self.w);
         if let End::Fault(_) = &end {
-            self.drain_down();
+            let _ = self.pipes.drain_down(&mut self.s);
         }
         teardown::end(&mut self.s, &self.w);
         self.w.shared.session_statuses.remove(self.s.handle.status.pid);
         self.is_over = true;
         self.pool.act(self.name, Action::Ended(why));
-    }
-
-    fn step_on(&mut self) -> Step {
-        for _ in 0..ROUNDS_MAX {
-            if self.s.intake.doubt.is_some() {
-                // Until an event says the outcome.
-                return Step::Park;
-            }
-            if let Err(fault) = from_client::notify(&mut self.s, &self.w) {
-                return Step::End(End::Fault(fault));
-            }
-            let had_server = self.s.has_server();
-            let from_client = match self.pump_client() {
-                Ok(Pumped::Moved) => true,
-                Ok(Pumped::Nothing) => false,
-                Ok(Pumped::Need(need)) => return Step::Need(need),
-                Ok(Pumped::Left) => return Step::End(End::Client),
-                Err(fault) => return Step::End(End::Fault(fault)),
-            };
-            let is_lost = had_server && !self.s.has_server();
-            match self.pump_server() {
-                Ok(from_server) if (from_client || from_server || is_lost) && self.has_more(from_server || is_lost) => {}
-                Ok(_) => match from_client::notify(&mut self.s, &self.w) {
-                    Ok(true) => {}
-                    Ok(false) => return Step::Park,
-                    Err(fault) => return Step::End(End::Fault(fault)),
-                },
-                Err(fault) => return Step::End(End::Fault(fault)),
-            }
-        }
-        panic!("the session moves for ever");
-    }
-
-    fn client_readable(&self) -> bool {
-        !self.from_client.is_empty() || self.client_closed
-    }
-
-    fn server_readable(&self) -> bool {
-        self.s.has_server() && (!self.from_server.is_empty() || self.server_closed)
-    }
-
-    fn has_more(&self, from_server: bool) -> bool {
-        let s = &self.s;
-        let has_left = s.intake.presence.has_left();
-        let client_spoke = !has_left && self.client_readable();
-        self.server_readable() || client_spoke || has_left || (from_server && s.up.has_unseen())
-    }
-
-    fn pump_client(&mut self) -> Result<Pumped, Fault> {
-        if !self.client_readable() && self.s.is_quiet() {
-            self.settle()?;
-            return Ok(Pumped::Nothing);
-        }
-        self.drain_down();
-        self.drain_up()?;
-        let mut progressed = self.fill_up();
-        if !self.s.intake.presence.has_left() && !progressed && !self.s.up.has_unseen() {
-            self.settle()?;
-            return Ok(Pumped::Nothing);
-        }
-        let (mut need, mut held) = (None, false);
-        loop {
-            self.drain_down();
-            let header = self.s.up.peek(&self.w.buffers);
-            let header = header.map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
-            let Some(header) = header else { break };
-            match on_client(&mut self.s, &self.w, header)? {
-                Flow::Next => progressed = true,
-                Flow::More => break,
-                Flow::Hold => {
-                    if self.s.is_gate_shut() {
-                        timing::asked(&self.s, &self.w);
-                    }
-                    held = true;
-                    break;
-                }
-                Flow::Need(wanted) => {
-                    need = Some(wanted);
-                    break;
-                }
-            }
-        }
-        self.s.up.rest_if_empty(&self.w.buffers);
-        self.drain_up()?;
-        self.drain_down();
-        if need.is_none() && self.s.intake.presence.has_left() && self.is_done(held) {
-            return Ok(Pumped::Left);
-        }
-        self.settle()?;
-        Ok(match need {
-            Some(need) => Pumped::Need(need),
-            None if progressed => Pumped::Moved,
-            None => Pumped::Nothing,
-        })
-    }
-
-    fn is_done(&mut self, held: bool) -> bool {
-        let Client { s, w, client_gone, .. } = self;
-        let unfinished = usize::from(s.up.is_mid_message() && !s.intake.in_copy_message);
-        let waits = (held && !s.replies().is_copying_in()) || s.replies().will_answer(unfinished) || session_state::is_holding(s);
-        let may_end = s.replies().is_only_ours() || !held;
-        let waits = waits && !(may_end && is_in_vain(s, w, || *client_gone));
-        !waits && !s.down.has_pending()
-    }
-
-    fn settle(&mut self) -> Result<(), Fault> {
-        session_state::settle(&mut self.s, &self.w);
-        self.drain_up()
-    }
-
-    fn fill_up(&mut self) -> bool {
-        if self.s.intake.presence.has_left() {
-            return false;
-        }
-        let taken = self.s.up.feed(&self.from_client, &self.w.buffers);
-        self.from_client.drain(..taken);
-        if taken == 0 && self.from_client.is_empty() && self.client_closed {
-            self.s.intake.presence = Presence::Left;
-        }
-        taken > 0
-    }
-
-    fn drain_up(&mut self) -> Result<(), Fault> {
-        if !self.s.up.has_pending() {
-            return Ok(());
-        }
-        let Some(conn) = self.conn_name() else {
-            return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "no server connection for what was to be sent"));
-        };
-        if std::mem::take(&mut self.is_broken) {
-            self.s.up.forget_pending(&self.w.buffers);
-            self.pump_server()?;
-            if self.s.has_server() {
-                conn_lost(&mut self.s, &self.w, "the connection broke")?;
-            }
-            return Ok(());
-        }
-        let mut bytes = Vec::new();
-        self.s.up.drain_to(&mut bytes, &self.w.buffers);
-        self.sent.set(self.sent.get() + bytes.len() as u64);
-        self.pool.log.add(Out::Server { client: self.name, conn, bytes });
-        Ok(())
-    }
-
-    fn drain_down(&mut self) {
-        replay::tap(&mut self.s, &self.w);
-        if self.s.down.has_pending() {
-            let mut bytes = Vec::new();
-            self.s.down.drain_to(&mut bytes, &self.w.buffers);
-            self.pool.log.add(Out::Client { client: self.name, bytes });
-        }
-        replay::drained(&mut self.s);
-    }
-
-    fn pump_server(&mut self) -> Result<bool, Fault> {
-        self.drain_down();
-        self.forget_others();
-        if !self.read_more()? {
-            return Ok(false);
-        }
-        if !self.s.has_server() {
-            self.drain_down();
-            return Ok(true);
-        }
-        from_server::take(&mut self.s, &self.w)?;
-        self.s.down.rest_if_empty(&self.w.buffers);
-        self.drain_down();
-        self.settle()?;
-        Ok(true)
-    }
-
-    fn read_more(&mut self) -> Result<bool, Fault> {
-        if !self.s.has_server() {
-            return Ok(false);
-        }
-        let taken = self.s.down.feed(&self.from_server, &self.w.buffers);
-        if taken > 0 {
-            self.from_server.drain(..taken);
-            from_server::heard(&mut self.s, &self.w, taken);
-            return Ok(true);
-        }
-        if !self.from_server.is_empty() || !self.server_closed {
-            return Ok(false);
-        }
-        self.server_closed = false;
-        conn_lost(&mut self.s, &self.w, "the server closed the connection").map(|()| true)
     }
 
     /// Chooses a node and takes or opens a server connection to it. False: there is none yet.

@@ -17,10 +17,10 @@ use weir_session::handle::Overdue;
 pub fn happen(world: &World, client: &mut Client, line: &str) {
     let words: Vec<&str> = line.split(' ').collect();
     match words.as_slice() {
-        ["client", "closes"] => client.client_closed = true,
-        ["client", "is", "gone"] => (client.client_closed, client.client_gone) = (true, true),
+        ["client", "closes"] => client.pipes.client_closed = true,
+        ["client", "is", "gone"] => (client.pipes.client_closed, client.pipes.client_gone) = (true, true),
         ["server", "closes"] => client.close_server(),
-        ["next", "write", "fails"] => client.is_broken = true,
+        ["next", "write", "fails"] => client.pipes.is_broken = true,
         ["pass", time] => world.pass(time_of(time)),
         ["rest", node] => world.rest(node_of(node)),
         ["room", node, "any"] => {

@@ -75,9 +75,9 @@ impl Stage {
         let standbys: Vec<u16> = (1..self.world.config.nodes.len() as u16).collect();
         self.world.replay(&standbys);
         match came {
-            Came::FromClient(name, bytes) => self.client(*name).from_client.extend_from_slice(bytes),
+            Came::FromClient(name, bytes) => self.client(*name).pipes.from_client.extend_from_slice(bytes),
             Came::FromServer(name, bytes) => self.client(*name).deliver(bytes),
-            Came::Closed(name) => self.client(*name).client_closed = true,
+            Came::Closed(name) => self.client(*name).pipes.client_closed = true,
         }
         self.clients.iter_mut().for_each(Client::run);
         while let Some(woken) = self.clients.iter_mut().find(|client| client.is_woken()) {

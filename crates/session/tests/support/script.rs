@@ -168,7 +168,7 @@ impl Stage {
             '>' => {
                 let bytes: Vec<u8> = inputs.iter().flat_map(|line| bytes_of(Side::Client, line)).collect();
                 for piece in bytes.chunks(self.piece_bytes) {
-                    self.clients[self.current].from_client.extend_from_slice(piece);
+                    self.clients[self.current].pipes.from_client.extend_from_slice(piece);
                     self.run();
                 }
             }

@@ -22,7 +22,7 @@ use crate::server::pool::server_conn::{self, OpenError, ServerConn};
 use crate::server::pool::{Patience, Wait};
 use crate::traffic::host::SessionHost;
 use crate::traffic::relay;
-use crate::traffic::served::Served;
+use crate::traffic::served::{Served, SessionSockets};
 use gate::{Admission, Caller, Turn, wrong_password};
 use std::cell::RefCell;
 use std::io;
@@ -204,7 +204,7 @@ impl Door<'_> {
         s.reads.causal.primary_since = w.view().primary_since;
         s.reads.causal.set(&w.shared, &s.state.settings);
         s.up.preload(&self.buffer, &w.buffers);
-        Served { s, client: self.socket, host, w: w.clone() }
+        Served { s, sockets: SessionSockets { client: self.socket, host }, w: w.clone() }
     }
 
     async fn refuse(&self, fault: &Fault) {

@@ -6,7 +6,7 @@ use crate::server::lease;
 use crate::server::pool::server_conn::{OpenError, ServerConn};
 use crate::server::pool::{Patience, Wait};
 use crate::traffic::host::SessionHost;
-use crate::traffic::served::Served;
+use crate::traffic::served::{Served, SessionSockets};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_catalog::rule::Rule;
@@ -34,7 +34,7 @@ pub async fn wait(served: &mut Served, need: Need) -> Result<(), Fault> {
 }
 
 async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result<(), Fault> {
-    let Served { s, client, host, w } = served;
+    let Served { s, sockets: SessionSockets { client, host }, w } = served;
     let mut class = need.class;
     // A transaction that waits may begin with this statement.
     let begins = s.lazy_begin.is_open();

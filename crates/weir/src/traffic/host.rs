@@ -36,11 +36,6 @@ impl SessionHost {
         Rc::new(SessionHost { w, handle, pools, transport: RefCell::default(), wants_nodes_since: Cell::default() })
     }
 
-    /// True if the server has said something that nobody has read.
-    pub fn is_readable(&self) -> bool {
-        self.transport.borrow().as_ref().is_some_and(|transport| transport.socket.is_readable())
-    }
-
     /// A server connection is the session's from now on.
     pub fn take(&self, conn: ServerConn) -> Box<Conn> {
         let ServerConn { conn, transport } = conn;

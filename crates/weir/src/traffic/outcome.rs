@@ -4,7 +4,7 @@ use crate::process::worker::Worker;
 use crate::server::lease;
 use crate::server::pool::server_conn::{self, OpenError, Rows, ServerConn};
 use crate::server::pool::{Patience, Wait};
-use crate::traffic::served::Served;
+use crate::traffic::served::{Served, SessionSockets};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
@@ -35,7 +35,7 @@ pub async fn find(served: &mut Served) {
 
 /// Not cancel safe.
 async fn ask(served: &Served, number: &Number, asked_at: Us) -> Verdict {
-    let Served { s, client, host, w } = served;
+    let Served { s, sockets: SessionSockets { client, host }, w } = served;
     let since = w.now();
     let limit_ms = s.account.limits.get().waits.primary_ms;
     let deadline = (limit_ms > 0).then(|| since + Duration::from_millis(limit_ms));

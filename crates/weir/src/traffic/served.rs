@@ -2,124 +2,71 @@
 
 use crate::process::worker::Worker;
 use crate::traffic::host::SessionHost;
+use std::io;
 use std::rc::Rc;
 use weir_io::socket::{Got, Socket};
-use weir_session::fault::{Fault, sqlstate};
-use weir_session::from_server;
-use weir_session::replay;
-use weir_session::session::{Presence, Session};
-use weir_session::session_state;
-use weir_session::stats::Stat;
-use weir_session::teardown::conn_lost;
+use weir_session::pump::{Pump, Sockets};
+use weir_session::session::Session;
 
-/// A session, its client's socket and its way to servers.
+/// A session and its sockets.
 pub struct Served {
     pub(crate) s: Box<Session>,
-    pub(crate) client: Socket,
-    pub(crate) host: Rc<SessionHost>,
+    pub(crate) sockets: SessionSockets,
     pub(crate) w: Rc<Worker>,
 }
 
+/// A session's client's socket and its way to servers.
+pub struct SessionSockets {
+    pub(crate) client: Socket,
+    pub(crate) host: Rc<SessionHost>,
+}
+
 impl Served {
-    /// Looks at a server connection that may be at rest now, and sends what it is asked then: nothing else would, if the client says no more.
+    /// The session with its sockets, for one step of the loop.
     #[inline]
-    pub fn settle(&mut self) -> Result<(), Fault> {
-        session_state::settle(&mut self.s, &self.w);
-        self.drain_up().map(drop)
+    pub fn pump(&mut self) -> Pump<'_, SessionSockets> {
+        Pump { s: &mut self.s, w: &self.w, sockets: &mut self.sockets }
     }
+}
 
-    /// Reads from the client. True when something came.
-    pub fn fill_up(&mut self) -> bool {
-        let Served { s, client, w, .. } = self;
-        if s.intake.presence.has_left() {
-            return false;
-        }
-        match s.up.fill(client, &w.reactor) {
-            Ok(Got::Bytes(bytes)) => {
-                s.account.stats.add(Stat::Received, bytes as u64);
-                s.handle.active_at.set(w.now_us());
-                true
-            }
-            Ok(Got::Nothing) => false,
-            Ok(Got::End) | Err(_) => {
-                s.intake.presence = Presence::Left;
-                false
-            }
-        }
-    }
-
-    /// Sends what waits for the server. True when all is sent.
+impl Sockets for SessionSockets {
     #[inline]
-    pub fn drain_up(&mut self) -> Result<bool, Fault> {
-        if self.s.up.has_pending() { self.send_up() } else { Ok(true) }
+    fn is_client_readable(&self) -> bool {
+        self.client.is_readable()
     }
 
-    fn send_up(&mut self) -> Result<bool, Fault> {
-        let sent = match &*self.host.transport.borrow() {
-            Some(transport) => self.s.up.drain(&transport.socket, &self.w.reactor),
-            None => return Err(Fault::fatal(sqlstate::CONNECTION_FAILURE, "no server connection for what was to be sent")),
-        };
-        match sent {
-            Ok(all) => Ok(all),
-            // The words of the server before it went are read first; the end of file follows.
-            Err(_) => {
-                self.s.up.forget_pending(&self.w.buffers);
-                self.pump_server()?;
-                if self.s.has_server() {
-                    conn_lost(&mut self.s, &self.w, "the connection broke")?;
-                }
-                Ok(true)
-            }
-        }
-    }
-
-    /// Sends what waits for the client. True when all is sent.
     #[inline]
-    pub fn drain_down(&mut self) -> Result<bool, Fault> {
-        replay::tap(&mut self.s, &self.w);
-        if self.s.down.has_pending() { self.send_down() } else { Ok(true) }
+    fn is_server_readable(&self) -> bool {
+        self.host.transport.borrow().as_ref().is_some_and(|transport| transport.socket.is_readable())
     }
 
-    fn send_down(&mut self) -> Result<bool, Fault> {
-        let sent = self.s.down.drain(&self.client, &self.w.reactor);
-        replay::drained(&mut self.s);
-        sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
+    fn is_client_gone(&self) -> bool {
+        self.client.is_gone()
     }
 
-    /// Moves all the server has sent as far as it can go. True if anything moved.
-    pub fn pump_server(&mut self) -> Result<bool, Fault> {
-        if !self.drain_down()? {
-            return Ok(false);
-        }
-        if !self.read_more()? {
-            return Ok(false);
-        }
-        if !self.s.has_server() {
-            self.drain_down()?;
-            return Ok(true);
-        }
-        from_server::take(&mut self.s, &self.w)?;
-        self.s.down.rest_if_empty(&self.w.buffers);
-        self.drain_down()?;
-        self.settle()?;
-        Ok(true)
+    fn is_client_sent(&self) -> bool {
+        self.client.is_sent(&self.host.w.reactor)
     }
 
-    /// Reads from the server. False: nothing came. A server connection that is lost is gone then.
     #[inline]
-    pub fn read_more(&mut self) -> Result<bool, Fault> {
-        let got = match &*self.host.transport.borrow() {
-            Some(transport) => self.s.down.fill(&transport.socket, &self.w.reactor),
-            None => return Ok(false),
-        };
-        match got {
-            Ok(Got::Bytes(bytes)) => {
-                from_server::heard(&mut self.s, &self.w, bytes);
-                Ok(true)
-            }
-            Ok(Got::Nothing) => Ok(false),
-            Ok(Got::End) => conn_lost(&mut self.s, &self.w, "the server closed the connection").map(|()| true),
-            Err(cause) => conn_lost(&mut self.s, &self.w, &cause.to_string()).map(|()| true),
-        }
+    fn fill_up(&mut self, s: &mut Session) -> io::Result<Got> {
+        s.up.fill(&self.client, &self.host.w.reactor)
+    }
+
+    #[inline]
+    fn drain_up(&mut self, s: &mut Session) -> Option<io::Result<bool>> {
+        let transport = self.host.transport.borrow();
+        Some(s.up.drain(&transport.as_ref()?.socket, &self.host.w.reactor))
+    }
+
+    #[inline]
+    fn fill_down(&mut self, s: &mut Session) -> Option<io::Result<Got>> {
+        let transport = self.host.transport.borrow();
+        Some(s.down.fill(&transport.as_ref()?.socket, &self.host.w.reactor))
+    }
+
+    #[inline]
+    fn drain_down(&mut self, s: &mut Session) -> io::Result<bool> {
+        s.down.drain(&self.client, &self.host.w.reactor)
     }
 }
