@@ -59,6 +59,8 @@ pub struct Noted {
     pub slowest_read: Duration,
     /// Of those who write.
     pub errors: Vec<Failed>,
+    /// Numbers of the writes that failed, by SQLSTATE.
+    pub refused: Vec<(i64, String)>,
     /// Of those who read.
     pub failed_reads: Vec<Failed>,
     /// Sessions that ended. A client may lose several.
@@ -169,10 +171,21 @@ impl Noted {
 
     /// Acknowledged writes that are not on this server.
     pub fn missing_on(&self, server: &Server) -> Result<Vec<Acknowledged>> {
-        let rows = server.query("select number from written")?;
-        let there: HashSet<String> = rows.into_iter().flatten().flatten().collect();
-        Ok(self.acknowledged.iter().filter(|(number, _)| !there.contains(&number.to_string())).copied().collect())
+        let there = written_on(server)?;
+        Ok(self.acknowledged.iter().filter(|(number, _)| !there.contains(number)).copied().collect())
     }
+
+    /// Writes that are on this server although their clients heard this SQLSTATE.
+    pub fn refused_on(&self, server: &Server, sqlstate: &str) -> Result<Vec<i64>> {
+        let there = written_on(server)?;
+        let is_there = |(number, heard): &&(i64, String)| heard == sqlstate && there.contains(number);
+        Ok(self.refused.iter().filter(is_there).map(|(number, _)| *number).collect())
+    }
+}
+
+fn written_on(server: &Server) -> Result<HashSet<i64>> {
+    let rows = server.query("select distinct number from written")?;
+    rows.into_iter().flatten().flatten().map(|number| Ok(number.parse()?)).collect()
 }
 
 impl Client {
@@ -226,7 +239,11 @@ impl Client {
             *has_lost = true;
         }
         let failed = described(error);
-        if is_reader { noted.failed_reads.push(failed) } else { noted.errors.push(failed) }
+        if is_reader {
+            return noted.failed_reads.push(failed);
+        }
+        noted.refused.push((self.number, failed.0.clone()));
+        noted.errors.push(failed);
     }
 
     /// False at the end of the load.

@@ -7,6 +7,7 @@
 //! crashed: where nothing of a transaction reached the disk, the next one gets its number. So `committed` proves nothing unless the number
 //! cannot have been another's. `aborted` is a proof always: a number that was committed is never given out again.
 
+use crate::failover::Facts;
 use std::num::NonZeroU64;
 
 /// A server's log: one cluster's, on one timeline.
@@ -39,6 +40,31 @@ pub struct Horizon {
     pub line: Line,
     /// The timeline before.
     pub before: u32,
+}
+
+/// A standby as it was when Weir promoted it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promoted {
+    pub node: u16,
+    /// The number above all transactions whose end it had heard of before.
+    pub reached: u64,
+    /// The same when it was out of recovery; `None`: that was not seen.
+    pub fresh: Option<u64>,
+    /// As in `failover::Facts`.
+    pub started_at: u64,
+}
+
+impl Horizon {
+    /// The numbers that reached the new primary before Weir promoted it, or those of the promotion before, if that made the same primary.
+    pub fn of(promoted: Option<Promoted>, known: Option<Horizon>, node: u16, facts: &Facts) -> Option<Horizon> {
+        let line = Line { system: facts.history.system, timeline: facts.history.timeline };
+        if let Some(known) = known.filter(|known| known.node == node && known.line == line) {
+            return Some(known);
+        }
+        let promoted = promoted.filter(|promoted| promoted.node == node && promoted.started_at == facts.started_at)?;
+        let (before, _) = facts.history.switches.last()?;
+        Some(Horizon { node, reached: promoted.reached, fresh: promoted.fresh.unwrap_or(u64::MAX), line, before: *before })
+    }
 }
 
 /// The fate of a number, in a server's words.
@@ -117,6 +143,7 @@ fn judge_own(number: &Number, answer: &Answer) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failover::History;
 
     const LINE: Line = Line { system: 7, timeline: 3 };
     const NEXT: Line = Line { system: 7, timeline: 4 };
@@ -192,5 +219,21 @@ mod tests {
         ] {
             assert_eq!(judge(&number(50), &aborted, horizon.as_ref()), Verdict::Unknown, "{what}");
         }
+    }
+
+    #[test]
+    fn a_horizon_is_that_of_the_promotion_that_made_the_primary() {
+        let history = |timeline, switches: &[(u32, u64)]| History { system: 7, timeline, switches: switches.to_vec() };
+        let facts = |history, started_at| Facts { history, started_at, ..Facts::default() };
+        let promoted = Promoted { node: 1, reached: 50, fresh: Some(51), started_at: 9 };
+        let made = Horizon { node: 1, reached: 50, fresh: 51, line: Line { system: 7, timeline: 2 }, before: 1 };
+        let second = || facts(history(2, &[(1, 100)]), 9);
+        assert_eq!(Horizon::of(Some(promoted), None, 1, &second()), Some(made));
+        assert_eq!(Horizon::of(Some(promoted), None, 2, &second()), None, "another node was promoted");
+        assert_eq!(Horizon::of(Some(promoted), None, 1, &facts(history(2, &[(1, 100)]), 8)), None, "it was made anew since");
+        assert_eq!(Horizon::of(None, None, 1, &second()), None, "somebody else promoted it");
+        // The primary takes writes again after a moment, perhaps after a start.
+        assert_eq!(Horizon::of(None, Some(made), 1, &facts(history(2, &[(1, 100)]), 8)), Some(made));
+        assert_eq!(Horizon::of(None, Some(made), 1, &facts(history(3, &[(1, 100), (2, 200)]), 9)), None);
     }
 }

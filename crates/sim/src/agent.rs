@@ -135,7 +135,7 @@ impl World {
         if self.servers[at].is_primary() {
             self.counts.last_records += 1;
             let record = WriteId::MAX - self.counts.last_records;
-            self.servers[at].log.push(record);
+            self.servers[at].log(record, 0);
         }
         let source = self.servers[at].clone();
         for to in 0..self.servers.len() {

@@ -243,7 +243,11 @@ impl World {
                 let server = &mut self.servers[usize::from(node)];
                 if server.power == Power::Starting {
                     server.power = Power::Up;
-                    server.started_at += u64::from(restarted == Restarted::Yes);
+                    server.clock.checkpoint_at = self.now;
+                    if restarted == Restarted::Yes {
+                        server.started_at += 1;
+                        server.clock.started_at = self.now;
+                    }
                 }
             }
             Repair::Continue(node) => {

@@ -5,6 +5,7 @@
 
 mod agent;
 mod dice;
+mod doubt;
 mod fault;
 mod oracle;
 mod plan;
@@ -15,6 +16,7 @@ mod weir;
 mod world;
 
 pub use dice::Dice;
+pub use doubt::{Proof, Told};
 pub use fault::Scripted;
 pub use oracle::Broken;
 pub use plan::Plan;
@@ -35,6 +37,8 @@ pub struct Outcome {
     pub switchovers: usize,
     /// Writes that Weirs had sent and gave up.
     pub given_up: usize,
+    /// COMMITs whose answer was lost.
+    pub told: Told,
     pub events: u64,
     /// Events of the run, if they were asked for.
     pub trace: Vec<String>,
@@ -45,6 +49,8 @@ pub struct Outcome {
 pub struct Options {
     /// A safety rule that is left out.
     pub without: Option<Rule>,
+    /// A part of the proof of an outcome that is left out.
+    pub unproved: Option<Proof>,
     pub traces: bool,
 }
 

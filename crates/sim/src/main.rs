@@ -1,12 +1,12 @@
 //! `cargo run -p weir-sim -- --seed N` plays one seed and prints it; `--planned`: one in which primaries are moved on purpose. `--seeds N [--from M]` plays many and prints their broken
-//! invariants. `--without RULE` leaves a safety rule out.
+//! invariants. `--without RULE` leaves a safety rule out, `--unproved PART` a part of the proof of a COMMIT's outcome.
 
 use std::process::ExitCode;
 
 use weir_policy::failover::Rule;
-use weir_sim::{Options, Outcome, run, run_planned};
+use weir_sim::{Options, Outcome, Proof, run, run_planned};
 
-const USAGE: &str = "usage: weir-sim [--planned] (--seed N | --seeds N [--from M]) [--without RULE]";
+const USAGE: &str = "usage: weir-sim [--planned] (--seed N | --seeds N [--from M]) [--without RULE] [--unproved PART]";
 
 struct Arguments {
     from: u64,
@@ -31,6 +31,9 @@ fn arguments() -> Option<Arguments> {
             }
             "--seeds" => read.seeds = value.parse().ok()?,
             "--from" => read.from = value.parse().ok()?,
+            "--unproved" => {
+                read.options.unproved = Some(*Proof::ALL.iter().find(|proof| format!("{proof:?}") == value)?);
+            }
             "--without" => read.options.without = Some(*Rule::ALL.iter().find(|rule| format!("{rule:?}") == value)?),
             _ => return None,
         }
@@ -40,9 +43,10 @@ fn arguments() -> Option<Arguments> {
 
 fn main() -> ExitCode {
     let Some(Arguments { from, seeds, run, options }) = arguments() else {
-        eprintln!("{USAGE}\nrules: {:?}", Rule::ALL);
+        eprintln!("{USAGE}\nrules: {:?}\nparts of a proof: {:?}", Rule::ALL, Proof::ALL);
         return ExitCode::FAILURE;
     };
+    let (mut committed, mut rolled_back, mut unknown) = (0, 0, 0);
     let (mut broken, mut failovers, mut switchovers, mut events, mut acknowledged, mut lost) = (0, 0, 0, 0, 0, 0);
     for seed in from..from + seeds {
         let outcome = run(seed, options);
@@ -56,10 +60,13 @@ fn main() -> ExitCode {
         events += outcome.events;
         acknowledged += outcome.acknowledged;
         lost += outcome.announced_lost;
+        committed += outcome.told.committed;
+        rolled_back += outcome.told.rolled_back;
+        unknown += outcome.told.unknown;
     }
     println!(
         "{seeds} seeds, {broken} broken; {failovers} changes of the primary, {switchovers} of them asked for, {acknowledged} writes acknowledged, \
-         {lost} of them lost as announced, {events} events"
+         {lost} of them lost as announced, {events} events; lost answers: {committed} committed, {rolled_back} rolled back, {unknown} unknown"
     );
     if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

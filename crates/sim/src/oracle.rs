@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weir_policy::failover::{Loss, Ms, NodeId, Record, Why};
+use weir_policy::outcome::{Number, Verdict};
 
 use crate::Outcome;
 use crate::plan;
@@ -10,7 +11,7 @@ use crate::server::{Power, Role, Server, WriteId};
 use crate::world::World;
 
 /// One write of a client.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Write {
     pub path: Path,
     pub weir: usize,
@@ -23,6 +24,25 @@ pub struct Write {
     /// When its client was told.
     pub acknowledged_at: Option<Ms>,
     pub is_over: bool,
+    pub transaction: Transaction,
+    /// When its connection was lost.
+    pub lost_at: Ms,
+    /// The outcome that its client heard, if the answer to its COMMIT was lost.
+    pub told: Option<Verdict>,
+    /// The transaction that runs again in it.
+    pub again: Option<WriteId>,
+}
+
+/// The kind of a write, and how far it has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transaction {
+    /// A single statement.
+    #[default]
+    None,
+    /// Its first write is on its way.
+    Begun,
+    /// That has been answered, and the COMMIT is on its way.
+    Numbered(Number),
 }
 
 /// The way of a write.
@@ -47,6 +67,10 @@ pub enum Broken {
     BarredPromoted { node: NodeId },
     /// Writes failed although nothing but a switchover happened.
     Failed { writes: usize },
+    /// A client was told that its transaction was committed, or rolled back, and it was not so.
+    FalseOutcome { write: WriteId, told: Verdict, at: Ms },
+    /// A transaction that ran again is there twice.
+    Twice { write: WriteId },
     /// After the faults ended there is no primary that all agree on and that takes writes.
     NotWell { targets: Vec<Option<NodeId>> },
 }
@@ -99,6 +123,7 @@ impl World {
         if self.is_well() {
             let (lost, announced) = self.find_lost(&records);
             broken.extend(lost);
+            broken.extend(self.find_false_outcomes());
             announced_lost = announced;
         } else {
             let targets = self.weirs.iter().map(|weir| weir.target.map(|(node, _)| node)).collect();
@@ -111,6 +136,7 @@ impl World {
             announced_lost,
             switchovers: records.iter().filter(|record| record.why == Why::SwitchedOver).count(),
             given_up,
+            told: self.told,
             failovers: records.iter().filter(|record| record.why != Why::Found).count(),
             events: self.events,
             trace: self.trace.take().unwrap_or_default(),
@@ -139,7 +165,7 @@ impl World {
     /// Acknowledged writes that the last primary lacks: those nobody spoke of, and how many were announced.
     fn find_lost(&self, records: &[Record]) -> (Vec<Broken>, usize) {
         let Some(primary) = self.agreed() else { return (Vec::new(), 0) };
-        let there: BTreeSet<WriteId> = self.servers[usize::from(primary)].log.iter().copied().collect();
+        let there: BTreeSet<WriteId> = self.servers[usize::from(primary)].log.iter().map(|logged| logged.write).collect();
         let is_protected = !self.plan.sync_names.is_empty();
         let (mut lost, mut announced) = (Vec::new(), 0);
         for (id, write) in (0..).zip(&self.writes) {
@@ -152,6 +178,26 @@ impl World {
         }
         lost.truncate(3);
         (lost, announced)
+    }
+}
+
+impl World {
+    /// Transactions that are there, of those that were told to be rolled back, and those that are there twice.
+    fn find_false_outcomes(&self) -> Vec<Broken> {
+        let Some(primary) = self.agreed() else { return Vec::new() };
+        let mut seen = BTreeSet::new();
+        let mut broken = Vec::new();
+        for write in self.servers[usize::from(primary)].log.iter().map(|logged| logged.write) {
+            let Some(entry) = self.writes.get(write as usize) else { continue };
+            if entry.told == Some(Verdict::RolledBack) {
+                broken.push(Broken::FalseOutcome { write, told: Verdict::RolledBack, at: self.now });
+            }
+            if !seen.insert(entry.again.unwrap_or(write)) {
+                broken.push(Broken::Twice { write });
+            }
+        }
+        broken.truncate(3);
+        broken
     }
 }
 

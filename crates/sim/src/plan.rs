@@ -84,6 +84,11 @@ impl Plan {
         Plan { shares, spite, late, faults: dice.within(3, 12), is_planned: true, ..of }
     }
 
+    /// The names of servers by which others know them.
+    pub fn names(&self) -> Vec<(NodeId, String)> {
+        (0..self.nodes).map(|id| (id, name(id))).collect()
+    }
+
     /// True if nothing goes wrong in this run, and one Weir alone moves primaries.
     pub fn is_calm(&self) -> bool {
         self.script.is_empty() && self.weirs == 1 && self.shares.iter().all(|(fault, _)| *fault == Fault::SwitchOver)
@@ -111,6 +116,10 @@ impl Plan {
             late: 0,
         }
     }
+}
+
+pub fn borrowed(names: &[(NodeId, String)]) -> Vec<(NodeId, &str)> {
+    names.iter().map(|(id, name)| (*id, name.as_str())).collect()
 }
 
 pub fn name(id: NodeId) -> String {

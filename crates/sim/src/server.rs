@@ -1,14 +1,39 @@
 //! A simulated PostgreSQL server: a log, a timeline, a role, the rule of synchronous standbys, and the Weirs' marks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weir_policy::failover::{
     Ballot, Facts, Follower, History, Lsn, Mark, Ms, NodeId, Pledge, Recovery, Relation, Repointed, Stream, SyncRule, Vote,
     parse_sync_names,
 };
+use weir_policy::outcome::Status;
 
-/// One record of the log: which write it is.
+/// Which write it is.
 pub type WriteId = u64;
+
+/// One record of the log: a commit, and the number of its transaction. 0: a record that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Logged {
+    pub write: WriteId,
+    pub number: u64,
+}
+
+/// Numbers of transactions. Nothing of one that is open is in the log: it is forgotten with the connections, and its number is given out again.
+#[derive(Clone, Debug)]
+pub struct Numbers {
+    /// The next that a primary gives out.
+    next: u64,
+    /// Above all in the log.
+    pub above: u64,
+    open: BTreeSet<u64>,
+}
+
+/// Times that a server tells: of its start, and of its last checkpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock {
+    pub started_at: Ms,
+    pub checkpoint_at: Ms,
+}
 
 /// If it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +60,9 @@ pub struct Server {
     pub id: NodeId,
     pub power: Power,
     pub role: Role,
-    pub log: Vec<WriteId>,
+    pub log: Vec<Logged>,
+    pub numbers: Numbers,
+    pub clock: Clock,
     pub history: History,
     pub mark: Mark,
     pub is_read_only: bool,
@@ -70,6 +97,8 @@ impl Server {
             power: Power::Up,
             role,
             log: Vec::new(),
+            numbers: Numbers { next: 1, above: 1, open: BTreeSet::new() },
+            clock: Clock::default(),
             history: History { system: SYSTEM, timeline: 1, switches: Vec::new() },
             mark: Mark::default(),
             is_read_only: false,
@@ -120,29 +149,64 @@ impl Server {
         }
     }
 
-    /// Takes a write. Gives where it ends.
-    pub fn append(&mut self, write: WriteId) -> Lsn {
-        self.log.push(write);
+    /// Begins a transaction that writes: gives it a number.
+    pub fn give_number(&mut self) -> u64 {
+        let number = self.numbers.next;
+        self.numbers.next += 1;
+        self.numbers.open.insert(number);
+        number
+    }
+
+    /// Takes the commit of a write, of the transaction that has this number or of a new one.
+    pub fn append(&mut self, write: WriteId, number: Option<u64>) {
+        let number = number.unwrap_or_else(|| self.give_number());
+        self.numbers.open.remove(&number);
+        self.log(write, number);
         self.waiting.push((self.position(), write));
-        self.position()
+    }
+
+    /// Writes a record.
+    pub fn log(&mut self, write: WriteId, number: u64) {
+        self.log.push(Logged { write, number });
+        self.numbers.above = self.numbers.above.max(number + 1);
+    }
+
+    /// Transactions that are open end.
+    pub fn end_open(&mut self) {
+        self.waiting.clear();
+        self.numbers.open.clear();
+    }
+
+    /// The fate of a number, as `txid_status` tells it, and where its commit ends.
+    pub fn status(&self, number: u64) -> (Status, Lsn) {
+        if number >= self.numbers.next {
+            return (Status::Future, 0);
+        }
+        if self.numbers.open.contains(&number) {
+            return (Status::InProgress, 0);
+        }
+        match self.log.iter().rposition(|logged| logged.number == number) {
+            Some(at) => (Status::Committed, at as Lsn + 1),
+            None => (Status::Aborted, 0),
+        }
     }
 
     /// Commits that may be acknowledged now.
     pub fn acknowledged(&mut self, names: &[(NodeId, &str)]) -> Vec<WriteId> {
-        let reach = match &self.sync {
-            None => Lsn::MAX,
-            Some(rule) => {
-                let who = rule.acknowledgers(names, self.id);
-                let mut flushed: Vec<Lsn> =
-                    self.flushed.iter().filter(|(id, _)| who.nodes.contains(id)).map(|(_, lsn)| *lsn).collect();
-                flushed.sort_unstable_by(|a, b| b.cmp(a));
-                flushed.get(rule.acks - 1).copied().unwrap_or(0)
-            }
-        };
+        let reach = self.reach(names);
         let (done, rest) = std::mem::take(&mut self.waiting).into_iter().partition(|(end, _)| *end <= reach);
         self.waiting = rest;
         let done: Vec<(Lsn, WriteId)> = done;
         done.into_iter().map(|(_, write)| write).collect()
+    }
+
+    /// The end of the log that enough standbys have.
+    pub fn reach(&self, names: &[(NodeId, &str)]) -> Lsn {
+        let Some(rule) = &self.sync else { return Lsn::MAX };
+        let who = rule.acknowledgers(names, self.id);
+        let mut flushed: Vec<Lsn> = self.flushed.iter().filter(|(id, _)| who.nodes.contains(id)).map(|(_, lsn)| *lsn).collect();
+        flushed.sort_unstable_by(|a, b| b.cmp(a));
+        flushed.get(rule.acks - 1).copied().unwrap_or(0)
     }
 
     /// True if it can stream from `upstream`: its log is the begin of that one's.
@@ -154,8 +218,10 @@ impl Server {
 
     /// Takes in a piece of the upstream's log, and its history as far as the log now reaches: the piece may end before the upstream's
     /// last timeline begins.
-    pub fn receive(&mut self, log: &[WriteId], history: &History) {
+    pub fn receive(&mut self, log: &[Logged], history: &History) {
         self.log.extend_from_slice(log);
+        let above = log.iter().map(|logged| logged.number + 1).max().unwrap_or(0);
+        self.numbers.above = self.numbers.above.max(above);
         let reached = history.switches.iter().take_while(|(_, end)| *end <= self.position()).count();
         if reached == history.switches.len() {
             self.history = history.clone();
@@ -197,6 +263,7 @@ impl Server {
         self.history.switches.push((self.history.timeline, end));
         self.history.timeline += 1;
         self.role = Role::Primary;
+        self.numbers.next = self.numbers.above;
         self.reign = reign;
         self.heard.at = None;
         self.flushed.clear();
@@ -204,7 +271,8 @@ impl Server {
 
     /// Ends all its connections.
     pub fn drop_connections(&mut self) {
-        self.waiting.clear();
+        self.end_open();
+        self.numbers.next = self.numbers.above;
         self.flushed.clear();
         self.heard.at = None;
         self.incarnation += 1;
@@ -213,6 +281,7 @@ impl Server {
     /// Made anew by the operator as a copy of `source`.
     pub fn copy(&mut self, source: &Server) {
         self.log.clone_from(&source.log);
+        self.numbers.above = source.numbers.above;
         self.history.clone_from(&source.history);
         self.role = Role::Standby { upstream: Some(source.id) };
         self.drop_connections();

@@ -2,32 +2,41 @@
 
 use weir_policy::failover::{History, LinkEnd, Lsn, Ms, NodeId};
 
-use crate::oracle::{Path, Write};
+use crate::oracle::{Path, Transaction, Write};
 use crate::plan;
-use crate::server::{Power, Role, WriteId};
+use crate::server::{Logged, Power, Role, WriteId};
 use crate::world::{Due, World};
 
 /// A message between servers.
 #[derive(Debug)]
 pub enum Packet {
     /// Part of a log, from a position on.
-    Log { from: NodeId, to: NodeId, incarnation: u64, begin: Lsn, log: Vec<WriteId>, history: History },
+    Log { from: NodeId, to: NodeId, incarnation: u64, begin: Lsn, log: Vec<Logged>, history: History },
     /// A standby says how far it flushed.
     Flushed { from: NodeId, to: NodeId, incarnation: u64, end: Lsn },
 }
 
 /// Time a client waits for an answer.
 const CLIENT_MS: Ms = 8_000;
+/// Writes of a hundred that are transactions of several statements.
+const TRANSACTIONS: u64 = 15;
 
 impl World {
     /// A client writes if its Weir lets it.
     pub(crate) fn client(&mut self, weir: usize) {
         let pause = self.dice.within(20, 150);
         self.later(pause, Due::Client { weir });
+        let transaction = if self.dice.percent(TRANSACTIONS) { Transaction::Begun } else { Transaction::None };
+        self.send_write(weir, transaction, None);
+    }
+
+    /// Sends a write, or the first one of a transaction: perhaps one that runs again.
+    pub(crate) fn send_write(&mut self, weir: usize, transaction: Transaction, again: Option<WriteId>) {
         let Some((node, started_at)) = self.weirs[weir].target else { return };
         let connection = self.weirs[weir].connections.get(&node).copied();
         let write = self.writes.len() as WriteId;
-        self.writes.push(Write { weir, life: self.weirs[weir].life, node, started_at, ..Write::default() });
+        let life = self.weirs[weir].life;
+        self.writes.push(Write { weir, life, node, started_at, transaction, again, ..Write::default() });
         self.weirs[weir].writes.insert(write);
         let delay = self.delay();
         self.later(delay, Due::Write { write, connection });
@@ -45,7 +54,7 @@ impl World {
         let node = *self.dice.pick(&open);
         let write = self.writes.len() as WriteId;
         let server = &mut self.servers[usize::from(node)];
-        server.append(write);
+        server.append(write, None);
         let (reign, incarnation) = (server.reign, server.incarnation);
         let appended_at = self.now;
         self.writes.push(Write { path: Path::Direct, node, reign, incarnation, appended_at, ..Write::default() });
@@ -53,7 +62,7 @@ impl World {
     }
 
     pub(crate) fn write(&mut self, write: WriteId, connection: Option<u64>) {
-        let Write { weir, node, started_at, .. } = self.writes[write as usize].clone();
+        let Write { weir, node, started_at, transaction, .. } = self.writes[write as usize];
         let at = usize::from(node);
         if !self.passes(self.end_of(weir), at) {
             return;
@@ -79,7 +88,12 @@ impl World {
             return;
         }
         let (reign, incarnation) = (server.reign, server.incarnation);
-        server.append(write);
+        let number = match transaction {
+            Transaction::None => None,
+            Transaction::Begun => return self.begin(write),
+            Transaction::Numbered(number) => Some(number.xid.get()),
+        };
+        server.append(write, number);
         let entry = &mut self.writes[write as usize];
         (entry.appended_at, entry.reign, entry.incarnation) = (self.now, reign, incarnation);
         self.acknowledge(node);
@@ -87,11 +101,10 @@ impl World {
 
     /// Answers those commits that enough standbys have.
     fn acknowledge(&mut self, node: NodeId) {
-        let names: Vec<(NodeId, String)> = (0..self.plan.nodes).map(|id| (id, plan::name(id))).collect();
-        let names: Vec<(NodeId, &str)> = names.iter().map(|(id, name)| (*id, name.as_str())).collect();
+        let names = self.plan.names();
         let server = &mut self.servers[usize::from(node)];
         let incarnation = server.incarnation;
-        for write in server.acknowledged(&names) {
+        for write in server.acknowledged(&plan::borrowed(&names)) {
             let delay = self.delay();
             self.later(delay, Due::Acknowledged { write, incarnation });
         }
@@ -122,8 +135,8 @@ impl World {
         if entry.is_over || self.weirs[weir].life != life || !self.weirs[weir].writes.remove(&write) {
             return;
         }
-        entry.is_over = true;
         self.weirs[weir].given_up += 1;
+        self.doubt(write);
         self.later(0, Due::Broken { weir, life, node, how });
     }
 

@@ -7,6 +7,7 @@ use weir_policy::failover::{
     Transactions, step,
 };
 
+use crate::doubt::Doubts;
 use crate::server::WriteId;
 use crate::trace;
 use crate::world::{Due, World};
@@ -33,6 +34,7 @@ pub struct Weir {
     pub last_ack_at: Ms,
     /// Writes that it had sent and gave up.
     pub given_up: usize,
+    pub doubts: Doubts,
 }
 
 impl Weir {
@@ -51,6 +53,7 @@ impl Weir {
             records: Vec::new(),
             last_ack_at: 0,
             given_up: 0,
+            doubts: Doubts::default(),
         }
     }
 }
@@ -120,6 +123,7 @@ impl World {
         weir.open.clear();
         weir.connections.clear();
         weir.writes.clear();
+        weir.doubts = Doubts::default();
         self.note(|| format!("weir {at} dies"));
     }
 
@@ -157,11 +161,15 @@ impl World {
                 self.weirs[at].target = None;
                 if transactions == Transactions::End {
                     self.weirs[at].given_up += self.weirs[at].writes.len();
-                    self.weirs[at].writes.clear();
+                    let ended = std::mem::take(&mut self.weirs[at].writes);
+                    ended.into_iter().for_each(|write| self.doubt(write));
                     self.weirs[at].connections.clear();
                 }
             }
-            Action::Release { node, started_at } => self.weirs[at].target = Some((node, started_at)),
+            Action::Release { node, started_at } => {
+                self.see_horizon(at, node);
+                self.weirs[at].target = Some((node, started_at));
+            }
             Action::Store { number, text } => {
                 self.weirs[at].writing = Some(text);
                 // A disk that is busy takes its time.

@@ -8,6 +8,7 @@ use weir_policy::failover::{Action, Done, Event, Failure, Found, LinkEnd, Ms, No
 use crate::Options;
 use crate::agent::{self, Agent, Job};
 use crate::dice::Dice;
+use crate::doubt::{Proof, Question, Reply, Told};
 use crate::fault::Repair;
 use crate::oracle::{Broken, Write};
 use crate::plan::{self, Plan};
@@ -85,6 +86,14 @@ pub enum Due {
     GivenUp {
         write: WriteId,
     },
+    /// A Weir asks what became of a COMMIT.
+    Ask {
+        weir: usize,
+        life: u32,
+        write: WriteId,
+    },
+    Question(Question),
+    Reply(Reply),
     /// A standby asks for more.
     Pull {
         node: NodeId,
@@ -128,6 +137,8 @@ pub struct World {
     pub counts: Counts,
     pub events: u64,
     pub orders: u64,
+    pub told: Told,
+    pub unproved: Option<Proof>,
     /// The lines of the run, if they are wanted.
     pub trace: Option<Vec<String>>,
 }
@@ -190,6 +201,8 @@ impl World {
             counts: Counts { reigns: 1, ..Counts::default() },
             events: 0,
             orders: 0,
+            told: Told::default(),
+            unproved: options.unproved,
             trace: options.traces.then(Vec::new),
         }
     }
@@ -248,6 +261,7 @@ impl World {
             Due::Broken { weir, life, node, how } => {
                 if self.weirs[weir].life == life {
                     self.weirs[weir].connections.remove(&node);
+                    self.break_transactions(weir, node);
                     self.tell(weir, &Event::LinkDied { node, how });
                 }
             }
@@ -265,6 +279,9 @@ impl World {
             Due::Acknowledged { write, incarnation } => self.acknowledged(write, incarnation),
             Due::Failed { write, how } => self.write_failed(write, how),
             Due::GivenUp { write } => self.give_up(write),
+            Due::Ask { weir, life, write } => self.ask_outcome(weir, life, write),
+            Due::Question(question) => self.question(question),
+            Due::Reply(reply) => self.reply(reply),
             Due::Pull { node } => self.pull(node),
             Due::Packet(packet) => self.packet(packet),
             Due::Job(job) => self.finish_job(job),
@@ -325,13 +342,16 @@ impl World {
                 let done = if server.mark.promised == *ballot { Done::Yes } else { Done::No };
                 let incarnation = server.incarnation;
                 if done == Done::Yes {
+                    self.see_promotion(weir, life, node);
                     let takes = self.dice.within(10, 300);
                     self.later(takes, Due::Promote { node, incarnation });
                 }
                 Event::Promoted { node, ballot: *ballot, done }
             }
             Action::WaitWritable { ballot, .. } if server.is_primary() => {
-                Event::Writable { node, ballot: *ballot, outcome: Ok(server.facts(now)) }
+                let facts = server.facts(now);
+                self.see_writable(weir, life, node);
+                Event::Writable { node, ballot: *ballot, outcome: Ok(facts) }
             }
             Action::WaitWritable { .. } => {
                 if self.weirs[weir].open.contains_key(&id) {
@@ -344,7 +364,7 @@ impl World {
                 let done = if server.mark.promised <= *ballot { Done::Yes } else { Done::No };
                 if done == Done::Yes {
                     server.is_read_only = true;
-                    server.waiting.clear();
+                    server.end_open();
                 }
                 Event::Fenced { node, done }
             }

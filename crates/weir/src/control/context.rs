@@ -11,6 +11,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 use weir_policy::cluster::ClusterView;
 use weir_policy::failover::Event;
+use weir_policy::outcome::Promoted;
 use weir_session::metrics::{Counters, Metric};
 
 /// A thing about which tasks are woken.
@@ -65,18 +66,6 @@ pub struct Control {
     pub(super) recovers: Cell<bool>,
     /// The standby that Weir has promoted last, before it takes writes.
     pub promoted: Cell<Option<Promoted>>,
-}
-
-/// A standby as it was when Weir promoted it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Promoted {
-    pub node: u16,
-    /// The number above all transactions whose end it had heard of before.
-    pub reached: u64,
-    /// The same when it was out of recovery; `None`: that was not seen.
-    pub fresh: Option<u64>,
-    /// As in `failover::Facts`.
-    pub started_at: u64,
 }
 
 impl Control {

@@ -69,6 +69,7 @@ mod renamed;
 mod replay;
 mod replication;
 mod restart;
+mod reused;
 mod rights;
 mod roles;
 mod room;

@@ -1,11 +1,12 @@
 //! `cargo xtask failover`: faults of servers under load, with Weir and with Pgpool-II before clusters that are made the same way.
 //!
-//! Map: `row` the faults · `system` the proxies · `round` plays a fault and counts · `page` the kept file and the table of docs/failover.md.
+//! Map: `row` the faults · `system` the proxies · `told` counts clients that were spared something · `round` plays a fault and counts · `page` the kept file and the table of docs/failover.md.
 
 mod page;
 mod round;
 mod row;
 mod system;
+mod told;
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use weir_demo::{Cluster, Options, Programs};
 
-use self::row::{Commit, ROWS, Row};
+use self::row::{Commit, ROWS, Row, Spared};
 use self::system::{Running, System};
 use super::programs;
 use crate::process::Account;
@@ -34,7 +35,7 @@ const ANY: &str = "ANY 1 (primary, standby1, standby2)";
 /// Choice of faults and rounds.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Only these faults (comma separated): kill, kill-any, stop, hang, standby-kill, standby-hang
+    /// Only these faults (comma separated): kill, kill-any, stop, hang, standby-kill, standby-hang, outcome, replay
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
     /// Only these proxies
@@ -71,6 +72,9 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     let mut entries = Vec::new();
     for row in ROWS.iter().filter(|row| arguments.rows.is_empty() || arguments.rows.iter().any(|name| name == row.name)) {
         for (system, program) in &programs {
+            if *system == System::Pgpool && row.spared != Spared::Nothing {
+                continue;
+            }
             let rounds = match system {
                 System::Weir => arguments.kills,
                 System::Pgpool => arguments.peer_kills.unwrap_or(arguments.kills.min(5)),
@@ -82,7 +86,7 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
             }
         }
     }
-    println!("{}", page::table(&entries));
+    println!("{}", page::tables(&entries));
     Ok(())
 }
 
@@ -139,6 +143,6 @@ fn stage(row: &Row, system: System, program: &Path) -> Result<(Cluster, Running)
         System::Weir => programs::copy(program, cluster.dir(), account)?,
         System::Pgpool => program.to_owned(),
     };
-    let proxy = Running::start(system, &own, account, &cluster)?;
+    let proxy = Running::start(system, &own, account, &cluster, row.spared)?;
     Ok((cluster, proxy))
 }

@@ -17,6 +17,8 @@ const MARKS: (&str, &str) =
     ("<!-- failover: written by `cargo xtask failover --keep`, do not edit -->\n", "<!-- failover: end -->\n");
 const HEAD: &str = "| event | proxy | rounds | longest time without an acknowledged write: median, maximum | most clients disconnected, of 250 | failed statements a round, by SQLSTATE | acknowledged writes missing, of all | of them not reported | failed reads, of all | slowest read |\n|---|---|---|---|---|---|---|---|---|---|\n";
 
+const HEAD_TOLD: &str = "\n| event | rounds | COMMITs whose answer was lost | outcome told (goal: 0.95) | told, and not as the table is | transactions that ran again | transactions that failed (goal with `transaction_replay`: 0) | rows written twice |\n|---|---|---|---|---|---|---|---|\n";
+
 /// The results of a fault on a system.
 pub fn entry(row: &Row, system: System, version: &str, rounds: &[Value]) -> Value {
     json!({ "row": row.name, "system": system.name(), "version": version, "rounds": rounds })
@@ -56,14 +58,45 @@ fn page(root: &Path) -> Result<(std::path::PathBuf, String)> {
     let versions: BTreeSet<&str> = results(&document).iter().filter_map(|entry| entry["version"].as_str()).collect();
     let versions: Vec<&str> = versions.into_iter().collect();
     let conditions = format!("{}; {}; {}", fact("date"), fact("machine"), versions.join(", "));
-    let part = format!("{conditions}.\n\n{}", table(results(&document)));
+    let part = format!("{conditions}.\n\n{}", tables(results(&document)));
     let text = pages::replaced(&text, MARKS, &part).with_context(|| format!("{PAGE} has no place for results"))?;
     Ok((path, text))
 }
 
-/// Markdown.
-pub fn table(entries: &[Value]) -> String {
-    HEAD.to_owned() + &entries.iter().map(line).collect::<String>()
+/// Markdown: the faults, and clients that were spared something.
+pub fn tables(entries: &[Value]) -> String {
+    let told: String = entries.iter().filter_map(line_told).collect();
+    let told = if told.is_empty() { told } else { format!("{HEAD_TOLD}{told}") };
+    HEAD.to_owned() + &entries.iter().map(line).collect::<String>() + &told
+}
+
+fn title(entry: &Value) -> &'static str {
+    ROWS.iter().find(|row| entry["row"] == row.name).map_or("", |row| row.title)
+}
+
+/// `None` where clients are spared nothing.
+fn line_told(entry: &Value) -> Option<String> {
+    let rounds: Vec<&Value> =
+        entry["rounds"].as_array()?.iter().map(|round| &round["told"]).filter(|told| told.is_object()).collect();
+    if rounds.is_empty() {
+        return None;
+    }
+    let sum = |name: &str| rounds.iter().map(|told| told[name].as_u64().unwrap_or_default()).sum::<u64>();
+    let exact = sum("committed") + sum("rolled_back");
+    let all = exact + sum("unknown");
+    // Rounded down: what is not all of them is never shown as 1.
+    let share = (exact * 1000).checked_div(all).unwrap_or(1000);
+    Some(format!(
+        "| {} | {} | {all} | {exact} ({}.{:03}) | {} | {} | {} | {} |\n",
+        title(entry),
+        rounds.len(),
+        share / 1000,
+        share % 1000,
+        sum("wrong"),
+        sum("ran_again"),
+        sum("lost"),
+        sum("twice"),
+    ))
 }
 
 fn line(entry: &Value) -> String {
@@ -75,9 +108,9 @@ fn line(entry: &Value) -> String {
     gaps.sort_unstable();
     let stuck = rounds.iter().filter(|round| round["goes_on"] == false).count();
     let stuck = if stuck == 0 { String::new() } else { format!(" (no end in {stuck})") };
-    let title = ROWS.iter().find(|row| entry["row"] == row.name).map_or("", |row| row.title);
     format!(
-        "| {title} | {} | {} | {}, {}{stuck} | {} | {} | {} of {} | {} | {} of {} | {} |\n",
+        "| {} | {} | {} | {}, {}{stuck} | {} | {} | {} of {} | {} | {} of {} | {} |\n",
+        title(entry),
         entry["system"].as_str().unwrap_or_default(),
         rounds.len(),
         seconds(gaps.get(gaps.len() / 2).copied().unwrap_or_default()),
@@ -129,6 +162,17 @@ mod tests {
         assert_eq!(
             line,
             "| primary killed (`kill -9`), `ANY 1` | Weir | 3 | 0.20 s, 0.30 s | 0 | 08007: 0.3, 40001: 1.6 | 3 of 30 | 0 | 0 of 15 | 0.00 s |\n"
+        );
+    }
+
+    #[test]
+    fn a_line_of_what_was_told_tells_shares_of_sums() {
+        let told = |unknown: u64| json!({ "told": { "committed": 10, "rolled_back": 20, "unknown": unknown, "wrong": 0, "ran_again": 7, "lost": 1, "twice": 0 } });
+        let rounds = [told(0), told(1), json!({ "gap_ms": 3 })];
+        let entry = entry(&ROWS[6], System::Weir, "1", &rounds);
+        assert_eq!(
+            line_told(&entry).unwrap(),
+            "| primary killed, `ANY 1`, `commit_outcome` | 2 | 61 | 60 (0.983) | 0 | 14 | 2 | 0 |\n"
         );
     }
 }

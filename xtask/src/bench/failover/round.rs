@@ -8,8 +8,9 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use weir_demo::{Cluster, Crew, Load, Mode, Noted, Server, wait_until};
 
-use super::row::{Commit, Fault, Row, Victim};
+use super::row::{Commit, Fault, Row, Spared, Victim};
 use super::system::Running;
+use super::told::{Counters, Told};
 
 /// Clients of a round.
 const CREW: Crew = Crew {
@@ -45,6 +46,8 @@ struct Round {
     missing: usize,
     unreported: usize,
     goes_on: bool,
+    /// Where clients are spared something.
+    told: Option<Told>,
 }
 
 impl Round {
@@ -54,7 +57,7 @@ impl Round {
         for (sqlstate, _) in &self.noted.errors {
             *failed.entry(sqlstate).or_default() += 1;
         }
-        json!({
+        let mut json = json!({
             "gap_ms": ms(self.gap),
             "goes_on": self.goes_on,
             "disconnected": self.noted.disconnected,
@@ -65,7 +68,11 @@ impl Round {
             "reads": self.noted.reads,
             "failed_reads": self.noted.failed_reads.len(),
             "slowest_read_ms": ms(self.noted.slowest_read),
-        })
+        });
+        if let Some(told) = &self.told {
+            json["told"] = told.json();
+        }
+        json
     }
 }
 
@@ -89,6 +96,7 @@ pub fn play(row: &Row, cluster: &Cluster, proxy: &mut Running, rounds: &mut Vec<
         }
     };
     let said_before = proxy.log().len();
+    let counted_before = counters(row, proxy)?;
     let load = Load::begin(proxy.port(), CREW)?;
     load.wait_acknowledged(WARM_WRITES)?;
     let begun = Instant::now();
@@ -111,6 +119,10 @@ pub fn play(row: &Row, cluster: &Cluster, proxy: &mut Running, rounds: &mut Vec<
     let reported = reported_since(log.get(said_before..).unwrap_or_default());
     let unreported = lacked.iter().filter(|(_, at)| reported.is_none_or(|since| *at < since)).count();
     let gap = gap(&noted, begun, ended);
+    let told = match (counted_before, counters(row, proxy)?, new) {
+        (Some(before), Some(after), Some(new)) => Some(Told::of(&noted, after.since(before), new, unreported)?),
+        _ => None,
+    };
     for (sqlstate, message) in noted.failed_reads.iter().take(FAILED_SHOWN) {
         eprintln!("  a read failed: {sqlstate} {message}");
     }
@@ -118,12 +130,16 @@ pub fn play(row: &Row, cluster: &Cluster, proxy: &mut Running, rounds: &mut Vec<
     for line in log.get(said_before..).unwrap_or_default().lines().filter(is_told) {
         eprintln!("  {line}");
     }
-    rounds.push(Round { gap, missing: lacked.len(), unreported, goes_on: new.is_some(), noted }.json());
+    rounds.push(Round { gap, missing: lacked.len(), unreported, goes_on: new.is_some(), told, noted }.json());
     if new.is_none() {
         eprintln!("  writes did not go on within {} s:\n{}", OVER_LIMIT.as_secs(), proxy.last_words());
     }
     mend(row, cluster, victim, new)?;
     proxy.use_all_again()
+}
+
+fn counters(row: &Row, proxy: &Running) -> Result<Option<Counters>> {
+    if row.spared == Spared::Nothing { Ok(None) } else { Counters::read(proxy.port()).map(Some) }
 }
 
 /// The longest time without an acknowledgement after the fault; a last one that does not end counts to the end of the load.

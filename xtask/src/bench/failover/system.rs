@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use weir_demo::{Cluster, ReservedPort, Sql, wait_until};
 
+use super::row::Spared;
 use crate::process::{self, Account};
 
 const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -54,13 +55,13 @@ pub struct Running {
 
 impl Running {
     /// Starts it before all servers, and waits until it knows them.
-    pub fn start(system: System, program: &Path, account: Account, cluster: &Cluster) -> Result<Self> {
+    pub fn start(system: System, program: &Path, account: Account, cluster: &Cluster, spared: Spared) -> Result<Self> {
         let folder = cluster.dir().join("proxy");
         fs::create_dir(&folder)?;
         account.own(&folder)?;
         let (port, pcp) = (ReservedPort::any()?, ReservedPort::any()?);
         let mut running = Self { system, program: program.to_owned(), account, folder, port, pcp, child: None };
-        running.write_files(cluster)?;
+        running.write_files(cluster, spared)?;
         running.spawn()?;
         Ok(running)
     }
@@ -135,7 +136,7 @@ impl Running {
         stopped.map(drop)
     }
 
-    fn write_files(&self, cluster: &Cluster) -> Result<()> {
+    fn write_files(&self, cluster: &Cluster, spared: Spared) -> Result<()> {
         let shown = self.folder.display();
         let mut conf = format!(
             "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{shown}'\npid_file_name = '{shown}/pid'\n{CHECKS}",
@@ -155,7 +156,8 @@ impl Running {
             System::Weir => write!(
                 conf,
                 "failover_mode = builtin\nfailover_alone = on\nfailover_lag_max = -1\nwork_dir = '{shown}'\nnum_init_children = {CHILDREN}\n\
-                 auto_failback = on\nauto_failback_interval = 1\n"
+                 auto_failback = on\nauto_failback_interval = 1\n{}",
+                spared.conf()
             )?,
             System::Pgpool => {
                 let script = self.folder.join("promote.sh");

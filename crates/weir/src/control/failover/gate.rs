@@ -1,7 +1,7 @@
 //! The node that workers send writes to, and the end of connections to one that was given up.
 
 use crate::control::cluster_view;
-use crate::control::context::{Control, Promoted, Subject};
+use crate::control::context::{Control, Subject};
 use crate::control::mail::Nudge;
 use crate::monitor::log::Level;
 use crate::server::pool::server_conn::ConnStatus;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::{ClusteringMode, Config};
 use weir_policy::cluster::Gate;
-use weir_policy::failover::{Decider, Facts, Held, Mode, NodeId, Rules, State, Transactions};
-use weir_policy::outcome::{Horizon, Line};
+use weir_policy::failover::{Decider, Held, Mode, NodeId, Rules, State, Transactions};
+use weir_policy::outcome::Horizon;
 
 /// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
 const PART_LIMIT: Duration = Duration::from_secs(1);
@@ -106,7 +106,7 @@ impl Door {
         }
         let facts = state.nodes.get(&node).and_then(|known| known.facts());
         let known = c.view.borrow().horizon;
-        let horizon = facts.and_then(|facts| horizon(c.promoted.get(), known, node, facts));
+        let horizon = facts.and_then(|facts| Horizon::of(c.promoted.get(), known, node, facts));
         c.view.borrow_mut().horizon = horizon;
         self.served = Some(node);
         self.gate = Gate::Open { node, started_at };
@@ -122,17 +122,6 @@ impl Door {
         let used = cluster_view::end(c, node);
         wait_parted(c, node, &used).await;
     }
-}
-
-/// The numbers that reached the new primary before Weir promoted it, or those of the promotion before, if that made the same primary.
-fn horizon(promoted: Option<Promoted>, known: Option<Horizon>, node: NodeId, facts: &Facts) -> Option<Horizon> {
-    let line = Line { system: facts.history.system, timeline: facts.history.timeline };
-    if let Some(known) = known.filter(|known| known.node == node && known.line == line) {
-        return Some(known);
-    }
-    let promoted = promoted.filter(|promoted| promoted.node == node && promoted.started_at == facts.started_at)?;
-    let (before, _) = facts.history.switches.last()?;
-    Some(Horizon { node, reached: promoted.reached, fresh: promoted.fresh.unwrap_or(u64::MAX), line, before: *before })
 }
 
 /// Waits until sessions have let go of these connections.
@@ -153,27 +142,5 @@ async fn wait_parted(c: &Control, node: NodeId, conns: &[Arc<ConnStatus>]) {
         }
         // Either way it is looked again.
         let _ = tokio::time::timeout_at(until, bell.rung()).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use weir_policy::failover::History;
-
-    #[test]
-    fn a_horizon_is_that_of_the_promotion_that_made_the_primary() {
-        let history = |timeline, switches: &[(u32, u64)]| History { system: 7, timeline, switches: switches.to_vec() };
-        let facts = |history, started_at| Facts { history, started_at, ..Facts::default() };
-        let promoted = Promoted { node: 1, reached: 50, fresh: Some(51), started_at: 9 };
-        let made = Horizon { node: 1, reached: 50, fresh: 51, line: Line { system: 7, timeline: 2 }, before: 1 };
-        let second = || facts(history(2, &[(1, 100)]), 9);
-        assert_eq!(horizon(Some(promoted), None, 1, &second()), Some(made));
-        assert_eq!(horizon(Some(promoted), None, 2, &second()), None, "another node was promoted");
-        assert_eq!(horizon(Some(promoted), None, 1, &facts(history(2, &[(1, 100)]), 8)), None, "it was made anew since");
-        assert_eq!(horizon(None, None, 1, &second()), None, "somebody else promoted it");
-        // The primary takes writes again after a moment, perhaps after a start.
-        assert_eq!(horizon(None, Some(made), 1, &facts(history(2, &[(1, 100)]), 8)), Some(made));
-        assert_eq!(horizon(None, Some(made), 1, &facts(history(3, &[(1, 100), (2, 200)]), 9)), None);
     }
 }

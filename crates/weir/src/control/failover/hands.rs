@@ -9,12 +9,12 @@ use super::agents::OrderError;
 use super::facts;
 use super::reach::{Line, Reach, failure};
 use crate::control::conn::Conn;
-use crate::control::context::Promoted;
 use crate::server::pool::server_conn::OpenError;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_policy::failover::conninfo::Conninfo;
 use weir_policy::failover::{Ballot, Done, Facts, Failure, Mark, NodeId, Pledge, Repointed, Vote};
+use weir_policy::outcome::Promoted;
 
 /// Numbers of the lock: "Weir" and "mark" as letters.
 const LOCK: &str = "1466263922, 1835102827";

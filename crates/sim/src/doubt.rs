@@ -1,0 +1,266 @@
+//! COMMITs whose answers are lost. Weirs ask the server that takes writes for the transaction's number, `weir_policy::outcome` judges its answers, and
+//! a transaction that was rolled back runs again.
+
+use std::num::NonZeroU64;
+
+use weir_policy::failover::{Ms, NodeId};
+use weir_policy::outcome::{Answer, Horizon, Line, Number, Promoted, Status, Verdict, judge};
+
+use crate::oracle::{Broken, Transaction};
+use crate::plan;
+use crate::server::{Power, Server, WriteId};
+use crate::world::{Due, World};
+
+/// A part of the proof that is left out, to see that a run finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// A number counts only if it had reached the standby before the promotion.
+    Reached,
+    /// One that had not is another's only if nothing of it had ended when the standby took writes.
+    Fresh,
+    /// Only a Weir that has promoted the server itself knows these numbers.
+    OwnPromotion,
+    /// A server counts only if it has run on since it gave the number out.
+    RunOn,
+    /// Of the promotions only the one after which the number was given out.
+    NextLine,
+    /// Enough standbys have the commit.
+    Replicated,
+    /// A transaction that may still end is waited for.
+    InProgress,
+}
+
+impl Proof {
+    pub const ALL: [Proof; 7] =
+        [Proof::Reached, Proof::Fresh, Proof::OwnPromotion, Proof::RunOn, Proof::NextLine, Proof::Replicated, Proof::InProgress];
+}
+
+/// COMMITs in doubt, by the answers that their clients heard.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Told {
+    pub committed: usize,
+    pub rolled_back: usize,
+    pub unknown: usize,
+}
+
+/// A Weir's knowledge about numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Doubts {
+    promoted: Option<Promoted>,
+    horizon: Option<Horizon>,
+}
+
+/// A question for an outcome, over a connection to one incarnation of the server.
+#[derive(Debug)]
+pub struct Question {
+    weir: usize,
+    life: u32,
+    write: WriteId,
+    node: NodeId,
+    connection: Option<u64>,
+}
+
+#[derive(Debug)]
+pub struct Reply {
+    question: Question,
+    answer: Answer,
+    /// Enough standbys have the commit, if it is one.
+    is_replicated: bool,
+}
+
+/// Time between two questions, and the longest wait of a client.
+const PERIOD_MS: Ms = 150;
+const WAIT_MS: Ms = 10_000;
+/// The servers' clocks are at so much when a run begins.
+const EPOCH_MS: Ms = 1_000_000;
+
+fn seconds(at: Ms) -> u64 {
+    (EPOCH_MS + at) / 1000
+}
+
+fn line(server: &Server) -> Line {
+    Line { system: server.history.system, timeline: server.history.timeline }
+}
+
+impl World {
+    /// The first write of a transaction: it has a number now, and its client sends the COMMIT.
+    pub(crate) fn begin(&mut self, write: WriteId) {
+        let now = self.now;
+        let entry = &mut self.writes[write as usize];
+        let server = &mut self.servers[usize::from(entry.node)];
+        let xid = NonZeroU64::new(server.give_number()).expect("numbers begin with 1");
+        let number = Number { xid, node: entry.node, line: line(server), said_s: seconds(now) };
+        entry.transaction = Transaction::Numbered(number);
+        entry.incarnation = server.incarnation;
+        let connection = Some(server.incarnation);
+        let delay = self.delay() + self.delay();
+        self.later(delay, Due::Write { write, connection });
+    }
+
+    /// A write is lost with its connection. If it has a number its client waits for the outcome.
+    pub(crate) fn doubt(&mut self, write: WriteId) {
+        let entry = &mut self.writes[write as usize];
+        if std::mem::replace(&mut entry.is_over, true) || !matches!(entry.transaction, Transaction::Numbered(_)) {
+            return;
+        }
+        entry.lost_at = self.now;
+        let (weir, life) = (entry.weir, entry.life);
+        self.later(1, Due::Ask { weir, life, write });
+    }
+
+    /// Connections to a node have ended: transactions over those of an earlier incarnation are lost.
+    pub(crate) fn break_transactions(&mut self, weir: usize, node: NodeId) {
+        let incarnation = self.servers[usize::from(node)].incarnation;
+        let is_lost = |write: &WriteId| {
+            let entry = &self.writes[*write as usize];
+            let is_numbered = matches!(entry.transaction, Transaction::Numbered(_));
+            is_numbered && entry.node == node && entry.incarnation != incarnation
+        };
+        let lost: Vec<WriteId> = self.weirs[weir].writes.iter().copied().filter(is_lost).collect();
+        for write in lost {
+            self.weirs[weir].writes.remove(&write);
+            self.doubt(write);
+        }
+    }
+
+    /// Asks, and will ask again.
+    pub(crate) fn ask_outcome(&mut self, weir: usize, life: u32, write: WriteId) {
+        let entry = &self.writes[write as usize];
+        if self.weirs[weir].life != life || self.weirs[weir].state.is_none() || entry.told.is_some() {
+            return;
+        }
+        if self.now > entry.lost_at + WAIT_MS {
+            return self.tell_outcome(write, Verdict::Unknown);
+        }
+        self.later(PERIOD_MS, Due::Ask { weir, life, write });
+        let Some((node, _)) = self.weirs[weir].target else { return };
+        let connection = self.weirs[weir].connections.get(&node).copied();
+        let delay = self.delay();
+        self.later(delay, Due::Question(Question { weir, life, write, node, connection }));
+    }
+
+    /// A question at its server.
+    pub(crate) fn question(&mut self, question: Question) {
+        let at = usize::from(question.node);
+        let entry = &self.writes[question.write as usize];
+        let Transaction::Numbered(number) = entry.transaction else { return };
+        if !self.passes(self.end_of(question.weir), at) {
+            return;
+        }
+        let server = &self.servers[at];
+        match server.power {
+            Power::Hung => return self.queues[at].push(Due::Question(question)),
+            Power::Dark | Power::Stopped | Power::Starting => return,
+            Power::Up => {}
+        }
+        let (status, end) = server.status(number.xid.get());
+        let is_replicated = status != Status::Committed || server.reach(&plan::borrowed(&self.plan.names())) >= end;
+        let answer = Answer {
+            node: question.node,
+            line: line(server),
+            in_recovery: !server.is_primary(),
+            status,
+            started_s: seconds(server.clock.started_at),
+            checkpoint_s: seconds(server.clock.checkpoint_at),
+            is_of_old: question.connection == Some(server.incarnation) && entry.incarnation == server.incarnation,
+        };
+        let delay = self.delay();
+        self.later(delay, Due::Reply(Reply { question, answer, is_replicated }));
+    }
+
+    /// The answer at its Weir.
+    pub(crate) fn reply(&mut self, reply: Reply) {
+        let Reply { question: Question { weir, life, write, node, .. }, answer, is_replicated } = reply;
+        let is_there = self.weirs[weir].life == life && self.passes(usize::from(node), self.end_of(weir));
+        let is_primary = self.weirs[weir].target.is_some_and(|(target, _)| target == node);
+        let entry = &self.writes[write as usize];
+        let Transaction::Numbered(number) = entry.transaction else { return };
+        if !is_there || !is_primary || entry.told.is_some() {
+            return;
+        }
+        let verdict = self.judged(weir, &number, answer);
+        if verdict == Verdict::Committed && !is_replicated && self.unproved != Some(Proof::Replicated) {
+            return;
+        }
+        if verdict != Verdict::NotYet {
+            self.tell_outcome(write, verdict);
+        }
+    }
+
+    /// The verdict, without the part of the proof that is left out.
+    fn judged(&self, weir: usize, number: &Number, mut answer: Answer) -> Verdict {
+        let mut horizon = self.weirs[weir].doubts.horizon;
+        match (self.unproved, &mut horizon) {
+            (Some(Proof::Reached), Some(horizon)) => horizon.reached = u64::MAX,
+            (Some(Proof::Fresh), Some(horizon)) => horizon.fresh = horizon.reached,
+            (Some(Proof::NextLine), Some(horizon)) => horizon.before = number.line.timeline,
+            (Some(Proof::RunOn), _) => answer.is_of_old = true,
+            (Some(Proof::InProgress), _) if answer.status == Status::InProgress => answer.status = Status::Aborted,
+            _ => {}
+        }
+        judge(number, &answer, horizon.as_ref())
+    }
+
+    /// The client hears it. A transaction that was rolled back runs again.
+    fn tell_outcome(&mut self, write: WriteId, verdict: Verdict) {
+        self.note(|| format!("write {write} was lost: {verdict:?}"));
+        let now = self.now;
+        let entry = &mut self.writes[write as usize];
+        entry.told = Some(verdict);
+        let (weir, root) = (entry.weir, entry.again.unwrap_or(write));
+        match verdict {
+            Verdict::Committed => {
+                self.told.committed += 1;
+                entry.acknowledged_at = Some(now);
+                let Some((node, _)) = self.weirs[weir].target else { return };
+                if !self.servers[usize::from(node)].log.iter().rev().any(|logged| logged.write == write) {
+                    self.needless.push(Broken::FalseOutcome { write, told: verdict, at: now });
+                }
+            }
+            Verdict::RolledBack => {
+                self.told.rolled_back += 1;
+                self.send_write(weir, Transaction::Begun, Some(root));
+            }
+            Verdict::Unknown | Verdict::NotYet => self.told.unknown += 1,
+        }
+    }
+
+    /// A Weir promotes a standby: it asks for the numbers that have reached it. The last records may not have been replayed.
+    pub(crate) fn see_promotion(&mut self, weir: usize, life: u32, node: NodeId) {
+        let unplayed = self.dice.below(4) as usize;
+        let server = &self.servers[usize::from(node)];
+        let unplayed = server.log.len().saturating_sub(unplayed);
+        let above = server.log[..unplayed].iter().map(|logged| logged.number + 1).max().unwrap_or(1);
+        let promoted = Promoted { node, reached: above, fresh: None, started_at: server.started_at };
+        if self.weirs[weir].life == life {
+            self.weirs[weir].doubts.promoted = Some(promoted).filter(|_| !self.servers[usize::from(node)].is_primary());
+        }
+    }
+
+    /// The standby takes writes.
+    pub(crate) fn see_writable(&mut self, weir: usize, life: u32, node: NodeId) {
+        let server = &self.servers[usize::from(node)];
+        if self.weirs[weir].life != life {
+            return;
+        }
+        if let Some(promoted) = &mut self.weirs[weir].doubts.promoted
+            && (promoted.node, promoted.started_at, promoted.fresh) == (node, server.started_at, None)
+        {
+            promoted.fresh = Some(server.numbers.above);
+        }
+    }
+
+    /// A Weir sends writes to a node.
+    pub(crate) fn see_horizon(&mut self, weir: usize, node: NodeId) {
+        let server = &self.servers[usize::from(node)];
+        let facts = self.weirs[weir].state.as_ref().and_then(|state| state.nodes.get(&node)?.facts());
+        let Some(facts) = facts else { return };
+        let doubts = &self.weirs[weir].doubts;
+        let mut promoted = doubts.promoted;
+        if self.unproved == Some(Proof::OwnPromotion) && promoted.is_none_or(|promoted| promoted.node != node) {
+            let reached = server.numbers.above;
+            promoted = Some(Promoted { node, reached, fresh: Some(reached), started_at: facts.started_at });
+        }
+        self.weirs[weir].doubts.horizon = Horizon::of(promoted, doubts.horizon, node, facts);
+    }
+}
