@@ -1,7 +1,7 @@
 //! Brings a server back as a standby by its agent, deed by deed as `policy::failover::rejoin` decides.
 
 use crate::control::agent::{Agent, AgentError};
-use crate::control::context::Control;
+use crate::control::context::{Control, Subject};
 use crate::monitor::log::Level;
 use std::path::Path;
 use std::time::Duration;
@@ -124,7 +124,10 @@ async fn do_it(c: &Control, agent: &Agent, node: NodeId, deed: &Deed, deadline: 
             say(c, Level::Log, node, &format!("{name}: {} of {} MB", done_bytes >> 20, total_bytes >> 20));
         }
     };
-    agent.order(deed, deadline, &mut heed).await?;
+    c.ring(&Subject::Agents);
+    let outcome = agent.order(deed, deadline, &mut heed).await;
+    c.ring(&Subject::Agents);
+    outcome?;
     say(c, Level::Log, node, &format!("{name} by its agent: done after {} ms", begun.elapsed().as_millis()));
     Ok(())
 }

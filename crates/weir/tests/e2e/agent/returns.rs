@@ -12,7 +12,7 @@ use weir_demo::{Mode, ReservedPort, Server};
 const BUILTIN: &str = "failover_mode = builtin\nhealth_check_period = 1\nhealth_check_timeout = 1\nhealth_check_max_retries = 1\n\
     health_check_retry_delay = 1\nfailover_on_backend_shutdown = on\nfailover_lag_max = -1\nagent_secret_file = 'agent_secret'\n";
 
-fn before(cluster: &Owned, agents: &[&Agent], more: &str) -> Proxy {
+pub fn before(cluster: &Owned, agents: &[&Agent], more: &str) -> Proxy {
     let mut conf = format!("{BUILTIN}{more}\n");
     for (at, (server, agent)) in cluster.servers().iter().zip(agents).enumerate() {
         let (name, port) = (server.name(), agent.port.number());
