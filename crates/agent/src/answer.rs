@@ -1,7 +1,7 @@
 //! The answers of an agent.
 
 use crate::request::{Deed, OrderId};
-use crate::text::WordValue;
+use crate::text::{SlotName, WordValue};
 use std::fmt;
 
 /// One answer. An order is answered by any number of `Progress` and then one of the others.
@@ -29,6 +29,8 @@ pub struct Status {
     pub has_standby_signal: bool,
     /// Weir's mark in `primary_conninfo`, as the file has it.
     pub mark: Option<WordValue>,
+    /// `primary_slot_name` of a server at rest whose data is whole, whichever of its files sets it.
+    pub slot: Option<SlotName>,
     pub job: Option<JobView>,
     pub last: Option<Finished>,
 }
@@ -151,6 +153,7 @@ impl ClusterState {
 pub enum Kind {
     Stop,
     Start,
+    Restart,
     Follow,
     Rewind,
     BaseBackup,
@@ -161,6 +164,7 @@ impl Kind {
         match deed {
             Deed::Stop { .. } => Kind::Stop,
             Deed::Start { .. } => Kind::Start,
+            Deed::Restart { .. } => Kind::Restart,
             Deed::Follow(_) => Kind::Follow,
             Deed::Rewind(_) => Kind::Rewind,
             Deed::BaseBackup(_) => Kind::BaseBackup,
@@ -171,6 +175,7 @@ impl Kind {
         match self {
             Kind::Stop => "stop",
             Kind::Start => "start",
+            Kind::Restart => "restart",
             Kind::Follow => "follow",
             Kind::Rewind => "rewind",
             Kind::BaseBackup => "base backup",

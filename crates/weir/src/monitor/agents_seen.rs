@@ -147,6 +147,7 @@ mod tests {
             control: Some(control),
             has_standby_signal: false,
             mark: None,
+            slot: None,
             job: Some(JobView { id: OrderId(1), kind: Kind::BaseBackup, since_ms: 12_345, progress }),
             last: Some(Finished { id: OrderId(0), kind: Kind::Rewind, outcome: Err(failure) }),
         };

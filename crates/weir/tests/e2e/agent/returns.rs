@@ -104,6 +104,37 @@ fn an_agent_that_dies_meanwhile_only_delays_it() {
 }
 
 #[test]
+fn a_server_that_is_set_to_use_a_slot_gets_it_on_its_new_primary() {
+    let Some(cluster) = servers(1) else { return };
+    let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
+    let proxy = before(&cluster, &agents.iter().collect::<Vec<_>>(), "failover_alone = on");
+    let old = cluster.primary();
+    // As an operator does who wants one for every server, whatever it is now: the setting is of no effect on a primary.
+    let conf = old.data_dir().join("postgresql.conf");
+    let text = std::fs::read_to_string(&conf).unwrap();
+    std::fs::write(&conf, format!("{text}\nprimary_slot_name = 'of_the_first'\n")).unwrap();
+    old.kill9().unwrap();
+    let new = new_primary(&cluster, old);
+    let uses = |primary: &Server, name: &str| {
+        let text = format!("select active from pg_replication_slots where slot_name = '{name}'");
+        wait_until("the slot to be in use", || primary.value(&text).is_ok_and(|active| active == "t"));
+    };
+    uses(new, "of_the_first");
+    wait_streams(old, new);
+    wait_up(&proxy, 2);
+    // The other way round, and by a copy: without its log a server cannot be rewound.
+    new.query("alter system set primary_slot_name = 'of_the_second'").unwrap();
+    new.kill9().unwrap();
+    let wal = std::fs::read_dir(new.data_dir().join("pg_wal")).unwrap().map(|entry| entry.unwrap().path());
+    wal.filter(|path| path.is_file()).for_each(|path| std::fs::remove_file(path).unwrap());
+    assert_eq!(new_primary(&cluster, new).port(), old.port());
+    uses(old, "of_the_second");
+    wait_streams(new, old);
+    wait_up(&proxy, 2);
+    assert!(proxy.log().contains("it cannot be rewound, and is copied"), "{}", proxy.log());
+}
+
+#[test]
 fn agent_rejoin_off_leaves_it_to_the_operator() {
     let Some(cluster) = servers(1) else { return };
     let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
