@@ -1,7 +1,8 @@
 //! The answers of an agent.
 
 use crate::request::{Deed, OrderId};
-use crate::text::WordValue;
+use crate::text::{SlotName, WordValue};
+use std::fmt;
 
 /// One answer. An order is answered by any number of `Progress` and then one of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct Status {
     pub has_standby_signal: bool,
     /// Weir's mark in `primary_conninfo`, as the file has it.
     pub mark: Option<WordValue>,
+    /// `primary_slot_name` of a server at rest whose data is whole, whichever of its files sets it.
+    pub slot: Option<SlotName>,
     pub job: Option<JobView>,
     pub last: Option<Finished>,
 }
@@ -59,6 +62,17 @@ pub enum Step {
     Standby,
     /// The file says something else.
     Unknown,
+}
+
+impl Step {
+    pub fn name(self) -> &'static str {
+        match self {
+            Step::Starting => "starting",
+            Step::Stopping => "stopping",
+            Step::Ready | Step::Standby => "takes connections",
+            Step::Unknown => "runs",
+        }
+    }
 }
 
 /// If the files of a server are all of one moment.
@@ -103,11 +117,43 @@ pub enum ClusterState {
     Unknown,
 }
 
+impl ClusterState {
+    const ALL: [ClusterState; 8] = [
+        ClusterState::Starting,
+        ClusterState::ShutDown,
+        ClusterState::ShutDownInRecovery,
+        ClusterState::ShuttingDown,
+        ClusterState::CrashRecovery,
+        ClusterState::ArchiveRecovery,
+        ClusterState::InProduction,
+        ClusterState::Unknown,
+    ];
+
+    /// As `pg_controldata` names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ClusterState::Starting => "starting up",
+            ClusterState::ShutDown => "shut down",
+            ClusterState::ShutDownInRecovery => "shut down in recovery",
+            ClusterState::ShuttingDown => "shutting down",
+            ClusterState::CrashRecovery => "in crash recovery",
+            ClusterState::ArchiveRecovery => "in archive recovery",
+            ClusterState::InProduction => "in production",
+            ClusterState::Unknown => "unknown",
+        }
+    }
+
+    pub(crate) fn of_name(name: &str) -> ClusterState {
+        ClusterState::ALL.into_iter().find(|state| state.name() == name).unwrap_or(ClusterState::Unknown)
+    }
+}
+
 /// Kinds of deeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Stop,
     Start,
+    Restart,
     Follow,
     Rewind,
     BaseBackup,
@@ -118,6 +164,7 @@ impl Kind {
         match deed {
             Deed::Stop { .. } => Kind::Stop,
             Deed::Start { .. } => Kind::Start,
+            Deed::Restart { .. } => Kind::Restart,
             Deed::Follow(_) => Kind::Follow,
             Deed::Rewind(_) => Kind::Rewind,
             Deed::BaseBackup(_) => Kind::BaseBackup,
@@ -128,6 +175,7 @@ impl Kind {
         match self {
             Kind::Stop => "stop",
             Kind::Start => "start",
+            Kind::Restart => "restart",
             Kind::Follow => "follow",
             Kind::Rewind => "rewind",
             Kind::BaseBackup => "base backup",
@@ -144,6 +192,14 @@ pub struct JobView {
     pub progress: Progress,
 }
 
+impl fmt::Display for JobView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Progress { done_bytes, total_bytes } = self.progress;
+        write!(f, "{} for {} s", self.kind.name(), self.since_ms / 1000)?;
+        if total_bytes > 0 { write!(f, ", {} of {} MB", done_bytes >> 20, total_bytes >> 20) } else { Ok(()) }
+    }
+}
+
 /// How much of an order is done; zeros where nobody can say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -157,6 +213,15 @@ pub struct Finished {
     pub id: OrderId,
     pub kind: Kind,
     pub outcome: Outcome,
+}
+
+impl fmt::Display for Finished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.outcome {
+            Ok(()) => write!(f, "{}: done", self.kind.name()),
+            Err(failure) => write!(f, "{}: failed: {}", self.kind.name(), failure.text),
+        }
+    }
 }
 
 pub type Outcome = Result<(), Failure>;

@@ -108,7 +108,7 @@ const MODES: [StopMode; 2] = [StopMode::Fast, StopMode::Immediate];
 const CHECKPOINTS: [Checkpoint; 2] = [Checkpoint::Fast, Checkpoint::Spread];
 const STEPS: [Step; 5] = [Step::Starting, Step::Stopping, Step::Ready, Step::Standby, Step::Unknown];
 const DATA: [Data; 3] = [Data::Whole, Data::HalfRewound, Data::Absent];
-const KINDS: [Kind; 5] = [Kind::Stop, Kind::Start, Kind::Follow, Kind::Rewind, Kind::BaseBackup];
+const KINDS: [Kind; 6] = [Kind::Stop, Kind::Start, Kind::Restart, Kind::Follow, Kind::Rewind, Kind::BaseBackup];
 const STATES: [ClusterState; 8] = [
     ClusterState::Starting,
     ClusterState::ShutDown,
@@ -161,6 +161,7 @@ fn read_deed(reader: &mut Reader<'_>) -> Read<Deed> {
             started_at: reader.option("time of a start", Reader::u64)?,
         },
         Kind::Start => Deed::Start { limit_ms: reader.u32()? },
+        Kind::Restart => Deed::Restart { limit_ms: reader.u32()?, started_at: reader.u64()? },
         Kind::Follow => Deed::Follow(read_follow(reader)?),
         Kind::Rewind => Deed::Rewind(Rewind { source: read_source(reader)?, limit_ms: reader.u32()? }),
         Kind::BaseBackup => Deed::BaseBackup(BaseBackup {
@@ -181,6 +182,10 @@ fn put_deed(out: &mut Vec<u8>, deed: &Deed) {
             put_option(out, started_at.as_ref(), |out, at| out.extend(at.to_be_bytes()));
         }
         Deed::Start { limit_ms } => out.extend(limit_ms.to_be_bytes()),
+        Deed::Restart { limit_ms, started_at } => {
+            out.extend(limit_ms.to_be_bytes());
+            out.extend(started_at.to_be_bytes());
+        }
         Deed::Follow(follow) => put_follow(out, follow),
         Deed::Rewind(Rewind { source, limit_ms }) => {
             put_source(out, source);
@@ -284,6 +289,7 @@ fn read_status(reader: &mut Reader<'_>) -> Read<Status> {
         control: reader.option("control file", read_control)?,
         has_standby_signal: reader.flag("signal of a standby")?,
         mark: reader.option("mark", |reader| reader.checked(WordValue::new))?,
+        slot: reader.option("slot", |reader| reader.checked(SlotName::new))?,
         job: reader.option("job", read_job)?,
         last: reader.option("job before", read_finished)?,
     })
@@ -299,6 +305,7 @@ fn put_status(out: &mut Vec<u8>, status: &Status) {
     put_option(out, status.control.as_ref(), put_control);
     out.push(status.has_standby_signal.into());
     put_option(out, status.mark.as_ref(), |out, mark| put_text(out, mark.as_str()));
+    put_option(out, status.slot.as_ref(), |out, slot| put_text(out, slot.as_str()));
     put_option(out, status.job.as_ref(), put_job);
     put_option(out, status.last.as_ref(), put_finished);
 }

@@ -8,7 +8,7 @@ pub fn read(text: &str, major: u16) -> Option<ControlFile> {
     let checksums: u32 = word("Data page checksum version")?.parse().ok()?;
     Some(ControlFile {
         system_identifier: word("Database system identifier")?.parse().ok()?,
-        state: state(word("Database cluster state")?),
+        state: ClusterState::of_name(word("Database cluster state")?),
         major,
         timeline: word("Latest checkpoint's TimeLineID")?.parse().ok()?,
         checkpoint: position(word("Latest checkpoint location")?)?,
@@ -17,19 +17,6 @@ pub fn read(text: &str, major: u16) -> Option<ControlFile> {
         recovery_timeline: word("Min recovery ending loc's timeline")?.parse().ok()?,
         can_rewind: checksums > 0 || word("wal_log_hints setting")? == "on",
     })
-}
-
-fn state(text: &str) -> ClusterState {
-    match text {
-        "starting up" => ClusterState::Starting,
-        "shut down" => ClusterState::ShutDown,
-        "shut down in recovery" => ClusterState::ShutDownInRecovery,
-        "shutting down" => ClusterState::ShuttingDown,
-        "in crash recovery" => ClusterState::CrashRecovery,
-        "in archive recovery" => ClusterState::ArchiveRecovery,
-        "in production" => ClusterState::InProduction,
-        _ => ClusterState::Unknown,
-    }
 }
 
 /// A place in the log, as `16/B374D848`.

@@ -32,6 +32,9 @@ pub enum Deed {
     Stop { mode: StopMode, limit_ms: u32, started_at: Option<u64> },
     /// Starts the server and waits until it takes connections, as a standby too.
     Start { limit_ms: u32 },
+    /// Stops the standby that began then (as in `Stop`) and starts it: one order, so that nobody who dies leaves it stopped. It is stopped as by a crash
+    /// if it takes half of the time to stop in order. One that was started since is not stopped.
+    Restart { limit_ms: u32, started_at: u64 },
     /// Makes the stopped server a standby: `standby.signal`, `primary_conninfo`, `primary_slot_name`. Weir's fence is taken away.
     Follow(Follow),
     /// Brings the stopped server back to where its history left that of the source.

@@ -43,6 +43,8 @@ pub fn is_for_agent(order: &Action) -> bool {
         | Action::Fence { .. }
         | Action::Unfence { .. }
         | Action::Prepare { .. }
+        // No operator asks for it here.
+        | Action::RestartServer { .. }
         | Action::Rejoin { .. }
         | Action::Drain { .. }
         | Action::RunCommand { .. }

@@ -1,6 +1,7 @@
 //! The control plane: it watches nodes, catalogs and logs, answers over HTTP and PCP, and serves no client. One thread, with a runtime of its own.
 
 pub mod agent;
+pub mod agent_watch;
 pub mod alarm;
 pub mod catalog_watch;
 pub mod cluster_view;

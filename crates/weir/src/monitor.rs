@@ -1,5 +1,6 @@
 //! The operators' interfaces: the console, SHOW, metrics, logs.
 
+pub mod agents_seen;
 pub mod console;
 pub mod exposition;
 pub mod log;

@@ -19,6 +19,7 @@ fn deeds() -> Vec<Deed> {
         Deed::Stop { mode: StopMode::Fast, limit_ms: 1, started_at: None },
         Deed::Stop { mode: StopMode::Immediate, limit_ms: u32::MAX, started_at: Some(1_800_000_000) },
         Deed::Start { limit_ms: 60_000 },
+        Deed::Restart { limit_ms: 60_000, started_at: 1_800_000_000 },
         Deed::Follow(Follow { slot: None, words: Vec::new(), ..follow.clone() }),
         Deed::Follow(follow),
         Deed::Rewind(Rewind { source: source(), limit_ms: 5 }),
@@ -51,6 +52,7 @@ fn answers() -> Vec<Answer> {
         control: None,
         has_standby_signal: false,
         mark: None,
+        slot: None,
         job: None,
         last: None,
     };
@@ -61,6 +63,7 @@ fn answers() -> Vec<Answer> {
     all.extend(STEPS.map(|step| {
         status(Status { server: running(step), has_standby_signal: true, mark: WordValue::new("weir/3.7").ok(), ..bare.clone() })
     }));
+    all.push(status(Status { slot: SlotName::new("standby_1").ok(), ..bare.clone() }));
     all.extend(DATA.map(|data| status(Status { data, ..bare.clone() })));
     all.extend(STATES.map(|state| status(Status { control: Some(control(state)), ..bare.clone() })));
     all.extend(KINDS.map(|kind| status(Status { job: Some(job(kind)), last: finished(kind, Ok(())), ..bare.clone() })));

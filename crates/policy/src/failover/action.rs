@@ -47,6 +47,8 @@ pub enum Action {
     Inspect { node: NodeId, ballot: Ballot, limit_ms: Ms },
     /// By the agent: start the server.
     StartServer { node: NodeId, limit_ms: Ms },
+    /// By the agent, in one order: stop the standby that was started then, and start it. The answer is `ServerStarted`.
+    RestartServer { node: NodeId, started_at: u64, limit_ms: Ms },
     /// By the agent: make the stopped server a standby of `primary`, unless it has promised more than this ballot. Its mark stays.
     FollowServer { node: NodeId, primary: NodeId, ballot: Ballot, limit_ms: Ms },
     /// Have the agent beside a replaced primary make it a standby of this primary, deed by deed as [`deed`](super::rejoin::deed) decides.

@@ -77,7 +77,7 @@ pub enum Event {
     Drained {
         node: NodeId,
     },
-    /// The answers to `StopServer`, `StartServer` and `FollowServer`.
+    /// The answers to `StopServer`, `StartServer` and `RestartServer`, and `FollowServer`.
     ServerStopped {
         node: NodeId,
         ballot: Ballot,

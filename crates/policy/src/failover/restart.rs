@@ -1,22 +1,24 @@
 //! One standby is started anew, with a newer minor release of PostgreSQL for instance, without a failed statement: it is out of use meanwhile.
 //!
-//! Its agent stops and starts it. Without an agent somebody else does, and the time of its start tells. Nothing of this is on disk: a Weir that dies
-//! leaves no node out of use.
+//! Its agent stops and starts it, by one order: it goes on if this Weir dies. Without an agent somebody else does, and the time of its start tells.
+//! Nothing of this is on disk: a Weir that dies leaves no node out of use.
 
 use super::action::{Action, Report};
-use super::ballot::{Ballot, NodeId};
+use super::ballot::NodeId;
 use super::duty;
 use super::event::{Done, Ms};
 use super::health::RECHECK_MS;
 use super::history::Relation;
-use super::node::Standing;
+use super::node::{Node, Standing};
 use super::rules::{Agent, Rules};
 use super::state::State;
 
+/// Time for a standby of which nothing was heard for a moment to be seen streaming.
+const AWAIT_MS: Ms = 30_000;
 /// More time for the driver to say that all statements have ended, or were ended.
 const SLACK_MS: Ms = 2_000;
-const STOP_MS: Ms = 60_000;
-const START_MS: Ms = 60_000;
+/// Time for the agent: half of it to stop the server in order.
+const RESTART_MS: Ms = 120_000;
 /// Time for an operator to start a server anew, and for it to catch up.
 const OPERATOR_MS: Ms = 1_800_000;
 const RETURN_MS: Ms = 300_000;
@@ -26,56 +28,61 @@ const RETURN_MS: Ms = 300_000;
 pub struct Restart {
     pub node: NodeId,
     ticket: u64,
-    /// The start of the server before.
+    /// The start of the server before, from `Draining` on.
     started_at: u64,
     pub step: Step,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
+    /// It is in use until it is seen streaming.
+    Awaiting { until: Ms },
     /// Statements that run on it end.
-    Draining {
-        until: Ms,
-    },
-    Stopping {
-        until: Ms,
-    },
-    Starting {
-        until: Ms,
-    },
+    Draining { until: Ms },
+    /// The agent is at work.
+    Restarting { until: Ms },
     /// It runs again, or somebody is to start it anew.
-    Returning {
-        until: Ms,
-    },
+    Returning { until: Ms },
 }
 
 /// An operator asks for it. Error: nothing is begun.
-pub(super) fn request(
-    state: &mut State,
-    rules: &Rules,
-    node: NodeId,
-    ticket: u64,
-    now: Ms,
-    out: &mut Vec<Action>,
-) -> Result<(), String> {
+pub(super) fn request(state: &mut State, node: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
     if state.planned.restart.is_some() || state.planned.switchover.is_some() {
         return Err("a restart or a switchover is under way".into());
     }
     if state.primary() == Some(node) {
         return Err(format!("node {node} is the primary: switch over first"));
     }
-    let Some(facts) = state.facts(node).filter(|facts| facts.silent_ms().is_some()) else {
-        return Err(format!("node {node} does not stream from the primary"));
-    };
-    let started_at = facts.started_at;
-    let Some(known) = state.nodes.get_mut(&node).filter(|known| known.is_in_use()) else {
+    if !state.nodes.get(&node).is_some_and(Node::is_in_use) {
         return Err(format!("node {node} is out of use"));
-    };
-    known.standing = Standing::Recovering;
-    let limit_ms = rules.transaction_limit_ms;
-    out.push(Action::Drain { node, limit_ms });
-    state.planned.restart = Some(Restart { node, ticket, started_at, step: Step::Draining { until: now + limit_ms + SLACK_MS } });
+    }
+    state.planned.restart = Some(Restart { node, ticket, started_at: 0, step: Step::Awaiting { until: now + AWAIT_MS } });
     Ok(())
+}
+
+/// Takes the standby out of use once it is seen streaming. `Err`: it never was.
+fn begin(
+    state: &mut State,
+    rules: &Rules,
+    (node, until): (NodeId, Ms),
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> Result<Option<(u64, Step)>, String> {
+    let started_at = state.facts(node).filter(|facts| facts.silent_ms().is_some()).map(|facts| facts.started_at);
+    let known = state.nodes.get_mut(&node);
+    if let (Some(started_at), Some(known)) = (started_at, known.filter(|known| known.is_in_use())) {
+        known.standing = Standing::Recovering;
+        let limit_ms = rules.transaction_limit_ms;
+        out.push(Action::Drain { node, limit_ms });
+        return Ok(Some((started_at, Step::Draining { until: now + limit_ms + SLACK_MS })));
+    }
+    if now >= until || state.primary() == Some(node) {
+        return Err(format!("node {node} does not stream from the primary"));
+    }
+    if let Some(node) = state.nodes.get_mut(&node) {
+        node.look_soon(now, RECHECK_MS);
+    }
+    Ok(None)
 }
 
 /// Goes on as far as the facts allow.
@@ -87,15 +94,18 @@ pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Act
         facts.started_at != of.started_at && !facts.is_primary() && facts.silent_ms().is_some() && holds
     });
     let answer = match of.step {
+        Step::Awaiting { until } => match begin(state, rules, (id, until), now, out) {
+            Ok(Some((started_at, step))) => {
+                (of.started_at, of.step) = (started_at, step);
+                None
+            }
+            Ok(None) => None,
+            Err(why) => Some(Err(why)),
+        },
         Step::Draining { until } if now >= until => {
             of.step = if rules.node(id).is_some_and(|node| node.agent == Agent::There) {
-                out.push(Action::StopServer {
-                    node: id,
-                    ballot: Ballot::default(),
-                    started_at: Some(of.started_at),
-                    limit_ms: STOP_MS,
-                });
-                Step::Stopping { until: now + STOP_MS + SLACK_MS }
+                out.push(Action::RestartServer { node: id, started_at: of.started_at, limit_ms: RESTART_MS });
+                Step::Restarting { until: now + RESTART_MS + SLACK_MS }
             } else {
                 out.push(Action::Report(Report::AwaitsRestart { node: id }));
                 Step::Returning { until: now + OPERATOR_MS }
@@ -104,15 +114,16 @@ pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Act
         }
         Step::Returning { .. } if is_back => Some(Ok(())),
         Step::Returning { until } if now >= until => Some(Err(format!("node {id} was not started anew, or does not stream"))),
-        Step::Stopping { until } if now >= until => Some(Err(format!("node {id} was not stopped"))),
-        Step::Starting { until } if now >= until => Some(Err(format!("node {id} was not started"))),
+        Step::Restarting { until } if now >= until => {
+            Some(Err(format!("the agent of node {id} could not start its server anew; the log tells more")))
+        }
         Step::Returning { .. } => {
             if let Some(node) = state.nodes.get_mut(&id) {
                 node.look_soon(now, RECHECK_MS);
             }
             None
         }
-        Step::Draining { .. } | Step::Stopping { .. } | Step::Starting { .. } => None,
+        Step::Draining { .. } | Step::Restarting { .. } => None,
     };
     match answer {
         None => state.planned.restart = Some(of),
@@ -135,32 +146,20 @@ pub(super) fn drained(state: &mut State, id: NodeId, now: Ms) {
     }
 }
 
-/// Takes in that the agent stopped the server, or did not. One that was not stopped runs on.
-pub(super) fn stopped(state: &mut State, id: NodeId, done: Done, now: Ms, out: &mut Vec<Action>) {
+/// Takes in that the agent started the server anew, or did not. A standby that has much to apply may still be starting.
+pub(super) fn started(state: &mut State, id: NodeId, done: Done, now: Ms) {
     let Some(of) = state.planned.restart.as_mut().filter(|of| of.node == id) else { return };
-    if let Step::Stopping { until } = &mut of.step {
+    if let Step::Restarting { until } = &mut of.step {
         match done {
-            Done::Yes => {
-                out.push(Action::StartServer { node: id, limit_ms: START_MS });
-                of.step = Step::Starting { until: now + START_MS + SLACK_MS };
-            }
+            Done::Yes => of.step = Step::Returning { until: now + RETURN_MS },
             Done::No => *until = now,
         }
-    }
-}
-
-/// Takes in that the agent started the server, or did not. A standby that has much to apply goes on starting.
-pub(super) fn started(state: &mut State, id: NodeId, now: Ms) {
-    if let Some(of) = state.planned.restart.as_mut().filter(|of| of.node == id)
-        && matches!(of.step, Step::Starting { .. })
-    {
-        of.step = Step::Returning { until: now + RETURN_MS };
     }
 }
 
 /// When something is due.
 pub(super) fn due(of: &Restart) -> Ms {
     match of.step {
-        Step::Draining { until } | Step::Stopping { until } | Step::Starting { until } | Step::Returning { until } => until,
+        Step::Awaiting { until } | Step::Draining { until } | Step::Restarting { until } | Step::Returning { until } => until,
     }
 }

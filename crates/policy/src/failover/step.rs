@@ -67,13 +67,10 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
             attempt::drained(state, *node, now);
             restart::drained(state, *node, now);
         }
-        Event::ServerStopped { node, ballot, done } => {
-            attempt::stopped(state, rules, (*node, *ballot), *done, now, out);
-            restart::stopped(state, *node, *done, now, out);
-        }
+        Event::ServerStopped { node, ballot, done } => attempt::stopped(state, rules, (*node, *ballot), *done, now, out),
         Event::ServerStarted { node, done } => {
             switchover::started(state, *node, *done, now);
-            restart::started(state, *node, now);
+            restart::started(state, *node, *done, now);
         }
         Event::ServerFollows { node, done } => switchover::followed(state, *node, *done, now),
         Event::Inspected { node, ballot, outcome } => attempt::inspected(state, rules, (*node, *ballot), *outcome, now, out),
@@ -362,7 +359,7 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
             detach(state, rules, id, new, out);
             Ok(())
         }
-        (true, Request::Restart(_)) => match restart::request(state, rules, id, ticket, now, out) {
+        (true, Request::Restart(_)) => match restart::request(state, id, ticket, now) {
             Ok(()) => return,
             Err(text) => Err(text),
         },

@@ -116,6 +116,7 @@ fn say(action: &Action) -> Option<String> {
         Action::Drain { node, .. } => format!("drain {node}"),
         Action::StopServer { node, .. } => format!("stop {node}"),
         Action::Inspect { node, .. } => format!("inspect {node}"),
+        Action::RestartServer { node, .. } => format!("restart {node}"),
         Action::StartServer { node, .. } => format!("start {node}"),
         Action::FollowServer { node, primary, .. } => format!("follow {node} to {primary}"),
         Action::Rejoin { node, primary, .. } => format!("rejoin {node} to {primary}"),

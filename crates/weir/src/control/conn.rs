@@ -21,6 +21,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use weir_config::{CheckConfig, Config};
 use weir_io::socket::set_tcp;
 use weir_io::tls::explain;
 use weir_policy::tls::{Attempt, Check, plan};
@@ -85,6 +86,35 @@ async fn within<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>)
 }
 
 impl Conn {
+    /// Opens a connection to a node, as the user of its health check. Cancel safe.
+    pub async fn open(
+        shared: &Arc<Shared>,
+        config: &Config,
+        node: u16,
+        parameters: &[(&str, &str)],
+        deadline: Instant,
+    ) -> Result<Conn, OpenError> {
+        let Some(known) = config.nodes.iter().find(|known| known.id == node) else { return Err(OpenError::Gone { node }) };
+        let address = Address {
+            node,
+            hostname: known.hostname.clone(),
+            port: known.port,
+            connect_timeout_ms: known.connect_timeout_ms,
+            ssl_mode: known.ssl_mode,
+        };
+        let own = CheckConfig {
+            user: known.health.user.clone(),
+            password: known.health.password.clone(),
+            database: known.health.database.clone(),
+            ..config.check.clone()
+        };
+        let check = if known.health.user.is_empty() { &config.check } else { &own };
+        let files = shared.access.files();
+        let (user, secret) = files.checker(check);
+        let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
+        Conn::log_in(shared, &address, &login, deadline).await.map(|(conn, _)| conn)
+    }
+
     /// Connects and logs in. Encrypted or not, as `backend_sslmode` has it. Cancel safe: the connection is closed.
     pub async fn log_in(
         shared: &Arc<Shared>,

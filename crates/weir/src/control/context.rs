@@ -27,6 +27,8 @@ pub enum Subject {
     Parted,
     /// Something of this database has changed.
     Database(Arc<str>),
+    /// Agents beside servers have something new to tell.
+    Agents,
     /// Listening sockets are to be closed.
     Doors,
 }

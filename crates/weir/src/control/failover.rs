@@ -15,6 +15,7 @@ mod reach;
 mod say;
 
 use crate::control::context::{Control, Subject};
+pub use crate::control::failover::drain::open;
 use crate::control::failover::files::Files;
 pub use crate::control::failover::files::STATUS;
 use crate::control::failover::gate::Door;

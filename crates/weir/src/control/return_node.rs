@@ -1,14 +1,16 @@
 //! Brings a server back as a standby by its agent, deed by deed as `policy::failover::rejoin` decides.
 
 use crate::control::agent::{Agent, AgentError};
-use crate::control::context::Control;
+use crate::control::conn::Conn;
+use crate::control::context::{Control, Subject};
 use crate::monitor::log::Level;
+use crate::server::pool::server_conn::OpenError;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::{
-    BaseBackup, Checkpoint, Data, DatabaseName, Deed, FailureKind, Follow, Host, Progress, Rewind, ServerStatus, Source, Status,
-    StopMode, TextError, UserName, Word, WordValue,
+    BaseBackup, Checkpoint, Data, DatabaseName, Deed, FailureKind, Follow, Host, Progress, Rewind, ServerStatus, SlotName,
+    Source, Status, StopMode, TextError, UserName, Word, WordValue,
 };
 use weir_config::{Config, NodeConfig};
 use weir_policy::failover::rejoin::{self, Files, Seen, Server, SoFar, Way};
@@ -20,6 +22,10 @@ const STOP_MS: u32 = 30_000;
 const START_MS: u32 = 300_000;
 /// Time for a question.
 const STATUS_LIMIT: Duration = Duration::from_secs(15);
+/// As servers show it.
+const NAME: &str = "weir_return";
+/// Error of a slot that is there already.
+const ALREADY_THERE: &str = "42710";
 /// Deeds of one return: each of them once or twice, and looks between.
 const STEPS_MAX: usize = 16;
 
@@ -44,6 +50,8 @@ pub enum ReturnError {
     Text(#[from] TextError),
     #[error("{0}")]
     Left(&'static str),
+    #[error("its replication slot \"{}\" cannot be made on node {primary}: {cause}", slot.as_str())]
+    Slot { primary: NodeId, slot: SlotName, cause: OpenError },
     #[error("another node became the primary meanwhile")]
     Outrun,
 }
@@ -58,13 +66,17 @@ pub fn agent_of(c: &Control, config: &Config, node: NodeId) -> Option<Agent> {
 pub async fn bring_back(c: &Control, config: &Config, order: Return, deadline: Instant) -> Result<(), ReturnError> {
     let Return { node, mut way, ballot, .. } = order;
     let agent = agent_of(c, config, node).ok_or(ReturnError::NoAgent(node))?;
-    let deeds = Deeds::new(config, order)?;
+    let mut deeds = Deeds::new(config, order)?;
     let mut so_far = SoFar::Nothing;
     for _ in 0..STEPS_MAX {
         let status = agent.status(deadline.min(Instant::now() + STATUS_LIMIT)).await?;
         let next = rejoin::deed(&seen(&status), so_far, way, ballot);
         if ballot.is_some() && !is_primary(c, order.primary) {
             return Err(ReturnError::Outrun);
+        }
+        // Later its files may be those of its primary, which name that one's own slot.
+        if matches!(next, rejoin::Deed::Rewind | rejoin::Deed::Copy) && deeds.follow.slot.is_none() {
+            deeds.follow.slot = slot(c, config, &status, order.primary, deadline).await?;
         }
         let (deed, then) = match next {
             rejoin::Deed::Rest => return Ok(()),
@@ -124,7 +136,10 @@ async fn do_it(c: &Control, agent: &Agent, node: NodeId, deed: &Deed, deadline: 
             say(c, Level::Log, node, &format!("{name}: {} of {} MB", done_bytes >> 20, total_bytes >> 20));
         }
     };
-    agent.order(deed, deadline, &mut heed).await?;
+    c.ring(&Subject::Agents);
+    let outcome = agent.order(deed, deadline, &mut heed).await;
+    c.ring(&Subject::Agents);
+    outcome?;
     say(c, Level::Log, node, &format!("{name} by its agent: done after {} ms", begun.elapsed().as_millis()));
     Ok(())
 }
@@ -174,13 +189,55 @@ impl Deeds {
 
     fn copy(&self, deadline: Instant) -> Deed {
         let source = self.source.clone();
-        Deed::BaseBackup(BaseBackup { source, slot: None, checkpoint: Checkpoint::Fast, limit_ms: left_ms(deadline) })
+        Deed::BaseBackup(BaseBackup {
+            source,
+            slot: self.follow.slot.clone(),
+            checkpoint: Checkpoint::Fast,
+            limit_ms: left_ms(deadline),
+        })
     }
 }
 
-/// How a node is to follow its primary.
-pub fn follow(config: &Config, order: Return) -> Result<Follow, ReturnError> {
-    Ok(Deeds::new(config, order)?.follow)
+/// How a node is to follow its primary. The slot for it is made there. Cancel safe: a slot may be left.
+pub async fn follow(
+    c: &Control,
+    config: &Config,
+    order: Return,
+    status: &Status,
+    deadline: Instant,
+) -> Result<Follow, ReturnError> {
+    let slot = slot(c, config, status, order.primary, deadline).await?;
+    Ok(Follow { slot, ..Deeds::new(config, order)?.follow })
+}
+
+/// The slot that the server is set to use, made on its primary. Cancel safe: it may be left there.
+async fn slot(
+    c: &Control,
+    config: &Config,
+    status: &Status,
+    primary: NodeId,
+    deadline: Instant,
+) -> Result<Option<SlotName>, ReturnError> {
+    let Some(slot) = status.slot.clone() else { return Ok(None) };
+    let made = make_slot(c, config, primary, &slot, deadline.min(Instant::now() + STATUS_LIMIT)).await;
+    made.map_err(|cause| ReturnError::Slot { primary, slot: slot.clone(), cause })?;
+    Ok(Some(slot))
+}
+
+/// Makes a slot for a standby, if it is not there. It keeps log from now on. Cancel safe: it may be made.
+pub async fn make_slot(
+    c: &Control,
+    config: &Config,
+    primary: NodeId,
+    slot: &SlotName,
+    deadline: Instant,
+) -> Result<(), OpenError> {
+    let mut conn = Conn::open(&c.shared, config, primary, &[("application_name", NAME)], deadline).await?;
+    let text = format!("SELECT pg_catalog.pg_create_physical_replication_slot('{}', true)", slot.as_str());
+    match conn.query(&text).await {
+        Err(OpenError::Refused { sqlstate, .. }) if sqlstate == ALREADY_THERE => Ok(()),
+        outcome => outcome.map(drop),
+    }
 }
 
 fn left_ms(deadline: Instant) -> u32 {

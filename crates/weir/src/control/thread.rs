@@ -4,7 +4,7 @@ use crate::control::context::{Control, Subject};
 use crate::control::mail::Order;
 use crate::control::pcp::{self, Entrance};
 use crate::control::supervised::{Kept, keep, run};
-use crate::control::{catalog_watch, failover, http, node_monitor, wal_follower};
+use crate::control::{agent_watch, catalog_watch, failover, http, node_monitor, wal_follower};
 use crate::monitor::log::Level;
 use crate::process::shared::{Shared, Stop};
 use anyhow::Context as _;
@@ -69,6 +69,8 @@ async fn attend(c: Rc<Control>, sockets: Sockets) {
     let mut tasks = vec![keep(&c, "failover".into(), move || failover::watch(own.clone()), || {})];
     let own = c.clone();
     tasks.push(keep(&c, "the nodes".into(), move || node_monitor::watch(own.clone()), || {}));
+    let own = c.clone();
+    tasks.push(keep(&c, "the agents".into(), move || agent_watch::watch(own.clone()), || {}));
     tasks.extend(sockets.readers.into_iter().filter_map(|reader| begin_http(&c, reader)));
     tasks.extend(begin_pcp(&c, sockets.pcp));
     let mut beat_at = Instant::now();

@@ -2,6 +2,7 @@
 //!
 //! Made from `Shared` alone, so that it can run on a thread of its own: with many pools it is long.
 
+use crate::monitor::agents_seen::Contact;
 use crate::monitor::log::Level;
 use crate::process::shared::{Shared, seconds};
 use crate::server::connection_list;
@@ -157,6 +158,9 @@ fn nodes(page: &mut Page, shared: &Shared) {
     family("weir_node_up", Kind::Gauge, "1 if the node answers.", &|at| truth(view.nodes[at].health != Health::Down));
     let help = "1 if sessions may use the node: it neither failed, nor is it quarantined, detached or being recovered.";
     family("weir_node_in_use", Kind::Gauge, help, &|at| truth(view.nodes[at].usage == Usage::In));
+    let answers =
+        |at: usize| shared.cluster.agents.contact(id(at)).map(|contact| f64::from(u8::from(contact == Contact::Connected)));
+    family("weir_node_agent_up", Kind::Gauge, "1 if the agent beside the node answers; nothing if it has none.", &answers);
     family("weir_node_primary", Kind::Gauge, "1 if writes go to the node.", &|at| truth(view.primary == Some(at)));
     family("weir_node_weight", Kind::Gauge, "Share of the reads.", &|at| Some(view.nodes[at].weight));
     let lag = |at: usize| view.nodes[at].lag_bytes.map(|bytes| bytes as f64);

@@ -3,10 +3,10 @@
 //! Columns of Pgpool-II's commands are Pgpool's, in its order (4.7). All values are text.
 
 mod cache;
-mod failover;
+pub mod failover;
 pub mod pgpool;
 
-use crate::monitor::probes;
+use crate::monitor::{agents_seen, probes};
 use crate::process::worker::{PoolSet, Worker};
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -75,6 +75,12 @@ pub const VIEWS: &[View] = &[
         help: "What would happen if the primary failed now, and changes of the primary.",
         columns: failover::POOL_FAILOVER,
         rows: failover::pool_failover,
+    },
+    View {
+        name: "pool_agents",
+        help: "Agents beside servers (`weir agent`), as they were last asked.",
+        columns: &agents_seen::COLUMNS,
+        rows: |ask| failover::pool_agents(&ask.w.shared),
     },
     View { name: "pool_version", help: "Version of the proxy.", columns: &["pool_version"], rows: |_| vec![vec![version()]] },
     View {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_agent::{Data, ServerStatus, Status, Step};
+use weir_agent::{Data, ServerStatus, Status};
 use weir_config::Config;
 use weir_policy::failover::show_lsn;
 
@@ -43,14 +43,8 @@ fn describe(status: &Status) -> String {
     let mut parts = vec![match (status.server, status.has_standby_signal) {
         (ServerStatus::Stopped, _) => "stopped".to_string(),
         (ServerStatus::Running(server), is_standby) => {
-            let step = match server.step {
-                Step::Starting => "starting",
-                Step::Stopping => "stopping",
-                Step::Ready | Step::Standby => "takes connections",
-                Step::Unknown => "runs",
-            };
             let role = if is_standby { "standby" } else { "primary" };
-            format!("{role} on port {} {step} (process {})", server.port, server.pid)
+            format!("{role} on port {} {} (process {})", server.port, server.step.name(), server.pid)
         }
     }];
     match status.data {
@@ -66,12 +60,10 @@ fn describe(status: &Status) -> String {
         }
     }
     if let Some(job) = status.job {
-        let (done, total) = (job.progress.done_bytes >> 20, job.progress.total_bytes >> 20);
-        parts.push(format!("{} under way for {} s, {done} of {total} MB", job.kind.name(), job.since_ms / 1000));
+        parts.push(format!("under way: {job}"));
     }
     if let Some(last) = &status.last {
-        let outcome = last.outcome.as_ref().map_or_else(|failure| format!("failed: {}", failure.text), |()| "done".into());
-        parts.push(format!("last order: {} {outcome}", last.kind.name()));
+        parts.push(format!("last order: {last}"));
     }
     parts.join("; ")
 }

@@ -71,7 +71,7 @@ pub struct Keeper {
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
     /// Program with arguments that starts the server, in place of pg_ctl. No shell: blanks separate.
-    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["config_file", "log_file"])]
+    #[arg(long, value_name = "COMMAND", conflicts_with = "log_file")]
     start_command: Option<String>,
     /// File of passwords for pg_rewind, pg_basebackup and the standby; by default the user's ~/.pgpass.
     #[arg(long, value_name = "FILE")]

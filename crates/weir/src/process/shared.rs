@@ -3,6 +3,7 @@
 use crate::client::access::{Access, AccessFiles};
 use crate::client::client_limits::Seats;
 use crate::control::mail::{ControlMail, Order};
+use crate::monitor::agents_seen::AgentsSeen;
 use crate::monitor::log::Log;
 use crate::monitor::pause_state::PauseState;
 use crate::monitor::probes::Probes;
@@ -149,6 +150,8 @@ pub struct Cluster {
     pub(crate) failover: ArcSwap<FailoverView>,
     /// How nodes answered who asked for their roles.
     pub(crate) probes: Probes,
+    /// What agents beside servers answered last.
+    pub(crate) agents: AgentsSeen,
 }
 
 /// The clients of all workers.
@@ -199,6 +202,7 @@ impl Shared {
                 view: ArcSwap::from_pointee(view),
                 failover: ArcSwap::from_pointee(FailoverView::default()),
                 probes: Probes::default(),
+                agents: AgentsSeen::default(),
             },
             common,
             store_common: config.cache.store().map(|_| StoreCommon::new()),

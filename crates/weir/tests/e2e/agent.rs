@@ -1,6 +1,7 @@
 //! `weir agent` beside real servers: each deed, strangers at its door, and its death at every step.
 
 mod returns;
+mod shown;
 pub mod stand;
 mod tls;
 

@@ -369,7 +369,9 @@ fn nodes_are_detached_and_attached_and_reads_keep_away_meanwhile() {
         client.run("select 1");
         show(&mut client, "pool_nodes", "select_cnt")[1] != before[1]
     });
-    // Gracefully: a transaction ends first, and nobody is sent away.
+    // Gracefully: a transaction ends first, and nobody is sent away, also none who keeps a connection.
+    let mut pinned = stage.ground.client(&stage.proxy);
+    pinned.run("create temp table own (a int)");
     let mut inside = stage.ground.client(&stage.proxy);
     inside.run("begin");
     inside.run("select 1");
@@ -382,6 +384,7 @@ fn nodes_are_detached_and_attached_and_reads_keep_away_meanwhile() {
     });
     assert_eq!(ended, done("pcp_detach_node"));
     assert_eq!((stage.statuses(), inside.value("select 1")), (vec!["up".into(), "up".into(), "down".to_string()], "1".into()));
+    assert_eq!(pinned.value("select count(*) from own"), "0");
     assert!(stage.proxy.log().contains("PCP: detach node 2 gracefully by user \"admin\" from 127.0.0.1: done"));
     assert_eq!(stage.proxy.metric("pcp_logins_failed_total"), 0);
     assert!(stage.proxy.metric("pcp_requests_total") >= 4);

@@ -1,19 +1,22 @@
 //! Primaries that are moved on purpose, with agents beside real servers and under a load that notes every answer.
 
-use crate::agent::stand::{Agent, SECRET, servers};
+use crate::agent::stand::{Agent, SECRET, servers, start};
 use crate::failover::load::{Load, Outcome};
 use crate::support::ground::Owned;
-use crate::support::{Proxy, Raw, wait_until};
+use crate::support::proxy::show;
+use crate::support::{Proxy, Raw, wait_until, wire};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use weir_demo::{Crew, Server};
+use weir_demo::{Crew, Mode, ReservedPort, Server};
 
 /// Weir promotes, looks every second, and shows the events of a switchover in its log.
 const BUILTIN: &str = "failover_mode = builtin\nhealth_check_period = 1\nhealth_check_timeout = 1\nhealth_check_max_retries = 1\n\
     health_check_retry_delay = 1\nfailover_on_backend_shutdown = on\nfailover_lag_max = -1\nauto_failback = on\nauto_failback_interval = 0\nlog_min_messages = debug2\n\
     backend_application_name0 = 'primary'\nbackend_application_name1 = 'standby1'\nbackend_application_name2 = 'standby2'\n";
+const START: &str = "select pg_postmaster_start_time()";
 const WHERE: &str = "select inet_server_port()";
 /// Switchovers one after the other; `WEIR_SWITCHOVERS` wants another number of them.
 const SWITCHOVERS: usize = 8;
@@ -40,11 +43,21 @@ impl Drop for SecretFile {
 impl Stand {
     /// `None`: this machine lacks a program, and the test is left out.
     fn new(more: &str) -> Option<Stand> {
+        Stand::with(Agent::beside, more)
+    }
+
+    /// Operators stop and start the servers.
+    fn without_agents(more: &str) -> Option<Stand> {
+        Stand::with(|_| None, more)
+    }
+
+    fn with<A: Into<Option<Agent>>>(agent: impl Fn(&Server) -> A, more: &str) -> Option<Stand> {
         let cluster = servers(2)?;
         cluster.primary().query("create table readable (a int); insert into readable values (1)").unwrap();
         cluster.wait_caught_up().unwrap();
-        let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
-        let secret = std::env::temp_dir().join(format!("weir-switchover-{}-{}", std::process::id(), agents[0].port.number()));
+        let agents: Vec<Agent> = cluster.servers().iter().filter_map(|server| agent(server).into()).collect();
+        let number = cluster.primary().port();
+        let secret = std::env::temp_dir().join(format!("weir-switchover-{}-{number}", std::process::id()));
         std::fs::write(&secret, format!("{SECRET}\n")).unwrap();
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         let mut stand = Stand { proxy: Proxy::start(&cluster, ""), agents, cluster, secret: SecretFile(secret) };
@@ -54,10 +67,16 @@ impl Stand {
 
     /// One more Weir before the same servers.
     fn another(&self, more: &str) -> Proxy {
+        self.another_with(more, &[])
+    }
+
+    /// With files of these names and texts beside its configuration.
+    fn another_with(&self, more: &str, files: &[(&str, &str)]) -> Proxy {
         let agent = |(at, agent): (usize, &Agent)| format!("backend_agent{at} = '127.0.0.1:{}'\n", agent.port.number());
         let agents: String = self.agents.iter().enumerate().map(agent).collect();
-        let conf = format!("{BUILTIN}{agents}agent_secret_file = '{}'\n{more}", self.secret.0.display());
-        let proxy = Proxy::start(&self.cluster, &conf);
+        let conf = format!("{BUILTIN}backend_weight0 = 0\n{agents}agent_secret_file = '{}'\n{more}", self.secret.0.display());
+        let servers: Vec<&Server> = self.cluster.servers().iter().collect();
+        let proxy = Proxy::with_files(&servers, &conf, files, &[]);
         wait_until("the driver to let writes through", || proxy.log().contains("writes go to node"));
         wait_until("all nodes to be seen", || proxy.nodes("status") == ["up", "up", "up"]);
         proxy
@@ -290,16 +309,165 @@ fn a_proxy_that_dies_in_a_switchover_leaves_one_primary() {
 #[test]
 fn all_servers_are_started_anew_and_no_statement_fails() {
     let Some(stand) = Stand::new("") else { return };
-    let starts = || (0..3).map(|node| stand.server(node).value("select pg_postmaster_start_time()").unwrap()).collect::<Vec<_>>();
-    let before = starts();
+    let before = starts(&stand);
     let load = Load::with(&stand.proxy, crew());
-    let walked = admin(stand.proxy.folder(), stand.proxy.port()).try_rows("upgrade_walk");
-    walked.unwrap_or_else(|failure| panic!("{failure:?}\n{}", stand.proxy.log()));
-    let after = starts();
+    walk(stand.proxy.folder(), stand.proxy.port()).unwrap_or_else(|why| panic!("{why}\n{}", stand.proxy.log()));
+    let after = starts(&stand);
     assert!(before.iter().zip(&after).all(|(before, after)| before != after), "{before:?} {after:?}");
     load.wait_acknowledged(20);
     let outcome = load.end();
     assert_eq!(stand.check("upgrade walk", &outcome), 1);
     check_none_failed(&outcome);
     assert_eq!(stand.proxy.nodes("status"), ["up", "up", "up"]);
+}
+
+/// The answer to UPGRADE_WALK. Error: the text that the operator reads.
+fn walk(folder: &Path, port: u16) -> Result<(), String> {
+    let outcome = admin(folder, port).try_rows("upgrade_walk");
+    outcome.map(drop).map_err(|failure| format!("{} {}", failure.message, failure.hint))
+}
+
+/// The same on another thread.
+fn walk_aside(proxy: &Proxy) -> JoinHandle<Result<(), String>> {
+    let (folder, port) = (proxy.folder().to_path_buf(), proxy.port());
+    thread::spawn(move || walk(&folder, port))
+}
+
+fn starts(stand: &Stand) -> Vec<String> {
+    (0..3).map(|node| stand.server(node).value(START).unwrap()).collect()
+}
+
+fn wait_restart(agent: &Agent) {
+    wait_until("an agent to begin a restart", || agent.log().contains("restart, ordered by"));
+}
+
+#[test]
+fn without_agents_a_walk_waits_for_the_operator_at_each_standby_and_leaves_the_primary() {
+    let Some(stand) = Stand::without_agents("") else { return };
+    let load = Load::with(&stand.proxy, crew());
+    let walked = walk_aside(&stand.proxy);
+    for node in [1, 2] {
+        wait_until("the log to ask for a restart", || {
+            stand.proxy.log().contains(&format!("node {node} is out of use and has no agent: start its server anew now"))
+        });
+        assert_eq!(stand.proxy.nodes("status")[node], "down");
+        stand.server(node).stop(Mode::Fast).unwrap();
+        stand.server(node).start().unwrap();
+    }
+    let answer = walked.join().unwrap().unwrap_err();
+    let expected = "all standbys were started anew; node 0 is the primary and has no agent Switch over in another way, and start its server anew.";
+    assert_eq!(answer, expected);
+    assert_eq!((stand.primary(), stand.proxy.nodes("status")), (0, vec!["up".to_string(); 3]));
+    load.wait_acknowledged(20);
+    let outcome = load.end();
+    stand.check("upgrade walk without agents", &outcome);
+    check_none_failed(&outcome);
+}
+
+#[test]
+fn a_proxy_that_dies_in_a_walk_leaves_all_servers_running() {
+    let Some(mut stand) = Stand::new("") else { return };
+    let before = starts(&stand);
+    let walked = walk_aside(&stand.proxy);
+    wait_restart(&stand.agents[1]);
+    stand.proxy.crash_and_start();
+    stand.proxy.wait_accepting();
+    assert!(walked.join().unwrap().is_err());
+    wait_until("all nodes to be in use", || stand.proxy.nodes("status") == ["up", "up", "up"]);
+    stand.wait_streaming(0, 2);
+    assert_ne!(starts(&stand)[1], before[1], "its agent went on");
+    walk(stand.proxy.folder(), stand.proxy.port()).unwrap();
+    assert_eq!((stand.primary(), stand.proxy.nodes("status")), (1, vec!["up".to_string(); 3]));
+}
+
+#[test]
+fn a_walk_ends_with_its_caller_after_the_server_under_way() {
+    let Some(stand) = Stand::new("") else { return };
+    let before = starts(&stand);
+    let mut caller = admin(stand.proxy.folder(), stand.proxy.port());
+    caller.send(&wire::query("upgrade_walk"));
+    wait_restart(&stand.agents[1]);
+    drop(caller);
+    wait_until("all nodes to be in use", || stand.proxy.nodes("status") == ["up", "up", "up"] && starts(&stand)[1] != before[1]);
+    // Nothing is under way: this would be refused otherwise.
+    admin(stand.proxy.folder(), stand.proxy.port()).run("restart 1");
+    let after = starts(&stand);
+    assert_eq!((&after[0], &after[2]), (&before[0], &before[2]));
+    walk(stand.proxy.folder(), stand.proxy.port()).unwrap();
+    assert_eq!(stand.primary(), 1);
+}
+
+#[test]
+fn a_walk_stops_at_a_server_that_does_not_come_back() {
+    let Some(stand) = Stand::new("") else { return };
+    let before = starts(&stand);
+    let load = Load::with(&stand.proxy, crew());
+    let conf = stand.server(1).data_dir().join("postgresql.conf");
+    let text = std::fs::read_to_string(&conf).unwrap();
+    std::fs::write(&conf, format!("{text}\nmax_connections = many\n")).unwrap();
+    let answer = walk(stand.proxy.folder(), stand.proxy.port()).unwrap_err();
+    assert!(answer.contains("the agent of node 1 could not start its server anew"), "{answer}");
+    wait_until("the log to tell the reason", || stand.proxy.log().contains("restart failed: agent"));
+    let row = |column| show(&mut admin(stand.proxy.folder(), stand.proxy.port()), "pool_agents", column)[1].clone();
+    wait_until("SHOW to tell it, too", || row("last_order").contains("max_connections") && row("server") == "stopped");
+    assert_eq!(
+        (stand.server(0).value(START).unwrap(), stand.server(2).value(START).unwrap()),
+        (before[0].clone(), before[2].clone())
+    );
+    wait_until("it to be out of use", || stand.proxy.nodes("status") == ["up", "down", "up"]);
+    load.wait_acknowledged(20);
+    std::fs::write(&conf, text).unwrap();
+    stand.agents[1].order(start()).unwrap();
+    wait_until("it to be used again", || stand.proxy.nodes("status") == ["up", "up", "up"]);
+    let outcome = load.end();
+    stand.check("a server that does not come back", &outcome);
+    check_none_failed(&outcome);
+}
+
+#[test]
+fn a_graceful_switchover_over_pcp_waits_for_transactions_and_not_for_clients() {
+    let port = ReservedPort::any().unwrap();
+    let more = format!("pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\n", port.number());
+    let Some(mut stand) = Stand::new("") else { return };
+    stand.proxy = stand.another_with(&more, &[("pcp.conf", "admin:21232f297a57a5a743894a0e4a801fc3\n")]);
+    stand.proxy.write_file("pcppass", "*:*:admin:admin\n");
+    let mut pinned = stand.proxy.console();
+    pinned.run("create temp table own (a int)");
+    let mut idle = stand.proxy.console();
+    idle.run("set application_name = 'kept'");
+    let mut inside = stand.proxy.console();
+    inside.run("begin");
+    inside.run("insert into written values (-1)");
+    let load = Load::with(&stand.proxy, crew());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args([
+        "pcp",
+        "promote-node",
+        "-g",
+        "-s",
+        "-h",
+        "127.0.0.1",
+        "-p",
+        &port.number().to_string(),
+        "-U",
+        "admin",
+        "-w",
+        "-n",
+        "1",
+    ]);
+    command.env("PCPPASSFILE", stand.proxy.folder().join("pcppass"));
+    let asked = thread::spawn(move || command.output().unwrap());
+    wait_until("the wait for transactions", || stand.proxy.log().contains("all databases are paused"));
+    assert!(!asked.is_finished());
+    assert!(!stand.proxy.log().contains("failover: Prepared"), "it has not begun");
+    inside.run("commit");
+    let output = asked.join().unwrap();
+    assert!(output.status.success(), "{}\n{}", String::from_utf8_lossy(&output.stderr), stand.proxy.log());
+    assert_eq!(stand.primary(), 1);
+    assert_eq!(idle.value("show application_name"), "kept");
+    assert_eq!(inside.value("select count(*) from written where number = -1"), "1");
+    load.wait_acknowledged(20);
+    let outcome = load.end();
+    stand.check("graceful, over PCP", &outcome);
+    check_none_failed(&outcome);
 }

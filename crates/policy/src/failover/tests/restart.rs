@@ -25,9 +25,7 @@ fn again(play: &mut Play) {
 fn its_agent_starts_it_anew() {
     let mut play = play(|_| ());
     play.tell(Event::Drained { node: 1 });
-    play.check("drained", &["stop 1"]);
-    play.tell(Event::ServerStopped { node: 1, ballot: Ballot::default(), done: Done::Yes });
-    play.check("stopped", &["start 1"]);
+    play.check("drained", &["restart 1"]);
     play.tell(Event::ServerStarted { node: 1, done: Done::Yes });
     again(&mut play);
 }
@@ -41,12 +39,34 @@ fn without_an_agent_the_time_of_its_start_tells() {
 }
 
 #[test]
-fn one_that_is_not_stopped_is_used_again() {
+fn one_that_is_not_started_anew_is_used_again_if_it_answers() {
     let mut play = play(|_| ());
     play.tell(Event::Drained { node: 1 });
-    play.tell(Event::ServerStopped { node: 1, ballot: Ballot::default(), done: Done::No });
-    play.check("the stop failed", &["stop 1", "reply Err(\"node 1 was not stopped\")"]);
+    play.tell(Event::ServerStarted { node: 1, done: Done::No });
+    let text = "the agent of node 1 could not start its server anew; the log tells more";
+    play.check("the agent failed", &["restart 1", &format!("reply Err(\"{text}\")")]);
     assert!(play.state.nodes[&1].is_in_use());
+}
+
+#[test]
+fn one_that_was_silent_for_a_moment_is_waited_for() {
+    let silent = || {
+        let mut play = Play::new(|_| ());
+        play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
+        play.probed(1, Found::Failed(Failure::TimedOut));
+        play.said.clear();
+        play.tell(Event::Operator { ticket: 1, request: Request::Restart(1) });
+        play.check("nothing is heard of it", &[]);
+        assert!(play.state.nodes[&1].is_in_use());
+        play
+    };
+    let mut play = silent();
+    play.probed(1, seen(standby(100, 5)));
+    play.check("it streams", &["drain 1"]);
+    let mut play = silent();
+    play.now += 30_000;
+    play.tell(Event::Timer);
+    assert!(play.said.contains(&"reply Err(\"node 1 does not stream from the primary\")".to_string()), "{:?}", play.said);
 }
 
 #[test]

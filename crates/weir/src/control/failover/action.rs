@@ -91,6 +91,7 @@ impl Driver {
             | Action::StopServer { .. }
             | Action::Inspect { .. }
             | Action::StartServer { .. }
+            | Action::RestartServer { .. }
             | Action::FollowServer { .. }) => self.send(order),
         }
     }
@@ -180,6 +181,7 @@ fn complain(reach: &Reach, node: NodeId, order: &Action, error: &DeedError) {
         Action::StopServer { .. } => (Level::Warning, "stop"),
         Action::Inspect { .. } => (Level::Warning, "look at the end of the log"),
         Action::StartServer { .. } => (Level::Warning, "start"),
+        Action::RestartServer { .. } => (Level::Warning, "restart"),
         Action::FollowServer { .. } => (Level::Warning, "change into a standby"),
         _ => return,
     };
@@ -232,6 +234,10 @@ async fn execute(reach: &Reach, order: &Action, begun_at: Ms, deadline: Instant)
             agents::start(reach, node, deadline).await?;
             Event::ServerStarted { node, done: Done::Yes }
         }
+        Action::RestartServer { node, started_at, .. } => {
+            agents::restart(reach, node, started_at, deadline).await?;
+            Event::ServerStarted { node, done: Done::Yes }
+        }
         Action::FollowServer { node, primary, ballot, .. } => {
             agents::follow(reach, node, (primary, ballot), deadline).await?;
             Event::ServerFollows { node, done: Done::Yes }
@@ -254,6 +260,7 @@ fn target(action: &Action) -> Option<(NodeId, Ms)> {
         | Action::StopServer { node, limit_ms, .. }
         | Action::Inspect { node, limit_ms, .. }
         | Action::StartServer { node, limit_ms }
+        | Action::RestartServer { node, limit_ms, .. }
         | Action::FollowServer { node, limit_ms, .. }
         | Action::Unfence { node, limit_ms } => Some((*node, *limit_ms)),
         _ => None,
@@ -275,7 +282,7 @@ fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> {
         Action::Prepare { node, .. } => Event::Prepared { node },
         Action::StopServer { node, ballot, .. } => Event::ServerStopped { node, ballot, done: Done::No },
         Action::Inspect { node, ballot, .. } => Event::Inspected { node, ballot, outcome: Err(failure) },
-        Action::StartServer { node, .. } => Event::ServerStarted { node, done: Done::No },
+        Action::StartServer { node, .. } | Action::RestartServer { node, .. } => Event::ServerStarted { node, done: Done::No },
         Action::FollowServer { node, .. } => Event::ServerFollows { node, done: Done::No },
         _ => return None,
     })

@@ -5,7 +5,7 @@ use crate::control::agent::{Agent, AgentError};
 use crate::control::return_node::{self, Return, ReturnError};
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_agent::{ClusterState, Deed, ServerStatus, StopMode};
+use weir_agent::{ClusterState, Deed, FailureKind, ServerStatus, StopMode};
 use weir_policy::failover::rejoin::Way;
 use weir_policy::failover::{Ballot, Failure, Lsn, Mark, NodeId};
 
@@ -54,12 +54,34 @@ pub async fn stop(reach: &Reach, node: NodeId, started_at: Option<u64>, deadline
         ServerStatus::Stopped => return Ok(()),
         ServerStatus::Running(postmaster) => postmaster.started_at,
     };
-    let is_it = |micros: u64| (own..=own + STARTS_S).contains(&(micros / 1_000_000));
-    if !started_at.is_none_or(is_it) {
+    if !started_at.is_none_or(|started_at| is_it(own, started_at)) {
         return Err(OrderError::OtherServer);
     }
     let deed = Deed::Stop { mode: StopMode::Fast, limit_ms: left_ms(deadline), started_at: Some(own) };
     Ok(agent.order(&deed, deadline, &mut |_| {}).await?)
+}
+
+/// Starts a standby anew, if it is the one that was started then (microseconds since 1970). The agent goes on alone. Not cancel safe: it may be done.
+pub async fn restart(reach: &Reach, node: NodeId, started_at: u64, deadline: Instant) -> Result<(), OrderError> {
+    let agent = agent(reach, node)?;
+    let limit_ms = left_ms(deadline);
+    let deed = match agent.status(deadline).await?.server {
+        ServerStatus::Running(known) if is_it(known.started_at, started_at) => {
+            Deed::Restart { limit_ms, started_at: known.started_at }
+        }
+        ServerStatus::Running(_) => return Ok(()),
+        ServerStatus::Stopped => Deed::Start { limit_ms },
+    };
+    match agent.order(&deed, deadline, &mut |_| {}).await {
+        // It has much log to apply.
+        Err(AgentError::Failed { failure, .. }) if failure.kind == FailureKind::Late => Ok(()),
+        outcome => Ok(outcome?),
+    }
+}
+
+/// True if the time in the server's file may be of the start that its function tells of.
+fn is_it(own_s: u64, started_at: u64) -> bool {
+    (own_s..=own_s + STARTS_S).contains(&(started_at / 1_000_000))
 }
 
 /// Where the last record of a server begins that was stopped cleanly. Cancel safe.
@@ -90,6 +112,6 @@ pub async fn follow(
         return Err(OrderError::Promised);
     }
     let order = Return { node, primary, way: Way::Rewind, ballot: Some(ballot) };
-    let deed = Deed::Follow(return_node::follow(&reach.config, order)?);
+    let deed = Deed::Follow(return_node::follow(&reach.c, &reach.config, order, &status, deadline).await?);
     Ok(agent.order(&deed, deadline, &mut |_| {}).await?)
 }

@@ -17,7 +17,7 @@ pub async fn drain(c: &Control, node: NodeId, limit: Duration) {
     loop {
         // First the workers: one that goes by an older view may still begin something.
         let all_know = c.shared.mailboxes.iter().all(|mailbox| mailbox.view_known.load(Ordering::Acquire) >= generation);
-        let open = open(c, node);
+        let open = open(c, |of| of == node);
         if all_know && open == 0 {
             return;
         }
@@ -29,10 +29,10 @@ pub async fn drain(c: &Control, node: NodeId, limit: Duration) {
     }
 }
 
-/// Sessions with a transaction or a statement on a node. One that keeps its connection and does nothing has nothing to end.
-fn open(c: &Control, node: NodeId) -> usize {
+/// Sessions with a transaction or a statement on such nodes. One that keeps its connection and does nothing has nothing to end.
+pub fn open(c: &Control, is_meant: impl Fn(NodeId) -> bool) -> usize {
     let pools = c.shared.pools.all();
-    let statuses = pools.iter().filter(|pool| pool.key.node == node && pool.is_shared()).flat_map(|pool| pool.statuses());
+    let statuses = pools.iter().filter(|pool| is_meant(pool.key.node) && pool.is_shared()).flat_map(|pool| pool.statuses());
     let is_open = |pid: u32, is_kept: bool| {
         let rests = || c.shared.session_statuses.get(pid).is_some_and(|session| session.doing() == Doing::Idle);
         pid != 0 && !(is_kept && rests())

@@ -9,9 +9,11 @@ use super::agents::OrderError;
 use super::facts;
 use super::reach::{Line, Reach, failure};
 use crate::control::conn::Conn;
+use crate::control::return_node;
 use crate::server::pool::server_conn::OpenError;
 use std::time::Duration;
 use tokio::time::Instant;
+use weir_agent::SlotName;
 use weir_policy::failover::conninfo::Conninfo;
 use weir_policy::failover::{Ballot, Done, Facts, Failure, Mark, NodeId, Pledge, Repointed, Vote};
 use weir_policy::outcome::Promoted;
@@ -24,7 +26,6 @@ const PERIOD: Duration = Duration::from_millis(10);
 const STILL: Duration = Duration::from_millis(100);
 /// Error of a lock that was not to be had in time.
 const LOCK_NOT_AVAILABLE: &str = "55P03";
-const ALREADY_THERE: &str = "42710";
 
 /// Why a deed was not done.
 #[derive(Debug, thiserror::Error)]
@@ -248,16 +249,16 @@ async fn make_slot(reach: &Reach, standby: &mut Conn, primary: NodeId, deadline:
     if name.is_empty() {
         return Ok(());
     }
-    let text = format!("SELECT pg_catalog.pg_create_physical_replication_slot({}, true)", quoted(&name));
-    let made = async { reach.open(primary, Line::Statements, deadline).await?.query(&text).await };
-    match made.await {
-        Ok(_) => Ok(()),
-        Err(OpenError::Refused { sqlstate, .. }) if sqlstate == ALREADY_THERE => Ok(()),
-        Err(error) => {
-            reach.complain(primary, &format!("the replication slot \"{name}\" cannot be made: {error}"));
-            Ok(())
+    let made = match SlotName::new(&name) {
+        Ok(slot) => {
+            return_node::make_slot(&reach.c, &reach.config, primary, &slot, deadline).await.map_err(|error| error.to_string())
         }
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(error) = made {
+        reach.complain(primary, &format!("the replication slot \"{name}\" cannot be made: {error}"));
     }
+    Ok(())
 }
 
 /// Makes a server read only for all who do not insist, and ends its sessions. Not cancel safe.

@@ -3,14 +3,14 @@
 use crate::control::conn::Conn;
 use crate::control::context::Control;
 use crate::monitor::log::Level;
-use crate::server::pool::server_conn::{Address, Login, OpenError};
+use crate::server::pool::server_conn::OpenError;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::time::Instant;
-use weir_config::{CheckConfig, Config};
+use weir_config::Config;
 use weir_policy::failover::{Failure, History, Lsn, Mode, NodeId, Rules, State};
 
 /// As servers show it.
@@ -67,29 +67,11 @@ impl Reach {
 
     /// Opens a connection to a node, as the user of its health check. Cancel safe.
     pub async fn open(&self, node: NodeId, line: Line, deadline: Instant) -> Result<Conn, OpenError> {
-        let Some(known) = self.config.nodes.iter().find(|known| known.id == node) else { return Err(OpenError::Gone { node }) };
-        let address = Address {
-            node,
-            hostname: known.hostname.clone(),
-            port: known.port,
-            connect_timeout_ms: known.connect_timeout_ms,
-            ssl_mode: known.ssl_mode,
-        };
-        let own = CheckConfig {
-            user: known.health.user.clone(),
-            password: known.health.password.clone(),
-            database: known.health.database.clone(),
-            ..self.config.check.clone()
-        };
-        let check = if known.health.user.is_empty() { &self.config.check } else { &own };
-        let files = self.c.shared.access.files();
-        let (user, secret) = files.checker(check);
         let parameters: &[(&str, &str)] = match line {
             Line::Statements => &[("application_name", NAME)],
             Line::Replication => &[("application_name", NAME), ("replication", "database")],
         };
-        let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
-        Conn::log_in(&self.c.shared, &address, &login, deadline).await.map(|(conn, _)| conn)
+        Conn::open(&self.c.shared, &self.config, node, parameters, deadline).await
     }
 
     /// Where other servers reach this node.

@@ -1,6 +1,7 @@
 //! Requests that change something. Success is said only of a success.
 
 use super::recovery;
+use crate::control;
 use crate::control::context::Control;
 use crate::process::shared::{self, Message};
 use std::rc::Rc;
@@ -199,10 +200,9 @@ async fn at(c: &Control, failed: &str, when: When, work: impl Future<Output = Re
     outcome
 }
 
-/// True while a session has a server connection.
+/// True while a session has a transaction or a statement open. One that keeps its server connection between them need not leave.
 fn is_busy(c: &Control) -> bool {
-    let is_asked = !c.shared.pause_state.is_all_paused();
-    is_asked || c.shared.pools.all().iter().any(|pool| pool.is_shared() && pool.census().1 > 0)
+    !c.shared.pause_state.is_all_paused() || control::failover::open(c, |_| true) > 0
 }
 
 /// All databases are paused while it lives.

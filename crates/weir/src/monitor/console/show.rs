@@ -1,7 +1,8 @@
 //! The console's SHOW commands: one row of `VIEWS` each. Columns and their types are those of PgBouncer 1.25, in its order;
-//! `pool_nodes` is Weir's.
+//! `pool_nodes` and `pool_agents` are Weir's.
 
 use super::table::{Column, Rows, Table, Value, int, long, numeric, text};
+use crate::monitor::agents_seen;
 use crate::monitor::log::utc;
 use crate::monitor::views;
 use crate::process::shared::{Shared, seconds};
@@ -40,6 +41,7 @@ const VIEWS: &[View] = &[
     View { name: "mem", columns: MEMORY, rows: memory },
     View { name: "peer_pools", columns: PEER_POOLS, rows: |_| Rows::new() },
     View { name: "peers", columns: &[int("peer_id"), text("host"), int("port"), int("pool_size")], rows: |_| Rows::new() },
+    View { name: "pool_agents", columns: POOL_AGENTS, rows: pool_agents },
     View { name: "pool_nodes", columns: POOL_NODES, rows: pool_nodes },
     View { name: "pools", columns: POOLS, rows: pools },
     View { name: "servers", columns: CONNECTIONS, rows: servers },
@@ -115,6 +117,16 @@ const POOL_NODES: &[Column] = &[
     text("replication_sync_state"), text("last_status_change"), text("cause"),
 ];
 
+const POOL_AGENTS: &[Column] = &{
+    let mut columns = [text(""); agents_seen::COLUMNS.len()];
+    let mut at = 0;
+    while at < columns.len() {
+        columns[at] = text(agents_seen::COLUMNS[at]);
+        at += 1;
+    }
+    columns
+};
+
 #[rustfmt::skip]
 const STATS: &[Column] = &[
     text("database"), numeric("total_server_assignment_count"), numeric("total_xact_count"), numeric("total_query_count"),
@@ -164,6 +176,10 @@ fn pool_nodes(w: &Worker) -> Rows {
     let causes: Vec<String> = w.view().nodes.iter().map(|node| node.cause.clone().unwrap_or_default()).collect();
     let told = views::pgpool::node_rows(&w.shared, None).into_iter().zip(causes);
     told.map(|(node, cause)| node.into_iter().chain([cause]).map(Value::from).collect()).collect()
+}
+
+fn pool_agents(w: &Worker) -> Rows {
+    views::failover::pool_agents(&w.shared).into_iter().map(|row| row.into_iter().map(Value::from).collect()).collect()
 }
 
 /// The list of SHOW HELP.

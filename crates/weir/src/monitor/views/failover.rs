@@ -1,4 +1,4 @@
-//! `SHOW pool_failover`: the forecast, and the history.
+//! `SHOW pool_failover`: the forecast, and the history. `SHOW pool_agents`.
 
 use super::{Asker, Rows};
 use crate::monitor::log::utc;
@@ -33,6 +33,12 @@ pub fn pool_failover(ask: &Asker<'_>) -> Rows {
         None => view.forecast.clone(),
     };
     std::iter::once(forecast).chain(view.records.iter().rev().map(|record| row(shared, record))).collect()
+}
+
+/// All nodes, with or without an agent. Nobody is asked: the control thread did.
+pub fn pool_agents(shared: &Shared) -> Rows {
+    let config = shared.config.load();
+    config.nodes.iter().map(|node| shared.cluster.agents.row(node.id, node.agent())).collect()
 }
 
 fn row(shared: &Shared, record: &Record) -> Vec<String> {

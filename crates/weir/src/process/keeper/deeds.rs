@@ -28,6 +28,7 @@ pub fn perform(site: &Site, deed: &Deed, tell: Tell<'_>) -> Outcome {
     match deed {
         Deed::Stop { mode, limit_ms, started_at } => run::stop(site, *mode, *started_at, until(*limit_ms)),
         Deed::Start { limit_ms } => run::start(site, until(*limit_ms)),
+        Deed::Restart { limit_ms, started_at } => run::restart(site, *started_at, until(*limit_ms)),
         Deed::Follow(order) => follow::follow(site, order),
         Deed::Rewind(order) => rewind::rewind(site, order, until(order.limit_ms), tell),
         Deed::BaseBackup(order) => copy::copy(site, order, until(order.limit_ms), tell),

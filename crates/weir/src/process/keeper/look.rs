@@ -6,19 +6,25 @@ use super::site::Site;
 use rustix::process::Pid;
 use std::fs;
 use std::time::{Duration, Instant};
-use weir_agent::{ControlFile, Data, Postmaster, ServerStatus, Status, Word, WordValue, control_file, postmaster, settings};
+use weir_agent::{
+    ControlFile, Data, Postmaster, ServerStatus, SlotName, Status, Word, WordValue, control_file, postmaster, settings,
+};
 use weir_policy::failover::conninfo::Conninfo;
 
-/// Time for `pg_controldata`, which reads one small file.
+/// Time for `pg_controldata` and for `postgres -C`, which read small files.
 const CONTROL_LIMIT: Duration = Duration::from_secs(10);
 /// Longest `postmaster.pid`.
 const PID_FILE_BYTES_MAX: usize = 64 << 10;
 
 /// All but the jobs.
 pub fn look(site: &Site) -> Status {
+    let (server, data) = (server(site), data(site));
+    // A server that runs is not asked to be made a standby.
+    let slot = if (server, data) == (ServerStatus::Stopped, Data::Whole) { slot(site) } else { None };
     Status {
-        server: server(site),
-        data: data(site),
+        server,
+        data,
+        slot,
         control: control(site),
         has_standby_signal: site.data.join("standby.signal").exists(),
         mark: mark(site),
@@ -32,6 +38,13 @@ fn mark(site: &Site) -> Option<WordValue> {
     let text = fs::read_to_string(site.data.join("postgresql.auto.conf")).ok()?;
     let conninfo = Conninfo::parse(&settings::get(&text, "primary_conninfo")?)?;
     WordValue::new(conninfo.get(Word::MARK.as_str())?).ok()
+}
+
+/// The slot that the server would use as a standby, by the program that reads its configuration.
+fn slot(site: &Site) -> Option<SlotName> {
+    let command = site.server_program(&["-C", "primary_slot_name"]);
+    let ended = program::run(command, Instant::now() + CONTROL_LIMIT, &mut |_| {}).ok()?;
+    SlotName::new(ended.out.back()?.trim()).ok()
 }
 
 /// The server that runs, if its postmaster does.

@@ -17,14 +17,16 @@ pub struct Site {
     pub bin: PathBuf,
     pub major: u16,
     pub starter: Starter,
+    /// The configuration file, if it does not lie in the data directory.
+    pub config_file: Option<PathBuf>,
     /// `PGPASSFILE` of the programs, if it is not the user's own.
     pub passfile: Option<PathBuf>,
 }
 
 /// How the server is started.
 pub enum Starter {
-    /// By `pg_ctl`, with a configuration file elsewhere than in the data directory if there is one. Its words go to the log.
-    PgCtl { config_file: Option<PathBuf>, log: PathBuf },
+    /// By `pg_ctl`. The server's words go to the log.
+    PgCtl { log: PathBuf },
     /// By a program with arguments.
     Command(Vec<String>),
 }
@@ -65,12 +67,10 @@ impl Site {
                 ensure!(!command.is_empty(), "--start-command is empty");
                 Starter::Command(command)
             }
-            None => Starter::PgCtl {
-                config_file: words.config_file.map(Path::to_path_buf).or_else(|| debian_config(&data)),
-                log: words.log.map_or_else(|| work.join("server.log"), Path::to_path_buf),
-            },
+            None => Starter::PgCtl { log: words.log.map_or_else(|| work.join("server.log"), Path::to_path_buf) },
         };
-        if let Starter::PgCtl { config_file: Some(file), .. } = &starter {
+        let config_file = words.config_file.map(Path::to_path_buf).or_else(|| debian_config(words.data, &data));
+        if let Some(file) = &config_file {
             let text = file.to_str().unwrap_or("'");
             let is_plain = text.starts_with('/') && text.chars().all(|c| c.is_alphanumeric() || "/._+-@ ".contains(c));
             ensure!(
@@ -80,13 +80,23 @@ impl Site {
         }
         let bin = programs.bin().to_path_buf();
         let passfile = words.passfile.map(Path::to_path_buf);
-        Ok(Site { data, work, bin, major: u16::try_from(major)?, starter, passfile })
+        Ok(Site { data, work, bin, major: u16::try_from(major)?, starter, config_file, passfile })
     }
 
     /// One of PostgreSQL's programs, working in the agent's folder, with words that can be read.
     pub fn program(&self, name: &str) -> Command {
         let mut command = Command::new(self.bin.join(name));
         self.prepare(&mut command);
+        command
+    }
+
+    /// `postgres` at this data directory, with its configuration wherever it lies.
+    pub fn server_program(&self, arguments: &[&str]) -> Command {
+        let mut command = self.program("postgres");
+        command.args(arguments).arg("-D").arg(&self.data);
+        if let Some(file) = &self.config_file {
+            command.arg("-c").arg(format!("config_file={}", file.display()));
+        }
         command
     }
 
@@ -177,9 +187,9 @@ fn beside(path: &Path, more: &str) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// Debian's clusters: `/var/lib/postgresql/15/main` has its configuration in `/etc/postgresql/15/main`.
-fn debian_config(data: &Path) -> Option<PathBuf> {
-    let cluster = data.strip_prefix("/var/lib/postgresql").ok()?;
+/// Debian's clusters: `/var/lib/postgresql/15/main` has its configuration in `/etc/postgresql/15/main`. A part of that path may be a link.
+fn debian_config(given: &Path, data: &Path) -> Option<PathBuf> {
+    let cluster = [given, data].into_iter().find_map(|path| path.strip_prefix("/var/lib/postgresql").ok())?;
     let file = Path::new("/etc/postgresql").join(cluster).join("postgresql.conf");
     file.is_file().then_some(file)
 }

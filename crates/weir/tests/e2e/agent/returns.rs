@@ -12,7 +12,7 @@ use weir_demo::{Mode, ReservedPort, Server};
 const BUILTIN: &str = "failover_mode = builtin\nhealth_check_period = 1\nhealth_check_timeout = 1\nhealth_check_max_retries = 1\n\
     health_check_retry_delay = 1\nfailover_on_backend_shutdown = on\nfailover_lag_max = -1\nagent_secret_file = 'agent_secret'\n";
 
-fn before(cluster: &Owned, agents: &[&Agent], more: &str) -> Proxy {
+pub fn before(cluster: &Owned, agents: &[&Agent], more: &str) -> Proxy {
     let mut conf = format!("{BUILTIN}{more}\n");
     for (at, (server, agent)) in cluster.servers().iter().zip(agents).enumerate() {
         let (name, port) = (server.name(), agent.port.number());
@@ -101,6 +101,37 @@ fn an_agent_that_dies_meanwhile_only_delays_it() {
     }
     wait_streams(old, new);
     wait_up(&proxy, 2);
+}
+
+#[test]
+fn a_server_that_is_set_to_use_a_slot_gets_it_on_its_new_primary() {
+    let Some(cluster) = servers(1) else { return };
+    let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
+    let proxy = before(&cluster, &agents.iter().collect::<Vec<_>>(), "failover_alone = on");
+    let old = cluster.primary();
+    // As an operator does who wants one for every server, whatever it is now: the setting is of no effect on a primary.
+    let conf = old.data_dir().join("postgresql.conf");
+    let text = std::fs::read_to_string(&conf).unwrap();
+    std::fs::write(&conf, format!("{text}\nprimary_slot_name = 'of_the_first'\n")).unwrap();
+    old.kill9().unwrap();
+    let new = new_primary(&cluster, old);
+    let uses = |primary: &Server, name: &str| {
+        let text = format!("select active from pg_replication_slots where slot_name = '{name}'");
+        wait_until("the slot to be in use", || primary.value(&text).is_ok_and(|active| active == "t"));
+    };
+    uses(new, "of_the_first");
+    wait_streams(old, new);
+    wait_up(&proxy, 2);
+    // The other way round, and by a copy: without its log a server cannot be rewound.
+    new.query("alter system set primary_slot_name = 'of_the_second'").unwrap();
+    new.kill9().unwrap();
+    let wal = std::fs::read_dir(new.data_dir().join("pg_wal")).unwrap().map(|entry| entry.unwrap().path());
+    wal.filter(|path| path.is_file()).for_each(|path| std::fs::remove_file(path).unwrap());
+    assert_eq!(new_primary(&cluster, new).port(), old.port());
+    uses(old, "of_the_second");
+    wait_streams(new, old);
+    wait_up(&proxy, 2);
+    assert!(proxy.log().contains("it cannot be rewound, and is copied"), "{}", proxy.log());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{Tell, broke, kept, read_progress};
 use crate::process::keeper::files;
 use crate::process::keeper::look::control;
 use crate::process::keeper::program::{self, End, Ended};
-use crate::process::keeper::site::{Site, Starter};
+use crate::process::keeper::site::Site;
 use crate::process::keeper::source;
 use std::path::Path;
 use std::time::Instant;
@@ -85,11 +85,7 @@ fn needs_recovery(own: &ControlFile) -> Result<bool, Failure> {
 /// Recovers as after a crash, without taking connections. `pg_rewind` would do so itself, but does not find a configuration elsewhere before
 /// version 15.
 fn recover(site: &Site, until: Instant) -> Outcome {
-    let mut command = site.program("postgres");
-    command.args(["--single", "-D"]).arg(&site.data);
-    if let Starter::PgCtl { config_file: Some(file), .. } = &site.starter {
-        command.arg("-c").arg(format!("config_file={}", file.display()));
-    }
+    let mut command = site.server_program(&["--single"]);
     command.arg("template1");
     let ended = program::run(command, until, &mut |_| {}).map_err(broke(Path::new("postgres --single")))?;
     match ended.end {

@@ -59,6 +59,18 @@ pub fn stop(site: &Site, mode: StopMode, started_at: Option<u64>, until: Instant
     Err(Failure::new(FailureKind::Late, "the server was told to stop, and still runs"))
 }
 
+/// Stops the server that was started then, and starts it. Half of the time is for a stop in order: a standby recovers from any other, too.
+pub fn restart(site: &Site, started_at: u64, until: Instant) -> Outcome {
+    let half = Instant::now() + until.saturating_duration_since(Instant::now()) / 2;
+    let is_meant = !matches!(server(site), ServerStatus::Running(known) if known.started_at != started_at);
+    match is_meant.then(|| stop(site, StopMode::Fast, Some(started_at), half)) {
+        Some(Err(failure)) if failure.kind == FailureKind::Late => stop(site, StopMode::Immediate, Some(started_at), until)?,
+        Some(outcome) => outcome?,
+        None => {}
+    }
+    start(site, until)
+}
+
 /// Starts the server, or waits for one that is starting.
 pub fn start(site: &Site, until: Instant) -> Outcome {
     super::check_whole(site)?;
@@ -101,11 +113,11 @@ fn forget_uncollected(site: &Site) -> Outcome {
 
 fn launch(site: &Site, until: Instant) -> Outcome {
     let (command, log) = match &site.starter {
-        Starter::PgCtl { config_file, log } => {
+        Starter::PgCtl { log } => {
             let mut command = site.starter_program(&site.bin.join("pg_ctl"));
             let limit = until.saturating_duration_since(Instant::now()).as_secs().max(1).to_string();
             command.args(["start", "-w", "-s", "-t", &limit, "-D"]).arg(&site.data).arg("-l").arg(log);
-            if let Some(file) = config_file {
+            if let Some(file) = &site.config_file {
                 // Through a shell of pg_ctl's: `Site::new` has looked at the path.
                 command.arg("-o").arg(format!("-c config_file=\"{}\"", file.display()));
             }

@@ -1,0 +1,80 @@
+//! Asks all agents what they see, so that operators are told at once (`SHOW pool_agents`) and the log tells of an agent that went away.
+//!
+//! Nothing is decided by it: who gives an order asks anew.
+
+use crate::control::agent::{Agent, AgentError};
+use crate::control::context::{Control, Subject};
+use crate::control::return_node::agent_of;
+use crate::monitor::agents_seen::{Answer, Contact};
+use crate::monitor::log::Level;
+use crate::process::agent_line::LineError;
+use crate::process::shared::{Stop, seconds};
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use weir_agent::seal::SealError;
+use weir_config::Config;
+
+/// Time between two questions. Each costs the agent a program that reads one small file.
+const PERIOD: Duration = Duration::from_secs(5);
+/// The same while an order is under way: its progress is shown.
+const PERIOD_AT_WORK: Duration = Duration::from_secs(1);
+/// Time for one question. An agent that is silent delays the next question to the others by no more.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Runs until the proxy stops. Cancel safe.
+pub async fn watch(c: Rc<Control>) {
+    let bell = c.bell(Subject::Agents);
+    while c.shared.stop_mode() < Stop::Fast {
+        let config = c.shared.config.load_full();
+        let is_one_at_work = ask_all(&c, &config).await;
+        let period = if is_one_at_work { PERIOD_AT_WORK } else { PERIOD };
+        // Either way they are asked again.
+        let _ = timeout(period, bell.rung()).await;
+    }
+}
+
+/// Asks all at once. True if one of them has an order under way.
+async fn ask_all(c: &Rc<Control>, config: &Config) -> bool {
+    let agents: Vec<(u16, Agent)> =
+        config.nodes.iter().filter_map(|node| Some((node.id, agent_of(c, config, node.id)?))).collect();
+    c.shared.cluster.agents.keep(&agents.iter().map(|(node, _)| *node).collect::<Vec<_>>());
+    let mut questions = JoinSet::new();
+    for (node, agent) in agents {
+        let c = c.clone();
+        questions.spawn_local(async move { note(&c, node, &agent).await });
+    }
+    let mut is_one_at_work = false;
+    while let Some(is_at_work) = questions.join_next().await {
+        is_one_at_work |= is_at_work.unwrap_or(false);
+    }
+    is_one_at_work
+}
+
+/// Asks one. True if it has an order under way.
+async fn note(c: &Control, node: u16, agent: &Agent) -> bool {
+    let answer = agent.status(Instant::now() + LIMIT).await;
+    let is_at_work = answer.as_ref().is_ok_and(|status| status.job.is_some());
+    let contact = answer.as_ref().map_or_else(contact, |_| Contact::Connected);
+    let outcome = answer.map(Box::new).map_err(|error| error.to_string());
+    let error = outcome.as_ref().err().cloned();
+    let before = c.shared.cluster.agents.note(node, Answer { contact, outcome, asked_at_s: seconds(SystemTime::now()) });
+    match (before, error) {
+        (Some(before), _) if before == contact => {}
+        (_, Some(error)) => c.shared.log.say(Level::Warning, format_args!("node {node}: {error}")),
+        (Some(_), None) => c.shared.log.say(Level::Log, format_args!("node {node}: its agent answers again")),
+        (None, None) => {}
+    }
+    is_at_work
+}
+
+fn contact(error: &AgentError) -> Contact {
+    match error {
+        AgentError::Line { cause: LineError::Seal(SealError::Secret), .. } => Contact::WrongSecret,
+        AgentError::Line { cause: LineError::Io(_), .. } | AgentError::Late { .. } => Contact::Unreachable,
+        AgentError::Line { cause: LineError::Seal(_) | LineError::Malformed(_), .. }
+        | AgentError::Setup { .. }
+        | AgentError::Failed { .. } => Contact::Failed,
+    }
+}
