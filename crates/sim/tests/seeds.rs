@@ -77,7 +77,7 @@ const UNPROVED: [(Proof, Range<u64>); 8] = [
     (Proof::OwnPromotion, 0..300),
     (Proof::RunOn, 0..300),
     (Proof::NextLine, 3_300..3_500),
-    (Proof::Replicated, 4_900..5_100),
+    (Proof::Replicated, 5_400..5_600),
     (Proof::InProgress, 0..600),
     (Proof::AllBefore, 4_900..5_100),
 ];
