@@ -28,6 +28,13 @@ pub struct Number {
     pub said_s: u64,
 }
 
+impl Number {
+    /// The latest time, by the same clock, at which its connection was lost. `after_ms`: so long after the number was asked for.
+    pub fn lost_ms(&self, after_ms: u64) -> u64 {
+        (self.said_s + 1) * 1000 + after_ms
+    }
+}
+
 /// The numbers that a standby gives out, and those that it does not, from when it became the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Horizon {
@@ -40,6 +47,8 @@ pub struct Horizon {
     pub line: Line,
     /// The timeline before.
     pub before: u32,
+    /// See `Promoted`.
+    pub last_ms: Option<u64>,
 }
 
 /// A standby as it was when Weir promoted it.
@@ -52,6 +61,8 @@ pub struct Promoted {
     pub fresh: Option<u64>,
     /// As in `failover::Facts`.
     pub started_at: u64,
+    /// When the last transaction ended of which it had heard, by the clock of the primary of then: since 1970.
+    pub last_ms: Option<u64>,
 }
 
 impl Horizon {
@@ -63,7 +74,8 @@ impl Horizon {
         }
         let promoted = promoted.filter(|promoted| promoted.node == node && promoted.started_at == facts.started_at)?;
         let (before, _) = facts.history.switches.last()?;
-        Some(Horizon { node, reached: promoted.reached, fresh: promoted.fresh.unwrap_or(u64::MAX), line, before: *before })
+        let Promoted { reached, fresh, last_ms, .. } = promoted;
+        Some(Horizon { node, reached, fresh: fresh.unwrap_or(u64::MAX), line, before: *before, last_ms })
     }
 }
 
@@ -105,8 +117,8 @@ pub enum Verdict {
     NotYet,
 }
 
-/// Judges an answer.
-pub fn judge(number: &Number, answer: &Answer, horizon: Option<&Horizon>) -> Verdict {
+/// Judges an answer. `lost_ms`: see `Number`.
+pub fn judge(number: &Number, lost_ms: u64, answer: &Answer, horizon: Option<&Horizon>) -> Verdict {
     if answer.in_recovery {
         // It is not the primary any more, or not yet.
         return Verdict::NotYet;
@@ -120,7 +132,11 @@ pub fn judge(number: &Number, answer: &Answer, horizon: Option<&Horizon>) -> Ver
     });
     match (horizon, answer.status) {
         (None, _) | (Some(_), Status::Forgotten) => Verdict::Unknown,
-        (Some(horizon), Status::Committed) if number.xid.get() < horizon.reached => Verdict::Committed,
+        (Some(horizon), Status::Committed) if number.xid.get() < horizon.reached => {
+            // The old primary may have crashed after the loss, and given the number to another whose commit reached the standby.
+            let is_all_before = horizon.last_ms.is_some_and(|last_ms| last_ms <= lost_ms);
+            if is_all_before { Verdict::Committed } else { Verdict::Unknown }
+        }
         // Somebody else's.
         (Some(horizon), Status::Committed) if number.xid.get() >= horizon.fresh => Verdict::RolledBack,
         (Some(_), Status::Committed) => Verdict::Unknown,
@@ -147,7 +163,8 @@ mod tests {
 
     const LINE: Line = Line { system: 7, timeline: 3 };
     const NEXT: Line = Line { system: 7, timeline: 4 };
-    const HORIZON: Horizon = Horizon { node: 1, reached: 100, fresh: 103, line: NEXT, before: 3 };
+    const HORIZON: Horizon = Horizon { node: 1, reached: 100, fresh: 103, line: NEXT, before: 3, last_ms: Some(LOST_MS) };
+    const LOST_MS: u64 = 1_001_500;
 
     fn number(xid: u64) -> Number {
         Number { xid: NonZeroU64::new(xid).unwrap(), node: 1, line: LINE, said_s: 1000 }
@@ -166,7 +183,7 @@ mod tests {
             (Status::Forgotten, Verdict::Unknown),
             (Status::Future, Verdict::RolledBack),
         ] {
-            assert_eq!(judge(&number(50), &answer(LINE, status), None), expected, "{status:?}");
+            assert_eq!(judge(&number(50), LOST_MS, &answer(LINE, status), None), expected, "{status:?}");
         }
     }
 
@@ -187,7 +204,7 @@ mod tests {
             ("another node", Answer { node: 2, status: Status::Aborted, ..committed }, Verdict::Unknown),
             ("another cluster", Answer { line: Line { system: 8, timeline: 3 }, ..committed }, Verdict::Unknown),
         ] {
-            assert_eq!(judge(&number(50), &answer, None), expected, "{what}");
+            assert_eq!(judge(&number(50), LOST_MS, &answer, None), expected, "{what}");
         }
     }
 
@@ -203,7 +220,22 @@ mod tests {
             ("never seen", 100, Status::Future, Verdict::RolledBack),
             ("too old", 9, Status::Forgotten, Verdict::Unknown),
         ] {
-            assert_eq!(judge(&number(xid), &answer(NEXT, status), Some(&HORIZON)), expected, "{what}");
+            assert_eq!(judge(&number(xid), LOST_MS, &answer(NEXT, status), Some(&HORIZON)), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn an_old_primary_that_took_writes_after_the_loss_may_have_given_the_number_to_another() {
+        assert_eq!(number(50).lost_ms(500), LOST_MS);
+        for (last_ms, status, expected) in [
+            (Some(LOST_MS), Status::Committed, Verdict::Committed),
+            (Some(LOST_MS + 1), Status::Committed, Verdict::Unknown),
+            (None, Status::Committed, Verdict::Unknown),
+            (Some(LOST_MS + 1), Status::Aborted, Verdict::RolledBack),
+        ] {
+            let horizon = Horizon { last_ms, ..HORIZON };
+            let verdict = judge(&number(50), LOST_MS, &answer(NEXT, status), Some(&horizon));
+            assert_eq!(verdict, expected, "{last_ms:?} {status:?}");
         }
     }
 
@@ -217,7 +249,7 @@ mod tests {
             ("two in a row", Some(Horizon { before: 2, ..HORIZON })),
             ("another cluster's", Some(Horizon { line: Line { system: 8, timeline: 4 }, ..HORIZON })),
         ] {
-            assert_eq!(judge(&number(50), &aborted, horizon.as_ref()), Verdict::Unknown, "{what}");
+            assert_eq!(judge(&number(50), LOST_MS, &aborted, horizon.as_ref()), Verdict::Unknown, "{what}");
         }
     }
 
@@ -225,8 +257,9 @@ mod tests {
     fn a_horizon_is_that_of_the_promotion_that_made_the_primary() {
         let history = |timeline, switches: &[(u32, u64)]| History { system: 7, timeline, switches: switches.to_vec() };
         let facts = |history, started_at| Facts { history, started_at, ..Facts::default() };
-        let promoted = Promoted { node: 1, reached: 50, fresh: Some(51), started_at: 9 };
-        let made = Horizon { node: 1, reached: 50, fresh: 51, line: Line { system: 7, timeline: 2 }, before: 1 };
+        let promoted = Promoted { node: 1, reached: 50, fresh: Some(51), started_at: 9, last_ms: Some(8) };
+        let made =
+            Horizon { node: 1, reached: 50, fresh: 51, line: Line { system: 7, timeline: 2 }, before: 1, last_ms: Some(8) };
         let second = || facts(history(2, &[(1, 100)]), 9);
         assert_eq!(Horizon::of(Some(promoted), None, 1, &second()), Some(made));
         assert_eq!(Horizon::of(Some(promoted), None, 2, &second()), None, "another node was promoted");

@@ -28,11 +28,21 @@ pub enum Proof {
     Replicated,
     /// A transaction that may still end is waited for.
     InProgress,
+    /// Nothing that the standby had before the promotion was committed after the loss.
+    AllBefore,
 }
 
 impl Proof {
-    pub const ALL: [Proof; 7] =
-        [Proof::Reached, Proof::Fresh, Proof::OwnPromotion, Proof::RunOn, Proof::NextLine, Proof::Replicated, Proof::InProgress];
+    pub const ALL: [Proof; 8] = [
+        Proof::Reached,
+        Proof::Fresh,
+        Proof::OwnPromotion,
+        Proof::RunOn,
+        Proof::NextLine,
+        Proof::Replicated,
+        Proof::InProgress,
+        Proof::AllBefore,
+    ];
 }
 
 /// COMMITs in doubt, by the answers that their clients heard.
@@ -91,7 +101,7 @@ impl World {
         let xid = NonZeroU64::new(server.give_number()).expect("numbers begin with 1");
         let number = Number { xid, node: entry.node, line: line(server), said_s: seconds(now) };
         entry.transaction = Transaction::Numbered(number);
-        entry.incarnation = server.incarnation;
+        (entry.incarnation, entry.begun_at) = (server.incarnation, now);
         let connection = Some(server.incarnation);
         let delay = self.delay() + self.delay();
         self.later(delay, Due::Write { write, connection });
@@ -178,7 +188,8 @@ impl World {
         if !is_there || !is_primary || entry.told.is_some() {
             return;
         }
-        let verdict = self.judged(weir, &number, answer);
+        let lost_ms = number.lost_ms(entry.lost_at - entry.begun_at);
+        let verdict = self.judged(weir, (&number, lost_ms), answer);
         if verdict == Verdict::Committed && !is_replicated && self.unproved != Some(Proof::Replicated) {
             return;
         }
@@ -188,17 +199,18 @@ impl World {
     }
 
     /// The verdict, without the part of the proof that is left out.
-    fn judged(&self, weir: usize, number: &Number, mut answer: Answer) -> Verdict {
+    fn judged(&self, weir: usize, (number, lost_ms): (&Number, Ms), mut answer: Answer) -> Verdict {
         let mut horizon = self.weirs[weir].doubts.horizon;
         match (self.unproved, &mut horizon) {
             (Some(Proof::Reached), Some(horizon)) => horizon.reached = u64::MAX,
             (Some(Proof::Fresh), Some(horizon)) => horizon.fresh = horizon.reached,
             (Some(Proof::NextLine), Some(horizon)) => horizon.before = number.line.timeline,
+            (Some(Proof::AllBefore), Some(horizon)) => horizon.last_ms = Some(0),
             (Some(Proof::RunOn), _) => answer.is_of_old = true,
             (Some(Proof::InProgress), _) if answer.status == Status::InProgress => answer.status = Status::Aborted,
             _ => {}
         }
-        judge(number, &answer, horizon.as_ref())
+        judge(number, lost_ms, &answer, horizon.as_ref())
     }
 
     /// The client hears it. A transaction that was rolled back runs again.
@@ -231,7 +243,9 @@ impl World {
         let server = &self.servers[usize::from(node)];
         let unplayed = server.log.len().saturating_sub(unplayed);
         let above = server.log[..unplayed].iter().map(|logged| logged.number + 1).max().unwrap_or(1);
-        let promoted = Promoted { node, reached: above, fresh: None, started_at: server.started_at };
+        let last = server.log[..unplayed].iter().rev().find_map(|logged| self.writes.get(logged.write as usize));
+        let last_ms = last.map(|write| EPOCH_MS + write.appended_at);
+        let promoted = Promoted { node, reached: above, fresh: None, started_at: server.started_at, last_ms };
         if self.weirs[weir].life == life {
             self.weirs[weir].doubts.promoted = Some(promoted).filter(|_| !self.servers[usize::from(node)].is_primary());
         }
@@ -259,7 +273,7 @@ impl World {
         let mut promoted = doubts.promoted;
         if self.unproved == Some(Proof::OwnPromotion) && promoted.is_none_or(|promoted| promoted.node != node) {
             let reached = server.numbers.above;
-            promoted = Some(Promoted { node, reached, fresh: Some(reached), started_at: facts.started_at });
+            promoted = Some(Promoted { node, reached, fresh: Some(reached), started_at: facts.started_at, last_ms: Some(0) });
         }
         self.weirs[weir].doubts.horizon = Horizon::of(promoted, doubts.horizon, node, facts);
     }

@@ -25,7 +25,8 @@ pub struct Write {
     pub acknowledged_at: Option<Ms>,
     pub is_over: bool,
     pub transaction: Transaction,
-    /// When its connection was lost.
+    /// When it had its number, and when its connection was lost.
+    pub begun_at: Ms,
     pub lost_at: Ms,
     /// The outcome that its client heard, if the answer to its COMMIT was lost.
     pub told: Option<Verdict>,

@@ -22,7 +22,7 @@ fn first_broken(setups: &[(usize, &'static str, Company)], without: Option<Rule>
     for &(weirs, sync_names, company) in setups {
         for script in scripts() {
             let plan = Plan::scripted(weirs, sync_names, company, script.clone(), without);
-            let outcome = run_script(plan, Options { without, traces: false });
+            let outcome = run_script(plan, Options { without, ..Options::default() });
             count += 1;
             if !outcome.broken.is_empty() {
                 return (count, Some((script, outcome)));

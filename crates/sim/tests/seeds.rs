@@ -2,9 +2,11 @@
 
 mod support;
 
+use std::ops::Range;
+
 use support::{check_unbroken, play};
 use weir_policy::failover::Rule;
-use weir_sim::{Options, Outcome, run};
+use weir_sim::{Broken, Options, Outcome, Proof, Told, run};
 
 const SEEDS: u64 = 10_000;
 
@@ -17,6 +19,9 @@ fn no_seed_breaks_a_promise() {
     let (failovers, acknowledged) = (sum(|outcome| outcome.failovers), sum(|outcome| outcome.acknowledged));
     assert!(failovers > 4_000 && acknowledged > 5_000_000, "{failovers} failovers, {acknowledged} acknowledged writes");
     assert!(sum(|outcome| outcome.announced_lost) > 1_000, "asynchronous runs lose something, and say so");
+    let told = |of: fn(&Told) -> usize| outcomes.iter().map(|outcome| of(&outcome.told)).sum::<usize>();
+    let (committed, rolled_back) = (told(|told| told.committed), told(|told| told.rolled_back));
+    assert!(committed > 1_000 && rolled_back > 1_000, "COMMITs in doubt: {committed} were committed, {rolled_back} rolled back");
 }
 
 #[test]
@@ -63,4 +68,28 @@ fn every_rule_is_needed() {
     let has_row =
         |rule: &Rule| BY_SCRIPTS.contains(rule) || OF_SWITCHOVERS.contains(rule) || FOUND_WITHIN.iter().any(|(of, _)| of == rule);
     assert!(Rule::ALL.iter().all(has_row));
+}
+
+/// Parts of the proof of a COMMIT's outcome, and seeds among which each is missed.
+const UNPROVED: [(Proof, Range<u64>); 8] = [
+    (Proof::Reached, 0..300),
+    (Proof::Fresh, 0..300),
+    (Proof::OwnPromotion, 0..300),
+    (Proof::RunOn, 0..300),
+    (Proof::NextLine, 3_300..3_500),
+    (Proof::Replicated, 5_400..5_600),
+    (Proof::InProgress, 0..600),
+    (Proof::AllBefore, 4_900..5_100),
+];
+
+#[test]
+fn every_part_of_the_proof_of_an_outcome_is_needed() {
+    for (proof, seeds) in UNPROVED {
+        let options = Options { unproved: Some(proof), ..Options::default() };
+        let is_false = |broken: &Broken| matches!(broken, Broken::FalseOutcome { .. } | Broken::Lost { .. });
+        let outcomes = play(seeds.start, seeds.end, |seed| run(seed, options));
+        let is_found = outcomes.iter().any(|outcome| outcome.broken.iter().any(is_false));
+        assert!(is_found, "nothing breaks without {proof:?} in seeds {seeds:?}");
+    }
+    assert!(Proof::ALL.iter().all(|proof| UNPROVED.iter().any(|(of, _)| of == proof)));
 }

@@ -39,6 +39,7 @@ async fn ask(served: &Served, number: &Number, asked_at: Us) -> Verdict {
     let since = w.now();
     let limit_ms = s.account.limits.get().waits.primary_ms;
     let deadline = (limit_ms > 0).then(|| since + Duration::from_millis(limit_ms));
+    let lost_ms = number.lost_ms(w.now_us().saturating_sub(asked_at) / 1000);
     let was_gone = client.is_hung_up();
     let ends = || {
         let is_over = deadline.is_some_and(|at| w.now() >= at);
@@ -52,7 +53,7 @@ async fn ask(served: &Served, number: &Number, asked_at: Us) -> Verdict {
             let moved = || w.view().primary_id() != Some(node);
             let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
             if let Ok(Ok(conn)) = lease::lease_conn(w, &pool, node, &[], wait, || ends() || moved()).await {
-                let verdict = ask_over(w, conn, number, asked_at).await;
+                let verdict = ask_over(w, conn, number, (asked_at, lost_ms)).await;
                 if verdict != Verdict::NotYet {
                     return verdict;
                 }
@@ -75,7 +76,7 @@ async fn pause(w: &Worker, generation: u64, deadline: Option<Instant>) {
 }
 
 /// Asks over one connection, which goes back to its pool. Not cancel safe.
-async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, asked_at: Us) -> Verdict {
+async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, (asked_at, lost_ms): (Us, u64)) -> Verdict {
     let (node, is_of_old) = (conn.status.address.node, conn.opened_us <= asked_at);
     let text = format!(
         "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL ELSE pg_catalog.substr(pg_catalog.pg_walfile_name(\
@@ -105,7 +106,7 @@ async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, asked_at: U
     };
     // Numbers up to the horizon are known only of the node that takes writes now.
     let view = w.view().clone();
-    let verdict = if view.is_primary(node) { judge(number, &answer, view.horizon.as_ref()) } else { Verdict::NotYet };
+    let verdict = if view.is_primary(node) { judge(number, lost_ms, &answer, view.horizon.as_ref()) } else { Verdict::NotYet };
     if verdict != Verdict::Committed || !is_synchronous {
         give_back(w, conn);
         return verdict;

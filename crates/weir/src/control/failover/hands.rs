@@ -197,7 +197,10 @@ pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Inst
 async fn before_promotion(node: NodeId, conn: &mut Conn) -> Option<Promoted> {
     // Only `commit_outcome` needs it: a promotion does not fail for that.
     let (reached, started_at) = numbers(conn).await.ok()??;
-    Some(Promoted { node, reached, fresh: None, started_at })
+    let last = "SELECT pg_catalog.floor(1000 OPERATOR(pg_catalog.*) \
+        pg_catalog.date_part('epoch', pg_catalog.pg_last_xact_replay_timestamp()))::pg_catalog.int8";
+    let last_ms = one(conn, last).await.ok()?.and_then(|text| text.parse().ok());
+    Some(Promoted { node, reached, fresh: None, started_at, last_ms })
 }
 
 /// The number above all transactions that have ended, and the server's start. Not cancel safe.
