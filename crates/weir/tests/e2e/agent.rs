@@ -1,5 +1,6 @@
 //! `weir agent` beside real servers: each deed, strangers at its door, and its death at every step.
 
+mod debian;
 mod returns;
 mod shown;
 pub mod stand;
@@ -416,5 +417,10 @@ fn an_agent_is_not_started_where_it_could_do_harm() {
     std::fs::write(&open, SECRET).unwrap();
     let text = run(&open, data);
     assert!(text.contains("has group or world access"), "{text}");
+    let (conf, elsewhere) = (data.join("postgresql.conf"), data.join("elsewhere.conf"));
+    std::fs::rename(&conf, &elsewhere).unwrap();
+    let text = run(&secret, data);
+    std::fs::rename(&elsewhere, &conf).unwrap();
+    assert!(text.contains("tell where it is by --config-file"), "{text}");
     check_never("the agent that runs is disturbed", Duration::from_millis(100), || agent.status().data != Data::Whole);
 }

@@ -80,7 +80,20 @@ impl Site {
         }
         let bin = programs.bin().to_path_buf();
         let passfile = words.passfile.map(Path::to_path_buf);
-        Ok(Site { data, work, bin, major: u16::try_from(major)?, starter, config_file, passfile })
+        let site = Site { data, work, bin, major: u16::try_from(major)?, starter, config_file, passfile };
+        // A crash could not be recovered from without it, and a copy be made in vain.
+        ensure!(
+            of_data.is_none() || site.has_configuration(),
+            "there is no postgresql.conf in {}: tell where it is by --config-file",
+            site.data.display()
+        );
+        Ok(site)
+    }
+
+    /// False if nobody knows where its configuration is. What a rewind has put aside is put back later.
+    fn has_configuration(&self) -> bool {
+        let is_aside = self.kept().exists() || self.put_back().exists();
+        self.config_file.is_some() || is_aside || self.data.join("postgresql.conf").exists()
     }
 
     /// One of PostgreSQL's programs, working in the agent's folder, with words that can be read.

@@ -36,7 +36,7 @@ pub fn servers(standbys: usize) -> Option<Owned> {
     Some(cluster)
 }
 
-fn bin(server: &Server) -> &Path {
+pub fn bin(server: &Server) -> &Path {
     server.programs().bin()
 }
 
@@ -48,11 +48,16 @@ pub struct Folder {
 
 impl Folder {
     pub fn of(server: &Server) -> Folder {
+        Folder::owned_as(server.data_dir())
+    }
+
+    /// Of the user who owns this path.
+    pub fn owned_as(path_of_user: &Path) -> Folder {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("weir-agent-{}-{number}", std::process::id()));
         fs::create_dir(&path).unwrap();
-        let owner = fs::metadata(server.data_dir()).unwrap();
+        let owner = fs::metadata(path_of_user).unwrap();
         let folder = Folder { path, user: (owner.uid(), owner.gid()) };
         folder.give(&folder.path);
         folder
@@ -99,11 +104,16 @@ impl Agent {
 
     /// With files of these names and texts, and more arguments, in which `FOLDER` stands for where the files are.
     pub fn with(server: &Server, files: &[(&str, &str)], more: &[&str]) -> Agent {
-        let folder = Folder::of(server);
+        Agent::at(server.data_dir(), bin(server), files, more)
+    }
+
+    /// The same at a data directory.
+    pub fn at(data: &Path, bin: &Path, files: &[(&str, &str)], more: &[&str]) -> Agent {
+        let folder = Folder::owned_as(data);
         folder.write("secret", &format!("{SECRET}\n"));
         files.iter().for_each(|(name, text)| folder.write(name, text));
         let port = ReservedPort::any().unwrap();
-        let (data, bin) = (server.data_dir().to_path_buf(), bin(server).to_path_buf());
+        let (data, bin) = (data.to_path_buf(), bin.to_path_buf());
         let more: Vec<String> = more.iter().map(|text| text.replace("FOLDER", &folder.path.display().to_string())).collect();
         let process = spawn(&data, &bin, &folder.path, port.number(), &more);
         let agent = Agent { process, port, folder, data, bin, more };
@@ -233,26 +243,38 @@ pub fn start() -> Deed {
     Deed::Start { limit_ms: LIMIT_MS }
 }
 
-fn source(server: &Server) -> Source {
+fn source(port: u16) -> Source {
     Source {
         host: Host::new("127.0.0.1").unwrap(),
-        port: server.port(),
+        port,
         user: UserName::new("postgres").unwrap(),
         dbname: DatabaseName::new("postgres").unwrap(),
     }
 }
 
 pub fn rewind(from: &Server) -> Deed {
-    Deed::Rewind(Rewind { source: source(from), limit_ms: LIMIT_MS })
+    rewind_to(from.port())
+}
+
+pub fn rewind_to(port: u16) -> Deed {
+    Deed::Rewind(Rewind { source: source(port), limit_ms: LIMIT_MS })
 }
 
 pub fn base_backup(from: &Server) -> Deed {
-    Deed::BaseBackup(BaseBackup { source: source(from), slot: None, checkpoint: Checkpoint::Fast, limit_ms: LIMIT_MS })
+    copy_of(from.port())
+}
+
+pub fn copy_of(port: u16) -> Deed {
+    Deed::BaseBackup(BaseBackup { source: source(port), slot: None, checkpoint: Checkpoint::Fast, limit_ms: LIMIT_MS })
 }
 
 pub fn follow(of: &Server, primary: &Server) -> Deed {
-    let Source { host, port, user, .. } = source(primary);
-    let name = (Word::APPLICATION_NAME, WordValue::new(of.name()).unwrap());
+    follow_as(of.name(), primary.port())
+}
+
+pub fn follow_as(name: &str, port: u16) -> Deed {
+    let Source { host, port, user, .. } = source(port);
+    let name = (Word::APPLICATION_NAME, WordValue::new(name).unwrap());
     Deed::Follow(Follow { host, port, user, slot: None, words: vec![name] })
 }
 
