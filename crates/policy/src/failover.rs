@@ -56,4 +56,4 @@ pub use state::{Decider, Gate, State};
 pub use step::step;
 pub use switchover::{Planned, Stage, Switchover};
 pub use sync::{Acknowledgers, SyncRule, parse as parse_sync_names};
-pub use view::{FailoverView, Freshness, NodeFailover};
+pub use view::{FailoverView, NodeFailover};

@@ -36,8 +36,6 @@ pub enum Nudge {
     Stopping,
     /// Another node takes writes, or one is out of use.
     Governed,
-    /// Somebody wants to see the nodes as they are.
-    Shown,
 }
 
 /// How the proxy ends. Source: Pgpool-II `-m` modes, PostgreSQL's signals.

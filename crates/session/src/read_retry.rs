@@ -127,7 +127,9 @@ impl Concern for ReadRetry {
     }
 
     /// The messages under way were not sent again, and the kept ones went with the connection.
-    fn lost(_: &mut Session, _: &Context) {}
+    fn lost(s: &mut Session, _: &Context) {
+        s.retry.forget_times();
+    }
 }
 
 /// True if a server that may not write refuses a statement before anything of it runs. Source: `ExecCheckXactReadOnly` in execMain.c,
@@ -145,7 +147,7 @@ fn group_done(s: &mut Session) {
         upstream.txn.began = None;
     }
     let net = &mut s.retry;
-    net.times = 0;
+    net.forget_times();
     net.is_told = false;
     match net.groups.pop_front() {
         Some(group) if !net.groups.is_empty() => {
@@ -436,6 +438,7 @@ fn again(s: &mut Session, w: &Context, on_primary: Option<Refused>) -> Option<Bo
         s.lazy_begin = before;
         classify::watch(s, w);
     }
+    let was_on_standby = s.is_on_standby();
     let mut kept = std::mem::take(&mut s.retry.kept);
     let lost = s.lose(w, Fate::Undone);
     s.intake.skip = Skip::No;
@@ -444,9 +447,10 @@ fn again(s: &mut Session, w: &Context, on_primary: Option<Refused>) -> Option<Bo
     s.intake.replay.iter_mut().for_each(|record| record.put_back(&kept));
     kept.clear();
     s.retry.kept = kept;
-    s.retry.times += 1;
-    // Conns of a standby that was killed end one after the other: the last try is not made there.
-    let is_last = s.retry.times >= AGAIN_MAX && w.view().primary.is_some();
+    let opened_us = lost.as_ref().map(|(conn, _)| conn.opened_us).filter(|_| on_primary.is_none());
+    s.retry.count(opened_us, w.now_us());
+    // The last try is not made where the others failed.
+    let is_last = was_on_standby && s.retry.times >= AGAIN_MAX && w.view().primary.is_some();
     s.retry.again = on_primary.or(is_last.then_some(Refused::Passing));
     lost.map(|(conn, _)| conn)
 }

@@ -309,30 +309,38 @@ fn a_detached_primary_makes_room_for_the_standby_that_the_command_promotes() {
 }
 
 #[test]
-fn nodes_are_shown_once_they_were_looked_at_and_no_other_primary_is_about_to_come() {
-    let freshness = |play: &Play, since: Ms| FailoverView::of(&play.state, &play.rules, play.now).freshness(since, play.now);
-    let standbys = || [seen(standby(90, 10)), seen(standby(95, 10))];
+fn nodes_are_shown_once_looks_that_somebody_has_a_reason_for_are_answered() {
+    let is_settled = |play: &Play, since: Ms| FailoverView::of(&play.state, &play.rules, play.now).is_settled(since, play.now);
     let mut play = Play::new(|_| ());
+    play.after(1000, [seen(primary(100)), seen(standby(90, 10)), seen(standby(95, 10))]);
     play.now += 500;
+    assert!(is_settled(&play, play.now), "nobody has a reason to doubt what is known");
+    play.tell(Event::LinkDied { node: 2, how: LinkEnd::Broken });
     let asked = play.now;
-    assert_eq!(freshness(&play, asked), Freshness::Look, "the last looks began before");
+    assert!(!is_settled(&play, asked), "the server of a connection that ended is asked");
+    play.now += 1_000;
+    assert!(is_settled(&play, asked), "nobody waits longer for a node that says nothing");
     play.looks([seen(primary(100)), seen(standby(90, 10)), gone(Failure::Refused)]);
-    assert_eq!(freshness(&play, asked), Freshness::Shown, "a standby that is gone is shown as that");
-    assert!(FailoverView::of(&play.state, &play.rules, play.now).nodes[2].is_silent());
-    play.now += 2_000;
-    assert_eq!(freshness(&play, asked + 1), Freshness::Look);
-    play.now += 1;
-    assert_eq!(freshness(&play, asked + 1), Freshness::Shown, "nobody waits longer for a node that says nothing");
-    let [first, second] = standbys();
-    play.looks([gone(Failure::Refused), first, second]);
+    assert!(is_settled(&play, play.now));
+    assert!(FailoverView::of(&play.state, &play.rules, play.now).nodes[2].is_silent(), "a standby that is gone is shown as that");
+}
+
+#[test]
+fn nodes_are_shown_late_while_another_primary_is_about_to_come() {
+    let is_settled = |play: &Play, since: Ms| FailoverView::of(&play.state, &play.rules, play.now).is_settled(since, play.now);
+    let looks = || [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))];
+    let mut play = Play::new(|_| ());
+    play.looks(looks());
     let lost = play.now;
-    assert_eq!(freshness(&play, lost), Freshness::Wait, "another primary is about to come");
-    play.now += 15_000;
-    assert_eq!(freshness(&play, lost), Freshness::Shown, "it did not come");
+    assert!(!is_settled(&play, lost), "another primary is about to come");
+    play.now += 1_000;
+    assert!(is_settled(&play, lost), "it takes longer than somebody waits");
+    assert!(!is_settled(&play, play.now), "the next one who asks waits as well");
+    play.now += 14_000;
+    assert!(is_settled(&play, play.now), "it did not come");
     let mut play = Play::new(|rules| rules.mode = Mode::Follow);
-    let [first, second] = standbys();
-    play.looks([gone(Failure::Refused), first, second]);
-    assert_eq!(freshness(&play, play.now), Freshness::Shown, "nobody here promotes one");
+    play.looks(looks());
+    assert!(is_settled(&play, play.now), "nobody here promotes one");
 }
 
 #[test]

@@ -5,15 +5,15 @@ use super::choose::Refusal;
 use super::event::{Failure, Ms};
 use super::forecast::forecast;
 use super::health::Stats;
-use super::node::Standing;
+use super::node::{Look, Standing};
 use super::record::Record;
 use super::rules::{Mode, Rules};
 use super::state::{Gate, State};
 
 /// Time from the loss of the primary, or from the start, in which another primary is likely to come soon.
 const FLUX_MS: Ms = 15_000;
-/// Longest time that somebody who wants to see the nodes waits for the answers of those that are silent.
-const SILENT_MS: Ms = 2_000;
+/// Longest time that somebody who wants to see the nodes waits until they are settled. Most failovers take less.
+const SETTLED_WITHIN_MS: Ms = 1_000;
 
 /// See the module. Times are those of the state's clock.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,6 +43,8 @@ pub struct NodeFailover {
     pub failure: Option<Failure>,
     /// Begin of the last look that has ended.
     pub looked_at: Option<Ms>,
+    /// A look is under way, and the one before it was answered.
+    pub is_in_doubt: bool,
     pub stats: Stats,
 }
 
@@ -53,6 +55,7 @@ impl FailoverView {
             standing: node.standing,
             failure: node.failure,
             looked_at: node.looked_at,
+            is_in_doubt: node.failure.is_none() && matches!(node.look, Look::UnderWay { .. }),
             stats: node.health.stats.clone(),
         };
         let last = state.records.last().filter(|record| Some(record.new) == state.primary());
@@ -70,29 +73,21 @@ impl FailoverView {
         }
     }
 
-    /// The next thing to do for somebody who wants to see the nodes as they are, and asks since then.
-    pub fn freshness(&self, since: Ms, now: Ms) -> Freshness {
-        let is_due = |node: &NodeFailover| node.is_in_use() && node.looked_at.is_none_or(|at| at < since);
-        if now < since + SILENT_MS && self.nodes.iter().any(is_due) {
-            return Freshness::Look;
-        }
-        if self.flux_until.is_some_and(|until| now < until) { Freshness::Wait } else { Freshness::Shown }
+    /// True if the nodes may be shown to somebody who asks since then. No look is begun for him: the end of a server that ends its connections is
+    /// known by Weir's own one. So what he did before he asked is shown, and he causes no work on servers.
+    pub fn is_settled(&self, since: Ms, now: Ms) -> bool {
+        let is_unknown = |node: &NodeFailover| node.is_in_use() && node.is_in_doubt;
+        now >= since + SETTLED_WITHIN_MS || !(self.is_in_flux(now) || self.nodes.iter().any(is_unknown))
+    }
+
+    /// True if another primary, or the first one, is about to come.
+    pub fn is_in_flux(&self, now: Ms) -> bool {
+        self.flux_until.is_some_and(|until| now < until)
     }
 
     pub fn node(&self, id: NodeId) -> Option<&NodeFailover> {
         self.nodes.iter().find(|node| node.id == id)
     }
-}
-
-/// See [`FailoverView::freshness`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Freshness {
-    /// The nodes are to be looked at.
-    Look,
-    /// They were, and the primary is about to change.
-    Wait,
-    /// The view may be shown.
-    Shown,
 }
 
 impl NodeFailover {

@@ -81,7 +81,10 @@ pub struct Net {
     pub(crate) is_told: bool,
     /// The next statement is one that a standby refused.
     pub(crate) again: Option<Refused>,
+    /// See [`Net::count`].
     pub(crate) times: u8,
+    /// When a server connection was first lost under the first group, in microseconds.
+    lost_us: Option<u64>,
     /// Bytes that had been given to the socket when the first of the kept messages was to follow, if that one may write: as long as no more of
     /// them left, no server has seen the messages.
     pub(crate) unsent_from: Option<u64>,
@@ -126,9 +129,46 @@ impl Net {
         true
     }
 
+    /// Counts a time that the kept messages are sent again. `lost`: when the server connection that is lost was opened; `None`: a server refused them.
+    ///
+    /// Server connections of a server that falls end one after the other. Of those that were open at the first loss there are only so many, so that
+    /// their losses count once. A read that brings its server down loses those that are opened later.
+    pub(crate) fn count(&mut self, lost: Option<u64>, now_us: u64) {
+        let first_us = self.lost_us;
+        if lost.is_some() {
+            self.lost_us = first_us.or(Some(now_us));
+        }
+        if !lost.zip(first_us).is_some_and(|(opened_us, first_us)| opened_us < first_us) {
+            self.times += 1;
+        }
+    }
+
+    /// The first group is done.
+    pub(crate) fn forget_times(&mut self) {
+        (self.times, self.lost_us) = (0, None);
+    }
+
     /// All that is under way is kept, and the client has seen nothing of the answer.
     #[inline]
     pub fn is_unseen(&self) -> bool {
         self.state == State::Keeping && !self.is_told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_before_the_first_loss_count_once() {
+        let times = |losses: &[(Option<u64>, u64)]| {
+            let mut net = Net::default();
+            losses.iter().for_each(|(opened_us, now_us)| net.count(*opened_us, *now_us));
+            net.times
+        };
+        assert_eq!(times(&[(Some(5), 10)]), 1);
+        assert_eq!(times(&[(Some(5), 10), (Some(6), 11), (Some(7), 12), (Some(9), 13), (Some(9), 14)]), 1);
+        assert_eq!(times(&[(Some(5), 10), (Some(11), 12), (Some(13), 14)]), 3, "opened after it");
+        assert_eq!(times(&[(Some(5), 10), (Some(6), 11), (None, 12)]), 2, "refused");
     }
 }

@@ -91,7 +91,6 @@ fn reason(why: Nudge) -> &'static str {
         Nudge::RoleContradicted => "a node says that it is not what it counts as",
         Nudge::Reconfigured => "the configuration is another one",
         Nudge::Stopping => "the proxy stops",
-        Nudge::Shown => "somebody wants to see them",
         Nudge::Governed => "another node takes writes, or one is out of use",
     }
 }

@@ -62,6 +62,8 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
                 continue;
             }
         };
+        // The view may be another one when a login has failed.
+        let was_primary = w.view().primary == Some(at);
         if let Some(conn) = lease_again(s, client, host, node, need).await {
             count(s, w, need, node);
             settle_in(s, w, host.take(conn), role_for(s, w, class, begins));
@@ -88,7 +90,7 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
             Leased::Moved => {}
             Leased::Failed(error) => {
                 w.shared.nudge_prober(Nudge::LoginFailed);
-                if class.side != Side::Reader || w.view().primary == Some(at) {
+                if class.side != Side::Reader || was_primary {
                     // Nothing was sent: a client that waits until the server lets somebody in, or another is the primary, loses nothing.
                     if error.passes().is_some() {
                         continue;

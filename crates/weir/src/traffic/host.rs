@@ -10,14 +10,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_policy::cluster::NodeIndex;
-use weir_policy::failover::Freshness;
 use weir_policy::pool::Fit;
 use weir_session::conn::Conn;
 use weir_session::handle::SessionHandle;
-use weir_session::host::{Host, Nudge, Table, Waiter};
+use weir_session::host::{Host, Table, Waiter};
 use weir_session::listen_hub::Hub;
 
-/// Time between two looks at whether the nodes are known as they are.
+/// Time between two looks at whether the nodes are settled, for a SHOW that waits for that.
 const FRESH_PERIOD: Duration = Duration::from_millis(20);
 
 /// See the module.
@@ -27,7 +26,7 @@ pub struct SessionHost {
     pub(super) pools: Rc<PoolSet>,
     /// The way to the server of the connection in use.
     pub(super) transport: RefCell<Option<Box<Transport>>>,
-    /// Since when it wants to see the nodes as they are, in milliseconds since the start of the proxy.
+    /// Since when it wants to see the nodes, in milliseconds since the start of the proxy.
     wants_nodes_since: Cell<Option<u64>>,
 }
 
@@ -134,13 +133,9 @@ impl Host for SessionHost {
         let now = Instant::now();
         let now_ms = now.saturating_duration_since(self.w.shared.begun).as_millis() as u64;
         let since = self.wants_nodes_since.get().unwrap_or(now_ms);
-        let freshness = self.w.shared.cluster.failover.load().freshness(since, now_ms);
-        if freshness == Freshness::Shown {
+        if self.w.shared.cluster.failover.load().is_settled(since, now_ms) {
             self.wants_nodes_since.set(None);
             return true;
-        }
-        if freshness == Freshness::Look {
-            self.w.shared.nudge_prober(Nudge::Shown);
         }
         self.wants_nodes_since.set(Some(since));
         self.w.reactor.wake_at(now + FRESH_PERIOD);

@@ -2,6 +2,7 @@
 //! told to have failed.
 
 use crate::support::faults::{Fault, Network, Toward};
+use crate::support::ground::cluster_with;
 use crate::support::proxy::{Backend, show};
 use crate::support::raw::Message;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
@@ -9,7 +10,7 @@ use rustix::process::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use weir_demo::{Mode, Server};
+use weir_demo::{Crew, Load, Mode, Options, Server};
 
 /// A server behind a network that can be broken.
 pub(super) struct Stage {
@@ -328,4 +329,32 @@ fn standbys_that_come_and_go_cost_no_statement_that_may_run_elsewhere() {
         assert!(rounds > 50, "{rounds} rounds");
     });
     assert!(proxy.metric("reads_repeated_total") > 0, "some had to run again");
+}
+
+/// Server connections of a server that is killed end one after the other. A read that moves from one to the next loses several of them, in about one
+/// round of two.
+#[test]
+fn reads_on_a_primary_that_is_killed_run_elsewhere_however_many_connections_they_lose() {
+    const ROUNDS: usize = 4;
+    let cluster = cluster_with(Options { standbys: 1, ..Options::default() });
+    cluster.primary().query(weir_demo::SCHEMA).unwrap();
+    cluster.wait_caught_up().unwrap();
+    let backends = [Backend::tcp(cluster.primary().port(), 9), Backend::tcp(cluster.standbys()[0].port(), 1)];
+    let proxy =
+        Proxy::spawn(&backends, "causal_reads = off\nfailover_mode = off\nnum_init_children = 100\nhealth_check_period = 1\n");
+    proxy.wait_for_nodes(2);
+    for _ in 0..ROUNDS {
+        let load = Load::begin(proxy.port(), Crew { readers: 40, ..Crew::default() }).unwrap();
+        let more = |count: usize| {
+            let before = load.noted().reads;
+            wait_until("reads to go on", || load.noted().reads > before + count);
+        };
+        more(2000);
+        cluster.primary().kill9().unwrap();
+        more(500);
+        let noted = load.end();
+        assert_eq!(noted.failed_reads, []);
+        cluster.primary().start().unwrap();
+        proxy.wait_for_nodes(2);
+    }
 }

@@ -351,6 +351,31 @@ fn a_node_waits_for_the_first_client_since_it_was_attached() {
     wait_until("the node to be up", || status() == "up");
 }
 
+/// The end of its connections tells Weir that a server is gone. Clients who ask for the nodes have no server asked.
+#[test]
+fn nodes_are_shown_without_a_question_to_servers() {
+    let cluster = cluster(1);
+    let proxy = Proxy::start(&cluster, "failover_mode = off\nsr_check_period = 1h\nhealth_check_period = 0");
+    proxy.wait_for_nodes(2);
+    let mut client = proxy.console();
+    let mut looks = || -> u64 {
+        let counts = show(&mut client, "pool_health_check_stats", "total_count");
+        counts.iter().map(|count| count.parse::<u64>().unwrap()).sum()
+    };
+    let mut asking = proxy.console();
+    wait_until("looks of the start to be over", || {
+        let before = looks();
+        show(&mut asking, "pool_nodes", "status") == ["up", "up"] && looks() == before
+    });
+    let before = looks();
+    for _ in 0..100 {
+        assert_eq!(show(&mut asking, "pool_nodes", "status"), ["up", "up"]);
+    }
+    assert_eq!(looks(), before);
+    cluster.standbys()[0].stop(Mode::Fast).unwrap();
+    wait_until("the node to be shown as down", || show(&mut asking, "pool_nodes", "status") == ["up", "down"]);
+}
+
 #[test]
 fn nodes_are_detached_and_attached_and_reads_keep_away_meanwhile() {
     let stage = Stage::new("");

@@ -19,7 +19,7 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(90);
 const ATTACH_LIMIT: Duration = Duration::from_secs(5);
 /// Time between two attempts of that.
 const ASK_PERIOD: Duration = Duration::from_millis(200);
-/// Time for an attached node to be asked for its role. It is in use in any case.
+/// Time for an attached node to be asked for its role, and for nodes of a new configuration to be known. They are in use in any case.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
 /// Time between two looks at what is waited for.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
@@ -36,21 +36,21 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
     match *request {
         Request::Attach(node) => {
             let failed = "attaching a node failed";
-            let node = id(c, failed, node)?;
+            let node = id(c, failed, node).await?;
             attach(c, failed, failover::Request::Attach(node), ATTACH_LIMIT).await?;
         }
         Request::Detach(node, when) => {
             let failed = "detaching a node failed";
-            let wish = failover::Request::Detach(id(c, failed, node)?);
+            let wish = failover::Request::Detach(id(c, failed, node).await?);
             at(c, failed, when, operate(c, failed, wish)).await?;
         }
         Request::Promote(node, when, aim) => {
             let failed = "could not process promote request";
-            let node = id(c, failed, node)?;
+            let node = id(c, failed, node).await?;
             at(c, failed, when, promote(c, failed, node, aim)).await?;
         }
         Request::Recover(node) => {
-            let node = id(c, "process recovery request failed", node)?;
+            let node = id(c, "process recovery request failed", node).await?;
             recovery::recover(c, node).await?;
         }
         Request::Stop(mode, _) => return Ok(Done::Stop(done, stop_mode(mode))),
@@ -81,8 +81,13 @@ pub(super) fn fault(message: &str, detail: impl Into<String>) -> Fault {
     Fault::new(Severity::Error, message).detail(detail)
 }
 
-/// The number of a node that exists.
-fn id(c: &Control, failed: &str, number: i32) -> Result<u16, Fault> {
+/// The number of a node that exists. A configuration that was read just now is taken in first.
+async fn id(c: &Control, failed: &str, number: i32) -> Result<u16, Fault> {
+    let knows_all = || {
+        let (config, view) = (c.shared.config.load(), c.shared.cluster.view.load());
+        config.nodes.iter().map(|node| node.id).eq(view.nodes.iter().map(|node| node.id))
+    };
+    wait_until(SETTLE_LIMIT, knows_all).await;
     let view = c.shared.cluster.view.load();
     let known = view.nodes.iter().find(|node| i32::from(node.id) == number);
     known.map(|node| node.id).ok_or_else(|| fault(failed, format!("node id {number} is not valid")))
@@ -122,11 +127,20 @@ pub(super) async fn attach(c: &Control, failed: &str, request: failover::Request
         let view = c.shared.cluster.view.load();
         view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at))
     };
-    let limit = Instant::now() + SETTLE_LIMIT;
-    while !is_up() && Instant::now() < limit {
+    wait_until(SETTLE_LIMIT, is_up).await;
+    Ok(())
+}
+
+/// Waits until something is so, for so long at most. Returns true if it is.
+pub(super) async fn wait_until(limit: Duration, is_so: impl Fn() -> bool) -> bool {
+    let until = Instant::now() + limit;
+    while !is_so() {
+        if Instant::now() >= until {
+            return false;
+        }
         tokio::time::sleep(LOOK_PERIOD).await;
     }
-    Ok(())
+    true
 }
 
 /// Names a primary, or first takes the one that works out of use. If the promotion fails then, the old one gets the writes back.
@@ -166,15 +180,8 @@ async fn wait_primary(c: &Control, failed: &str, node: u16) -> Result<(), Fault>
         let view = c.shared.cluster.view.load();
         view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
     };
-    let limit = Instant::now() + OPERATION_LIMIT;
-    while !is_primary() {
-        if Instant::now() >= limit {
-            let text = format!("node {node} is no primary {} s after the old one was detached", OPERATION_LIMIT.as_secs());
-            return Err(fault(failed, text));
-        }
-        tokio::time::sleep(LOOK_PERIOD).await;
-    }
-    Ok(())
+    let text = || format!("node {node} is no primary {} s after the old one was detached", OPERATION_LIMIT.as_secs());
+    wait_until(OPERATION_LIMIT, is_primary).await.then_some(()).ok_or_else(|| fault(failed, text()))
 }
 
 /// Does something now, or when all transactions have ended; those that begin meanwhile wait.
@@ -188,12 +195,8 @@ async fn at(c: &Control, failed: &str, when: When, work: impl Future<Output = Re
         return Err(fault(failed, "all databases are paused already"));
     }
     let paused = Paused::new(c);
-    let limit = Instant::now() + DRAIN_LIMIT;
-    while is_busy(c) {
-        if Instant::now() >= limit {
-            return Err(fault(failed, format!("transactions did not end in {} s", DRAIN_LIMIT.as_secs())));
-        }
-        tokio::time::sleep(LOOK_PERIOD).await;
+    if !wait_until(DRAIN_LIMIT, || !is_busy(c)).await {
+        return Err(fault(failed, format!("transactions did not end in {} s", DRAIN_LIMIT.as_secs())));
     }
     let outcome = work.await;
     drop(paused);

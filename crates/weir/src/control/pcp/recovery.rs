@@ -3,7 +3,7 @@
 //! The first one copies the primary to the node, the second one starts the node's server. Then the node is waited for, and attached. Demands on
 //! the scripts: Pgpool-II's manual, "Online Recovery".
 
-use super::actions::{attach, fault, operate};
+use super::actions::{attach, fault, operate, wait_until};
 use crate::control::agent::Agent;
 use crate::control::conn::Conn;
 use crate::control::context::Control;
@@ -31,6 +31,8 @@ const SCRIPT_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 /// Time between two looks at whether the node can be attached.
 const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// Time for another primary to come, if one is about to.
+const PRIMARY_LIMIT: Duration = Duration::from_secs(15);
 /// Time to attach a node that accepts connections: its role is asked for first.
 const ATTACH_LIMIT: Duration = Duration::from_secs(30);
 /// Most arguments of `pgpool_recovery`: later releases have more of them.
@@ -60,6 +62,8 @@ impl Drop for Turn<'_> {
 
 /// Makes a node anew, and attaches it. Cancel safe, but scripts that were begun go on.
 pub async fn recover(c: &Control, node: u16) -> Result<(), Fault> {
+    // A primary that was stopped just now is being replaced.
+    wait_until(PRIMARY_LIMIT, || !c.shared.cluster.failover.load().is_in_flux(c.millis(Instant::now().into()))).await;
     let (config, view) = (c.shared.config.load_full(), c.shared.cluster.view.load_full());
     let rules = &config.recovery;
     let agent = return_node::agent_of(c, &config, node);
