@@ -131,7 +131,7 @@ impl World {
     }
 
     /// A server that stops writes a last record and sends all log to the standbys that are there.
-    fn stop_cleanly(&mut self, node: NodeId) -> Done {
+    pub fn stop_cleanly(&mut self, node: NodeId) -> Done {
         let at = usize::from(node);
         let end = self.servers[at].position();
         if self.servers[at].is_primary() {

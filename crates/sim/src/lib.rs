@@ -9,6 +9,7 @@ mod doubt;
 mod fault;
 mod oracle;
 mod plan;
+mod returning;
 mod server;
 mod trace;
 mod traffic;
@@ -37,6 +38,8 @@ pub struct Outcome {
     pub switchovers: usize,
     /// Writes that Weirs had sent and gave up.
     pub given_up: usize,
+    /// Replaced primaries that agents made standbys.
+    pub brought_back: usize,
     /// COMMITs whose answer was lost.
     pub told: Told,
     pub events: u64,
@@ -64,6 +67,14 @@ pub fn run_script(plan: Plan, options: Options) -> Outcome {
 /// Plays one seed in which primaries are moved on purpose.
 pub fn run_planned(seed: u64, options: Options) -> Outcome {
     let plan = Plan::planned(seed, options.without);
+    let mut world = world::World::new(seed, plan, options);
+    world.play();
+    world.outcome(seed)
+}
+
+/// Plays one seed in which agents bring replaced primaries back.
+pub fn run_returning(seed: u64, options: Options) -> Outcome {
+    let plan = Plan::returning(seed, options.without);
     let mut world = world::World::new(seed, plan, options);
     world.play();
     world.outcome(seed)

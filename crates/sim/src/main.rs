@@ -1,12 +1,13 @@
-//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it; `--planned`: one in which primaries are moved on purpose. `--seeds N [--from M]` plays many and prints their broken
+//! `cargo run -p weir-sim -- --seed N` plays one seed and prints it; `--planned`: one in which primaries are moved on purpose. `--returning`: one in which agents bring replaced primaries back. `--seeds N [--from M]` plays many and prints their broken
 //! invariants. `--without RULE` leaves a safety rule out, `--unproved PART` a part of the proof of a COMMIT's outcome.
 
 use std::process::ExitCode;
 
 use weir_policy::failover::Rule;
-use weir_sim::{Options, Outcome, Proof, run, run_planned};
+use weir_sim::{Options, Outcome, Proof, run, run_planned, run_returning};
 
-const USAGE: &str = "usage: weir-sim [--planned] (--seed N | --seeds N [--from M]) [--without RULE] [--unproved PART]";
+const USAGE: &str =
+    "usage: weir-sim [--planned | --returning] (--seed N | --seeds N [--from M]) [--without RULE] [--unproved PART]";
 
 struct Arguments {
     from: u64,
@@ -19,8 +20,12 @@ fn arguments() -> Option<Arguments> {
     let mut read = Arguments { from: 0, seeds: 1_000, run, options: Options::default() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        if word == "--planned" {
-            read.run = run_planned;
+        match word.as_str() {
+            "--planned" => read.run = run_planned,
+            "--returning" => read.run = run_returning,
+            _ => {}
+        }
+        if word == "--planned" || word == "--returning" {
             continue;
         }
         let value = words.next()?;
@@ -46,6 +51,7 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}\nrules: {:?}\nparts of a proof: {:?}", Rule::ALL, Proof::ALL);
         return ExitCode::FAILURE;
     };
+    let mut brought_back = 0;
     let (mut committed, mut rolled_back, mut unknown) = (0, 0, 0);
     let (mut broken, mut failovers, mut switchovers, mut events, mut acknowledged, mut lost) = (0, 0, 0, 0, 0, 0);
     for seed in from..from + seeds {
@@ -60,13 +66,14 @@ fn main() -> ExitCode {
         events += outcome.events;
         acknowledged += outcome.acknowledged;
         lost += outcome.announced_lost;
+        brought_back += outcome.brought_back;
         committed += outcome.told.committed;
         rolled_back += outcome.told.rolled_back;
         unknown += outcome.told.unknown;
     }
     println!(
         "{seeds} seeds, {broken} broken; {failovers} changes of the primary, {switchovers} of them asked for, {acknowledged} writes acknowledged, \
-         {lost} of them lost as announced, {events} events; lost answers: {committed} committed, {rolled_back} rolled back, {unknown} unknown"
+         {lost} of them lost as announced, {brought_back} brought back, {events} events; lost answers: {committed} committed, {rolled_back} rolled back, {unknown} unknown"
     );
     if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

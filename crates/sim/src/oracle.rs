@@ -137,6 +137,7 @@ impl World {
             announced_lost,
             switchovers: records.iter().filter(|record| record.why == Why::SwitchedOver).count(),
             given_up,
+            brought_back: self.brought_back,
             told: self.told,
             failovers: records.iter().filter(|record| record.why != Why::Found).count(),
             events: self.events,

@@ -29,6 +29,8 @@ pub struct Plan {
     pub script: Vec<(u64, Scripted)>,
     /// Primaries are moved in this run.
     pub is_planned: bool,
+    /// Agents bring replaced primaries back.
+    pub is_returning: bool,
     /// Longest ordinary delay of a message.
     pub delay_ms: Ms,
     /// Messages in a thousand that come late by seconds.
@@ -62,6 +64,7 @@ impl Plan {
             spite: *dice.pick(&[0, 3, 10, 25]),
             script: Vec::new(),
             is_planned: false,
+            is_returning: false,
             delay_ms: *dice.pick(&[2, 5, 20, 60]),
             late: *dice.pick(&[0, 0, 2, 10]),
         }
@@ -82,6 +85,24 @@ impl Plan {
         }
         let (spite, late) = if is_calm { (0, 0) } else { (of.spite, of.late) };
         Plan { shares, spite, late, faults: dice.within(3, 12), is_planned: true, ..of }
+    }
+
+    /// A run in which agents bring replaced primaries back.
+    pub fn returning(seed: u64, without: Option<Rule>) -> Plan {
+        let mut dice = Dice::new(seed ^ 0xBAC4);
+        let mut plan = Plan::of(seed, without);
+        plan.rules.nodes.iter_mut().for_each(|node| node.returns = Returns::ByAgent);
+        plan.rules.failback = *dice.pick(&[Failback::ByOperator, Failback::Auto { interval_ms: 1_000 }]);
+        plan.shares.push((Fault::AgentDies, dice.below(Fault::AgentDies.weight())));
+        plan.shares.push((Fault::Kill, Fault::Kill.weight()));
+        if dice.percent(50) {
+            // Weirs that sleep through decisions of others.
+            plan.weirs = 3;
+            plan.rules.company = Company::Possible;
+            plan.shares.push((Fault::Narrow, 3 * Fault::Narrow.weight()));
+            plan.faults += 6;
+        }
+        Plan { is_returning: true, ..plan }
     }
 
     /// The names of servers by which others know them.
@@ -112,6 +133,7 @@ impl Plan {
             spite: 0,
             script,
             is_planned: false,
+            is_returning: false,
             delay_ms: 3,
             late: 0,
         }

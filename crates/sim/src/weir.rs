@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weir_policy::failover::rejoin::SoFar;
 use weir_policy::failover::{
     Action, Done, Durable, Event, Failure, Found, Lost, Ms, NodeId, Pledge, Record, Repointed, Report, Request, State,
     Transactions, step,
 };
 
 use crate::doubt::Doubts;
+use crate::returning::Return;
 use crate::server::WriteId;
 use crate::trace;
 use crate::world::{Due, World};
@@ -192,6 +194,9 @@ impl World {
             }
             Action::Drain { node, limit_ms } => self.drain(at, life, node, self.now + limit_ms),
             Action::Report(Report::Done(record)) => self.weirs[at].records.push(*record),
+            Action::Rejoin { node, primary, ballot, way, .. } => {
+                self.bring_back(Return { weir: at, life, node, primary, ballot, way, so_far: SoFar::Nothing, started_at: 0 });
+            }
             Action::RunCommand { .. } | Action::Reply { .. } | Action::WriteStatus { .. } | Action::Report(_) => {}
             order => self.send(at, order),
         }

@@ -12,6 +12,7 @@ use crate::doubt::{Proof, Question, Reply, Told};
 use crate::fault::Repair;
 use crate::oracle::{Broken, Write};
 use crate::plan::{self, Plan};
+use crate::returning::{Return, Step};
 use crate::server::{Power, Role, Server, WriteId};
 use crate::traffic::Packet;
 use crate::weir::{self, Weir};
@@ -101,6 +102,7 @@ pub enum Due {
     Packet(Packet),
     /// An agent comes to the end of an order.
     Job(Job),
+    Return(Return, Step),
     /// A Weir waits for its writes to be answered.
     Drain {
         weir: usize,
@@ -137,6 +139,7 @@ pub struct World {
     pub counts: Counts,
     pub events: u64,
     pub orders: u64,
+    pub brought_back: usize,
     pub told: Told,
     pub unproved: Option<Proof>,
     /// The lines of the run, if they are wanted.
@@ -180,6 +183,8 @@ impl Ord for Entry {
 const ASK_AGAIN_MS: Ms = 40;
 /// Time between two looks of the operator.
 const OPERATOR_MS: Ms = 1_500;
+/// Time in which agents bring servers back before the operator helps.
+const OPERATOR_LATE_MS: Ms = 15_000;
 
 impl World {
     pub fn new(seed: u64, plan: Plan, options: Options) -> World {
@@ -201,6 +206,7 @@ impl World {
             counts: Counts { reigns: 1, ..Counts::default() },
             events: 0,
             orders: 0,
+            brought_back: 0,
             told: Told::default(),
             unproved: options.unproved,
             trace: options.traces.then(Vec::new),
@@ -285,6 +291,7 @@ impl World {
             Due::Pull { node } => self.pull(node),
             Due::Packet(packet) => self.packet(packet),
             Due::Job(job) => self.finish_job(job),
+            Due::Return(of, step) => self.return_step(of, step),
             Due::Drain { weir, life, node, until } => self.drain(weir, life, node, until),
             Due::Strike => self.strike(),
             Due::Killed => self.kill_first(),
@@ -409,6 +416,10 @@ impl World {
         if self.plan.is_planned && self.now > plan::HEALED_AT {
             // A switchover may have stopped one since.
             (0..self.plan.nodes).for_each(|node| self.repair(Repair::Start(node)));
+        }
+        if self.plan.is_returning && self.now < plan::HEALED_AT + OPERATOR_LATE_MS {
+            // Agents do it.
+            return;
         }
         let Some(primary) = self.agreed() else { return };
         let source = self.servers[usize::from(primary)].clone();

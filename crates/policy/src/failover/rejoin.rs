@@ -9,7 +9,7 @@ use super::ballot::{Ballot, Mark, NodeId, Vote};
 use super::event::{Done, Ms, Recovery, Stream};
 use super::history::Relation;
 use super::node::{Node, Standing};
-use super::rules::{Mode, Returns, Rules};
+use super::rules::{Mode, Returns, Rule, Rules};
 use super::state::{Gate, State};
 
 /// Longest time of a return: a copy of a large server takes hours.
@@ -56,7 +56,8 @@ pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
     let is_quiet = state.attempt.is_none() && accept::newer_promise(state).is_none();
     let is_fine = state.facts(epoch.node).is_some_and(|facts| state.is_on_line(facts));
     let is_one_under_way = state.nodes.values().any(|node| matches!(node.rejoin, Rejoin::UnderWay { .. }));
-    if rules.mode != Mode::Builtin || !is_decided || !is_quiet || !is_fine || is_one_under_way {
+    let counts = is_decided && is_quiet && is_fine || !rules.keeps(Rule::DecidedReturn);
+    if rules.mode != Mode::Builtin || !counts || is_one_under_way {
         return;
     }
     let Some((id, way, failures)) = rules.ids().find_map(|id| due(state, rules, &vote, id, now)) else { return };

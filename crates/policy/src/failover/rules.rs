@@ -155,10 +155,12 @@ pub enum Rule {
     StopFirst,
     /// The new one holds the last record of the old one.
     WholeLog,
+    /// A replaced primary is brought back only by a decision that counts: writes go to the new one, and nobody is about to replace it.
+    DecidedReturn,
 }
 
 impl Rule {
-    pub const ALL: [Rule; 19] = [
+    pub const ALL: [Rule; 20] = [
         Rule::MostWal,
         Rule::CutOff,
         Rule::ReadQuorum,
@@ -178,6 +180,7 @@ impl Rule {
         Rule::Drain,
         Rule::StopFirst,
         Rule::WholeLog,
+        Rule::DecidedReturn,
     ];
 }
 
