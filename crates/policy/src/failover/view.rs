@@ -5,6 +5,7 @@ use super::choose::Refusal;
 use super::event::{Failure, Ms};
 use super::forecast::forecast;
 use super::health::Stats;
+use super::history::Lsn;
 use super::node::{Look, Standing};
 use super::record::Record;
 use super::rules::{Mode, Rules};
@@ -45,6 +46,8 @@ pub struct NodeFailover {
     pub looked_at: Option<Ms>,
     /// A look is under way, and the one before it was answered.
     pub is_in_doubt: bool,
+    /// The end of its log in that look; `None`: it did not answer.
+    pub position: Option<Lsn>,
     pub stats: Stats,
 }
 
@@ -55,6 +58,7 @@ impl FailoverView {
             standing: node.standing,
             failure: node.failure,
             looked_at: node.looked_at,
+            position: node.facts().map(|facts| facts.position),
             is_in_doubt: node.failure.is_none() && matches!(node.look, Look::UnderWay { .. }),
             stats: node.health.stats.clone(),
         };

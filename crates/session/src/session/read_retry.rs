@@ -138,7 +138,7 @@ impl Net {
         if lost.is_some() {
             self.lost_us = first_us.or(Some(now_us));
         }
-        if !lost.zip(first_us).is_some_and(|(opened_us, first_us)| opened_us < first_us) {
+        if lost.zip(first_us).is_none_or(|(opened_us, first_us)| opened_us >= first_us) {
             self.times += 1;
         }
     }

@@ -62,7 +62,6 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
                 continue;
             }
         };
-        // The view may be another one when a login has failed.
         let was_primary = w.view().primary == Some(at);
         if let Some(conn) = lease_again(s, client, host, node, need).await {
             count(s, w, need, node);

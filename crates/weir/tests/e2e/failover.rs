@@ -11,8 +11,9 @@ use crate::support::time::{check_never, let_pass};
 use crate::support::{Proxy, Raw, leave_out, wait_until};
 use load::{Load, Outcome};
 use rustix::process::{Pid, Signal, kill_process};
+use std::process::Command;
 use std::time::{Duration, Instant};
-use weir_demo::{Mode, Options, Server};
+use weir_demo::{Crew, Mode, Options, ReservedPort, Server};
 
 /// Weir promotes, looks every second, and knows the servers by their names.
 const BUILTIN: &str = "failover_mode = builtin\nhealth_check_period = 1\nhealth_check_timeout = 1\nhealth_check_max_retries = 1\n\
@@ -392,6 +393,56 @@ fn the_command_of_the_operator_promotes() {
     ] {
         assert!(log.contains(words), "{words}");
     }
+}
+
+/// Scripts in the way of Pgpool-II's: one promotes, the other rewinds each other node and has it follow.
+#[test]
+fn the_commands_of_the_operator_move_a_working_primary_and_nothing_fails() {
+    let cluster = servers(2, &[("wal_log_hints", "on"), ("full_page_writes", "on")]);
+    let bin = cluster.primary().programs().bin().display().to_string();
+    let port = ReservedPort::any().unwrap();
+    let own = |place: &str| format!("setpriv --reuid=$(stat -c %u {place}) --regid=$(stat -c %g {place}) --clear-groups");
+    let promote = format!("#!/bin/sh\nexec {} {bin}/pg_ctl -D $1 -w promote\n", own("$1"));
+    let follow = format!(
+        "#!/bin/sh\nset -e\nas=\"{}\"\nfrom=\"host=127.0.0.1 port=$4 user=postgres\"\n{bin}/psql \"$from dbname=postgres\" -c checkpoint\n\
+         $as {bin}/pg_ctl -D $3 -w -m fast stop\n$as {bin}/pg_rewind -D $3 --source-server=\"$from dbname=postgres\"\n\
+         echo \"port = $2\nprimary_conninfo = '$from application_name=node$1'\" >> $3/postgresql.auto.conf\n\
+         $as touch $3/standby.signal\n$as {bin}/pg_ctl -D $3 -w -l /dev/null start\n\
+         PCPPASSFILE=$5 {} pcp attach-node -h 127.0.0.1 -p {} -U admin -w -n $1\n",
+        own("$3"),
+        env!("CARGO_BIN_EXE_weir"),
+        port.number()
+    );
+    let place = |name: &str| cluster.dir().join(name).display().to_string();
+    for (name, text) in [("promote.sh", &*promote), ("follow.sh", &*follow), ("pcppass", "*:*:admin:secret\n")] {
+        std::fs::write(place(name), text).unwrap();
+    }
+    std::fs::set_permissions(place("pcppass"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let mut conf = BUILTIN.replace("failover_mode = builtin\n", NAMES).replace("auto_failback = on", "auto_failback = off");
+    conf += &format!("failover_command = 'sh {} %R'\n", place("promote.sh"));
+    conf += &format!("follow_primary_command = 'sh {} %d %p %D %r {}'\n", place("follow.sh"), place("pcppass"));
+    conf += &format!("pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\n", port.number());
+    for (at, server) in cluster.servers().iter().enumerate() {
+        conf += &format!("backend_data_directory{at} = '{}'\n", server.data_dir().display());
+    }
+    let all: Vec<&Server> = cluster.servers().iter().collect();
+    let users = "admin:5ebe2294ecd0e0f08eab7690d2a6ee69\n";
+    let proxy = Proxy::with_files(&all, &conf, &[("pcp.conf", users)], &[]);
+    wait_until("the driver to let writes through", || proxy.log().contains("writes go to node 0"));
+    let load = Load::with(&proxy, Crew { writers: 4, transactions: 4, readers: 4, idle: 4, ..Crew::default() });
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["pcp", "promote-node", "-s", "-h", "127.0.0.1", "-U", "admin", "-w", "-n", "1", "-p"]);
+    let asked = command.arg(port.number().to_string()).env("PCPPASSFILE", place("pcppass")).output().unwrap();
+    assert!(asked.status.success(), "{asked:?}\n{}", proxy.log());
+    load.wait_acknowledged(100);
+    wait_until("all nodes to be in use", || proxy.nodes("status").iter().all(|status| status == "up"));
+    let outcome = load.end();
+    eprintln!("by commands: {:?}", outcome.gap());
+    let none: [(String, String); 0] = [];
+    assert_eq!((&outcome.errors[..], &outcome.failed_reads[..]), (&none[..], &none[..]), "{}", proxy.log());
+    assert_eq!((outcome.disconnected, proxy.nodes("role")[1].as_str()), (0, "primary"));
+    let [new] = primaries(&cluster)[..] else { panic!("one primary") };
+    assert!(outcome.missing_on(new).is_empty());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use weir_config::failover::Mode;
-use weir_policy::failover;
+use weir_policy::failover::{self, Event};
 use weir_wire::pcp::{self, Aim, Fault, Reply, Request, Severity, When};
 
 /// Longest time for a change of nodes. A change that was begun goes on.
@@ -17,7 +17,9 @@ const OPERATION_LIMIT: Duration = Duration::from_secs(300);
 const DRAIN_LIMIT: Duration = Duration::from_secs(90);
 /// Time for a node to answer that is to be attached.
 const ATTACH_LIMIT: Duration = Duration::from_secs(5);
-/// Time between two attempts of that.
+/// Time for a standby to receive the log that it lacks before a switchover by the command.
+const CATCH_UP_LIMIT: Duration = Duration::from_secs(5);
+/// Time between two attempts to attach, and between two looks at positions.
 const ASK_PERIOD: Duration = Duration::from_millis(200);
 /// Time for an attached node to be asked for its role, and for nodes of a new configuration to be known. They are in use in any case.
 const SETTLE_LIMIT: Duration = Duration::from_secs(5);
@@ -150,8 +152,11 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
     let wish = failover::Request::Promote(node);
     let mode = c.shared.config.load().failover.mode();
     match (aim, primary) {
-        (Aim::Switchover, Some(_)) if mode == Mode::Command => {
+        (Aim::Switchover, Some(primary)) if mode == Mode::Command => {
+            let paused = if primary == node { None } else { quieten(c, failed, primary, node).await? };
             operate(c, failed, failover::Request::SwitchOver(node)).await?;
+            // From here on only writes wait.
+            drop(paused);
             wait_primary(c, failed, node).await
         }
         (Aim::Switchover, Some(primary)) if mode == Mode::Builtin && has_agent(c, primary) => {
@@ -166,6 +171,43 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
             outcome
         }
         (Aim::Switchover | Aim::Name, _) => operate(c, failed, wish).await,
+    }
+}
+
+/// Lets what runs end before the command promotes a node, and the node get all of the log, so that the switch costs nobody anything. The pause lasts
+/// until what it gives is dropped.
+async fn quieten<'c>(c: &'c Control, failed: &str, primary: u16, node: u16) -> Result<Option<Paused<'c>>, Fault> {
+    let paused = (!c.shared.pause_state.is_all_paused()).then(|| Paused::new(c));
+    let limit_ms = c.shared.config.load().recovery.agents.transaction_limit_ms;
+    // What has not ended by then ends with the primary.
+    wait_until(Duration::from_millis(limit_ms), || !is_busy(c)).await;
+    catch_up(c, failed, primary, node).await?;
+    Ok(paused)
+}
+
+/// Waits until a standby has all of the log that the primary has now. A primary that does not answer is not waited for.
+async fn catch_up(c: &Control, failed: &str, primary: u16, node: u16) -> Result<(), Fault> {
+    let asked_ms = c.millis(Instant::now());
+    let position = |id: u16| {
+        let view = c.shared.cluster.failover.load();
+        view.node(id).filter(|node| node.looked_at >= Some(asked_ms)).and_then(|node| node.position)
+    };
+    let limit = Instant::now() + CATCH_UP_LIMIT;
+    let mut end = None;
+    loop {
+        end = end.or_else(|| position(primary));
+        let lack = end.map(|end| end.saturating_sub(position(node).unwrap_or(0)));
+        match lack {
+            Some(0) => return Ok(()),
+            None if Instant::now() >= limit => return Ok(()),
+            Some(bytes) if Instant::now() >= limit => {
+                let text = format!("node {node} lacks {bytes} bytes of the primary's log after {} s", CATCH_UP_LIMIT.as_secs());
+                return Err(fault(failed, text));
+            }
+            Some(_) | None => {}
+        }
+        c.tell(Event::Doubted);
+        tokio::time::sleep(ASK_PERIOD).await;
     }
 }
 
