@@ -170,8 +170,8 @@ impl World {
             line: line(server),
             in_recovery: !server.is_primary(),
             status,
-            started_s: seconds(server.clock.started_at),
-            checkpoint_s: seconds(server.clock.checkpoint_at),
+            started_s: seconds(server.numbers.clock.started_at),
+            checkpoint_s: seconds(server.numbers.clock.checkpoint_at),
             is_of_old: question.connection == Some(server.incarnation) && entry.incarnation == server.incarnation,
         };
         let delay = self.delay();
@@ -190,7 +190,7 @@ impl World {
         }
         let lost_ms = number.lost_ms(entry.lost_at - entry.begun_at);
         let verdict = self.judged(weir, (&number, lost_ms), answer);
-        if verdict == Verdict::Committed && !is_replicated && self.unproved != Some(Proof::Replicated) {
+        if verdict == Verdict::Committed && !is_replicated && self.plan.unproved != Some(Proof::Replicated) {
             return;
         }
         if verdict != Verdict::NotYet {
@@ -201,7 +201,7 @@ impl World {
     /// The verdict, without the part of the proof that is left out.
     fn judged(&self, weir: usize, (number, lost_ms): (&Number, Ms), mut answer: Answer) -> Verdict {
         let mut horizon = self.weirs[weir].doubts.horizon;
-        match (self.unproved, &mut horizon) {
+        match (self.plan.unproved, &mut horizon) {
             (Some(Proof::Reached), Some(horizon)) => horizon.reached = u64::MAX,
             (Some(Proof::Fresh), Some(horizon)) => horizon.fresh = horizon.reached,
             (Some(Proof::NextLine), Some(horizon)) => horizon.before = number.line.timeline,
@@ -222,7 +222,7 @@ impl World {
         let (weir, root) = (entry.weir, entry.again.unwrap_or(write));
         match verdict {
             Verdict::Committed => {
-                self.told.committed += 1;
+                self.counts.told.committed += 1;
                 entry.acknowledged_at = Some(now);
                 let Some((node, _)) = self.weirs[weir].target else { return };
                 if !self.servers[usize::from(node)].log.iter().rev().any(|logged| logged.write == write) {
@@ -230,10 +230,10 @@ impl World {
                 }
             }
             Verdict::RolledBack => {
-                self.told.rolled_back += 1;
+                self.counts.told.rolled_back += 1;
                 self.send_write(weir, Transaction::Begun, Some(root));
             }
-            Verdict::Unknown | Verdict::NotYet => self.told.unknown += 1,
+            Verdict::Unknown | Verdict::NotYet => self.counts.told.unknown += 1,
         }
     }
 
@@ -271,7 +271,7 @@ impl World {
         let Some(facts) = facts else { return };
         let doubts = &self.weirs[weir].doubts;
         let mut promoted = doubts.promoted;
-        if self.unproved == Some(Proof::OwnPromotion) && promoted.is_none_or(|promoted| promoted.node != node) {
+        if self.plan.unproved == Some(Proof::OwnPromotion) && promoted.is_none_or(|promoted| promoted.node != node) {
             let reached = server.numbers.above;
             promoted = Some(Promoted { node, reached, fresh: Some(reached), started_at: facts.started_at, last_ms: Some(0) });
         }

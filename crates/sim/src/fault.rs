@@ -243,10 +243,10 @@ impl World {
                 let server = &mut self.servers[usize::from(node)];
                 if server.power == Power::Starting {
                     server.power = Power::Up;
-                    server.clock.checkpoint_at = self.now;
+                    server.numbers.clock.checkpoint_at = self.now;
                     if restarted == Restarted::Yes {
                         server.started_at += 1;
-                        server.clock.started_at = self.now;
+                        server.numbers.clock.started_at = self.now;
                     }
                 }
             }

@@ -7,6 +7,7 @@ use weir_policy::failover::{
 };
 
 use crate::dice::Dice;
+use crate::doubt::Proof;
 use crate::fault::{Fault, Scripted};
 
 /// Faults begin after the first and end with the second; then the world is healed, and must be well at the third.
@@ -31,6 +32,8 @@ pub struct Plan {
     pub is_planned: bool,
     /// Agents bring replaced primaries back.
     pub is_returning: bool,
+    /// A part of the proof of an outcome that is left out.
+    pub unproved: Option<Proof>,
     /// Longest ordinary delay of a message.
     pub delay_ms: Ms,
     /// Messages in a thousand that come late by seconds.
@@ -65,6 +68,7 @@ impl Plan {
             script: Vec::new(),
             is_planned: false,
             is_returning: false,
+            unproved: None,
             delay_ms: *dice.pick(&[2, 5, 20, 60]),
             late: *dice.pick(&[0, 0, 2, 10]),
         }
@@ -134,6 +138,7 @@ impl Plan {
             script,
             is_planned: false,
             is_returning: false,
+            unproved: None,
             delay_ms: 3,
             late: 0,
         }

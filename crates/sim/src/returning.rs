@@ -98,7 +98,7 @@ impl World {
         }
         match deed {
             Deed::Rest => {
-                self.brought_back += 1;
+                self.counts.brought_back += 1;
                 self.tell(of.weir, &Event::Rejoined { node: of.node, done: Done::Yes });
             }
             Deed::Leave(_) => self.tell(of.weir, &Event::Rejoined { node: of.node, done: Done::No }),

@@ -26,6 +26,8 @@ pub struct Numbers {
     /// Above all in the log.
     pub above: u64,
     open: BTreeSet<u64>,
+    /// By which a Weir sees if they may have been given out again.
+    pub clock: Clock,
 }
 
 /// Times that a server tells: of its start, and of its last checkpoint.
@@ -62,7 +64,6 @@ pub struct Server {
     pub role: Role,
     pub log: Vec<Logged>,
     pub numbers: Numbers,
-    pub clock: Clock,
     pub history: History,
     pub mark: Mark,
     pub is_read_only: bool,
@@ -76,8 +77,14 @@ pub struct Server {
     pub flushed: BTreeMap<NodeId, Lsn>,
     /// Commits that wait for standbys: their ends, and their writers.
     pub waiting: Vec<(Lsn, WriteId)>,
-    pub sync: Option<SyncRule>,
-    pub sync_names: String,
+    pub sync: Sync,
+}
+
+/// `synchronous_standby_names`, read and as it is.
+#[derive(Clone, Debug)]
+pub struct Sync {
+    pub rule: Option<SyncRule>,
+    pub names: String,
 }
 
 /// When a standby heard its upstream.
@@ -97,8 +104,7 @@ impl Server {
             power: Power::Up,
             role,
             log: Vec::new(),
-            numbers: Numbers { next: 1, above: 1, open: BTreeSet::new() },
-            clock: Clock::default(),
+            numbers: Numbers { next: 1, above: 1, open: BTreeSet::new(), clock: Clock::default() },
             history: History { system: SYSTEM, timeline: 1, switches: Vec::new() },
             mark: Mark::default(),
             is_read_only: false,
@@ -108,8 +114,7 @@ impl Server {
             heard: Heard::default(),
             flushed: BTreeMap::new(),
             waiting: Vec::new(),
-            sync: parse_sync_names(sync_names).unwrap_or_default(),
-            sync_names: sync_names.into(),
+            sync: Sync { rule: parse_sync_names(sync_names).unwrap_or_default(), names: sync_names.into() },
         }
     }
 
@@ -144,7 +149,7 @@ impl Server {
             started_at: self.started_at,
             mark: self.mark,
             is_read_only: self.is_read_only,
-            sync_names: self.is_primary().then(|| self.sync_names.clone()),
+            sync_names: self.is_primary().then(|| self.sync.names.clone()),
             followers: self.flushed.iter().map(follower).collect(),
         }
     }
@@ -202,7 +207,7 @@ impl Server {
 
     /// The end of the log that enough standbys have.
     pub fn reach(&self, names: &[(NodeId, &str)]) -> Lsn {
-        let Some(rule) = &self.sync else { return Lsn::MAX };
+        let Some(rule) = &self.sync.rule else { return Lsn::MAX };
         let who = rule.acknowledgers(names, self.id);
         let mut flushed: Vec<Lsn> = self.flushed.iter().filter(|(id, _)| who.nodes.contains(id)).map(|(_, lsn)| *lsn).collect();
         flushed.sort_unstable_by(|a, b| b.cmp(a));

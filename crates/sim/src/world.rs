@@ -8,7 +8,7 @@ use weir_policy::failover::{Action, Done, Event, Failure, Found, LinkEnd, Ms, No
 use crate::Options;
 use crate::agent::{self, Agent, Job};
 use crate::dice::Dice;
-use crate::doubt::{Proof, Question, Reply, Told};
+use crate::doubt::{Question, Reply, Told};
 use crate::fault::Repair;
 use crate::oracle::{Broken, Write};
 use crate::plan::{self, Plan};
@@ -139,9 +139,6 @@ pub struct World {
     pub counts: Counts,
     pub events: u64,
     pub orders: u64,
-    pub brought_back: usize,
-    pub told: Told,
-    pub unproved: Option<Proof>,
     /// The lines of the run, if they are wanted.
     pub trace: Option<Vec<String>>,
 }
@@ -154,6 +151,8 @@ pub struct Counts {
     pub reigns: u64,
     /// Last records of servers that were stopped.
     pub last_records: u64,
+    pub brought_back: usize,
+    pub told: Told,
 }
 
 struct Entry {
@@ -201,14 +200,11 @@ impl World {
             queues: servers.iter().map(|_| Vec::new()).collect(),
             agents: servers.iter().map(|_| Agent::default()).collect(),
             servers,
-            plan,
+            plan: Plan { unproved: options.unproved, ..plan },
             heap: BinaryHeap::new(),
             counts: Counts { reigns: 1, ..Counts::default() },
             events: 0,
             orders: 0,
-            brought_back: 0,
-            told: Told::default(),
-            unproved: options.unproved,
             trace: options.traces.then(Vec::new),
         }
     }
