@@ -96,6 +96,14 @@ impl Site {
         self.config_file.is_some() || is_aside || self.data.join("postgresql.conf").exists()
     }
 
+    /// Where the server's first words go, if the agent starts it itself.
+    pub fn log(&self) -> Option<&Path> {
+        match &self.starter {
+            Starter::PgCtl { log } => Some(log),
+            Starter::Command(_) => None,
+        }
+    }
+
     /// One of PostgreSQL's programs, working in the agent's folder, with words that can be read.
     pub fn program(&self, name: &str) -> Command {
         let mut command = Command::new(self.bin.join(name));

@@ -106,10 +106,8 @@ fn servers_of_debians_layout_are_stopped_started_copied_and_rewound() {
     let (one, two) = (create("one"), create("two"));
     let by_ctl = format!("env PG_CLUSTER_CONF_ROOT={} pg_ctlcluster {major} two start", two.home.path("etc").display());
     let (first, second) = (one.agent(&[]), two.agent(&["--start-command", &by_ctl]));
-    for agent in [&first, &second] {
-        agent.order(start()).unwrap();
-        agent.order(fast()).unwrap();
-        agent.order(start()).unwrap();
+    for deed in [start(), fast(), start()] {
+        [&first, &second].into_iter().for_each(|agent| agent.order(deed.clone()).unwrap());
     }
     one.run("create table written (number int8)");
     one.run("insert into written values (1)");
@@ -161,7 +159,5 @@ fn servers_of_debians_layout_are_stopped_started_copied_and_rewound() {
     let started_at = postmaster(&first).started_at;
     first.order(weir_agent::Deed::Restart { limit_ms: 60_000, started_at }).unwrap();
     assert_ne!(postmaster(&first).pid, 0);
-    for agent in [&first, &second] {
-        agent.order(fast()).unwrap();
-    }
+    [&first, &second].into_iter().for_each(|agent| agent.order(fast()).unwrap());
 }

@@ -74,6 +74,7 @@ pub fn restart(site: &Site, started_at: u64, until: Instant) -> Outcome {
 /// Starts the server, or waits for one that is starting.
 pub fn start(site: &Site, until: Instant) -> Outcome {
     super::check_whole(site)?;
+    let mut ended_text = "the server ended as it was started".to_string();
     if server(site) == ServerStatus::Stopped {
         files::remove(&site.rewound()).map_err(broke(&site.rewound()))?;
         let left = || processes::of_server(&site.data);
@@ -81,7 +82,9 @@ pub fn start(site: &Site, until: Instant) -> Outcome {
             return Err(Failure::new(FailureKind::Running, "processes of a server that was killed still run"));
         }
         forget_uncollected(site)?;
-        launch(site, until)?;
+        if let Some((ended, had)) = launch(site, until)? {
+            ended_text = not_started(&ended, site.log().map(|log| (log, had)));
+        }
     }
     loop {
         match server(site) {
@@ -90,7 +93,7 @@ pub fn start(site: &Site, until: Instant) -> Outcome {
             ServerStatus::Running(_) => {
                 return Err(Failure::new(FailureKind::Late, "the server is starting, and takes no connections yet"));
             }
-            ServerStatus::Stopped => return Err(Failure::new(FailureKind::Other, "the server ended as it was started")),
+            ServerStatus::Stopped => return Err(Failure::new(FailureKind::Other, ended_text)),
         }
     }
 }
@@ -111,8 +114,9 @@ fn forget_uncollected(site: &Site) -> Outcome {
     files::remove(&path).map_err(broke(&path))
 }
 
-fn launch(site: &Site, until: Instant) -> Outcome {
-    let (command, log) = match &site.starter {
+/// Has the server started. The program that failed, and the bytes that the server's log had before: it may still be starting, or just ending.
+fn launch(site: &Site, until: Instant) -> Result<Option<(Ended, u64)>, Failure> {
+    let command = match &site.starter {
         Starter::PgCtl { log } => {
             let mut command = site.starter_program(&site.bin.join("pg_ctl"));
             let limit = until.saturating_duration_since(Instant::now()).as_secs().max(1).to_string();
@@ -121,22 +125,23 @@ fn launch(site: &Site, until: Instant) -> Outcome {
                 // Through a shell of pg_ctl's: `Site::new` has looked at the path.
                 command.arg("-o").arg(format!("-c config_file=\"{}\"", file.display()));
             }
-            (command, Some(log))
+            command
         }
         Starter::Command(words) => {
             let mut command = site.starter_program(Path::new(words.first().map(String::as_str).unwrap_or_default()));
             command.args(words.iter().skip(1));
-            (command, None)
+            command
         }
     };
+    let log = site.log();
     let had = log.map_or(0, |log| fs::metadata(log).map_or(0, |found| found.len()));
     let ended = program::run(command, until, &mut |_| {}).map_err(broke(Path::new("the program that starts the server")))?;
     match ended.end {
-        End::Success => Ok(()),
-        // It may still be starting: the caller looks.
-        End::Failure | End::Killed if server(site) != ServerStatus::Stopped => Ok(()),
+        End::Success => Ok(None),
+        // The caller looks.
+        End::Failure | End::Killed if server(site) != ServerStatus::Stopped => Ok(Some((ended, had))),
         End::Killed => Err(Failure::new(FailureKind::Late, "the server was not started in time")),
-        End::Failure => Err(Failure::new(FailureKind::Other, not_started(&ended, log.map(|log| (log.as_path(), had))))),
+        End::Failure => Err(Failure::new(FailureKind::Other, not_started(&ended, log.map(|log| (log, had))))),
     }
 }
 
