@@ -228,7 +228,7 @@ impl<X: Sockets> Pump<'_, X> {
     }
 
     /// Looks at a server connection that may be at rest now, and sends what it is asked then: nothing else would, if the client says no more.
-    #[inline]
+    #[inline(always)]
     fn settle(&mut self) -> Result<(), Fault> {
         session_state::settle(self.s, self.w);
         self.drain_up().map(drop)
@@ -254,11 +254,12 @@ impl<X: Sockets> Pump<'_, X> {
     }
 
     /// Sends what waits for the server. True when all is sent.
-    #[inline]
+    #[inline(always)]
     fn drain_up(&mut self) -> Result<bool, Fault> {
         if self.s.up.has_pending() { self.send_up() } else { Ok(true) }
     }
 
+    #[inline(never)]
     fn send_up(&mut self) -> Result<bool, Fault> {
         match self.sockets.drain_up(self.s) {
             Some(Ok(all)) => Ok(all),
@@ -276,12 +277,13 @@ impl<X: Sockets> Pump<'_, X> {
     }
 
     /// Sends what waits for the client. True when all is sent.
-    #[inline]
+    #[inline(always)]
     fn drain_down(&mut self) -> Result<bool, Fault> {
         replay::tap(self.s, self.w);
         if self.s.down.has_pending() { self.send_down() } else { Ok(true) }
     }
 
+    #[inline(never)]
     fn send_down(&mut self) -> Result<bool, Fault> {
         let sent = self.sockets.drain_down(self.s);
         replay::drained(self.s);
@@ -289,7 +291,7 @@ impl<X: Sockets> Pump<'_, X> {
     }
 
     /// Reads from the server. False: nothing came. A server connection that is lost is gone then.
-    #[inline]
+    #[inline(always)]
     fn read_more(&mut self) -> Result<bool, Fault> {
         match self.sockets.fill_down(self.s) {
             None | Some(Ok(Got::Nothing)) => Ok(false),
