@@ -6,44 +6,11 @@ use std::num::NonZeroU64;
 use weir_policy::failover::{Ms, NodeId};
 use weir_policy::outcome::{Answer, Horizon, Line, Number, Promoted, Status, Verdict, judge};
 
+use crate::kinds::Proof;
 use crate::oracle::{Broken, Transaction};
 use crate::plan;
 use crate::server::{Power, Server, WriteId};
 use crate::world::{Due, World};
-
-/// A part of the proof that is left out, to see that a run finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proof {
-    /// A number counts only if it had reached the standby before the promotion.
-    Reached,
-    /// One that had not is another's only if nothing of it had ended when the standby took writes.
-    Fresh,
-    /// Only a Weir that has promoted the server itself knows these numbers.
-    OwnPromotion,
-    /// A server counts only if it has run on since it gave the number out.
-    RunOn,
-    /// Of the promotions only the one after which the number was given out.
-    NextLine,
-    /// Enough standbys have the commit.
-    Replicated,
-    /// A transaction that may still end is waited for.
-    InProgress,
-    /// Nothing that the standby had before the promotion was committed after the loss.
-    AllBefore,
-}
-
-impl Proof {
-    pub const ALL: [Proof; 8] = [
-        Proof::Reached,
-        Proof::Fresh,
-        Proof::OwnPromotion,
-        Proof::RunOn,
-        Proof::NextLine,
-        Proof::Replicated,
-        Proof::InProgress,
-        Proof::AllBefore,
-    ];
-}
 
 /// COMMITs in doubt, by the answers that their clients heard.
 #[derive(Clone, Copy, Debug, Default)]

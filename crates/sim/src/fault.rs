@@ -2,101 +2,10 @@
 
 use weir_policy::failover::{Ms, NodeId, Request};
 
+use crate::kinds::{Fault, Scripted};
 use crate::plan;
 use crate::server::{Power, Role};
 use crate::world::{Due, World};
-
-/// Kinds of faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The process is killed, and started again some time later.
-    Kill,
-    /// A backend crashes, and all of them are started anew.
-    CrashInPlace,
-    /// The host loses its power.
-    Dark,
-    /// SIGSTOP.
-    Hang,
-    /// One direction between two hosts.
-    Cut,
-    /// A Weir hears and reaches one server no more.
-    Blind,
-    /// A Weir reaches one server only.
-    Narrow,
-    /// A server reaches no other server.
-    Island,
-    /// The network falls into two parts.
-    Split,
-    WeirDies,
-    /// Somebody promotes a standby by hand.
-    Promoted,
-    /// The operator takes a node out, and back.
-    Detached,
-    /// The operator moves the primary.
-    SwitchOver,
-    /// The agent of a server dies, and is started again some time later.
-    AgentDies,
-}
-
-impl Fault {
-    pub const ALL: [Fault; 12] = [
-        Fault::Kill,
-        Fault::CrashInPlace,
-        Fault::Dark,
-        Fault::Hang,
-        Fault::Cut,
-        Fault::Blind,
-        Fault::Narrow,
-        Fault::Island,
-        Fault::Split,
-        Fault::WeirDies,
-        Fault::Promoted,
-        Fault::Detached,
-    ];
-
-    /// Those of runs in which primaries are moved.
-    pub const PLANNED: [Fault; 2] = [Fault::SwitchOver, Fault::AgentDies];
-
-    /// Largest share.
-    pub fn weight(self) -> u64 {
-        match self {
-            Fault::Kill => 12,
-            Fault::Dark | Fault::Hang | Fault::WeirDies | Fault::Blind | Fault::Narrow | Fault::Split => 6,
-            Fault::Cut | Fault::Island | Fault::CrashInPlace => 4,
-            Fault::Promoted | Fault::Detached => 2,
-            Fault::SwitchOver => 40,
-            Fault::AgentDies => 8,
-        }
-    }
-}
-
-/// Faults of a script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scripted {
-    /// The first Weir dies at once and is back soon.
-    WeirDies,
-    /// The first Weir dies after a while: clients have written meanwhile, and a slow disk has not.
-    WeirDiesLater,
-    /// The old primary starts.
-    OldStarts,
-    /// A standby is killed.
-    OtherDies,
-    /// The first Weir reaches the old primary only, which starts.
-    OldAlone,
-    /// The last Weir reaches the old primary only, which starts.
-    OldAloneForLast,
-}
-
-impl Scripted {
-    pub const ALL: [Scripted; 6] = [
-        Scripted::WeirDies,
-        Scripted::WeirDiesLater,
-        Scripted::OldStarts,
-        Scripted::OtherDies,
-        Scripted::OldAlone,
-        Scripted::OldAloneForLast,
-    ];
-}
 
 /// The end of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,6 +7,7 @@ mod agent;
 mod dice;
 mod doubt;
 mod fault;
+mod kinds;
 mod oracle;
 mod plan;
 mod returning;
@@ -17,45 +18,10 @@ mod weir;
 mod world;
 
 pub use dice::Dice;
-pub use doubt::{Proof, Told};
-pub use fault::Scripted;
-pub use oracle::Broken;
-pub use plan::Plan;
-use weir_policy::failover::Rule;
-
-/// How a run went.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    pub seed: u64,
-    pub broken: Vec<Broken>,
-    /// Writes that were acknowledged to clients.
-    pub acknowledged: usize,
-    /// Acknowledged writes that the last primary lacks, all of them announced.
-    pub announced_lost: usize,
-    /// Changes of the primary that some Weir reported.
-    pub failovers: usize,
-    /// Those that were asked for while the old primary worked.
-    pub switchovers: usize,
-    /// Writes that Weirs had sent and gave up.
-    pub given_up: usize,
-    /// Replaced primaries that agents made standbys.
-    pub brought_back: usize,
-    /// COMMITs whose answer was lost.
-    pub told: Told,
-    pub events: u64,
-    /// Events of the run, if they were asked for.
-    pub trace: Vec<String>,
-}
-
-/// Options of a run.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// A safety rule that is left out.
-    pub without: Option<Rule>,
-    /// A part of the proof of an outcome that is left out.
-    pub unproved: Option<Proof>,
-    pub traces: bool,
-}
+pub use doubt::Told;
+pub use kinds::{Proof, Scripted};
+pub use oracle::{Broken, Outcome};
+pub use plan::{Options, Plan};
 
 /// Plays a script.
 pub fn run_script(plan: Plan, options: Options) -> Outcome {

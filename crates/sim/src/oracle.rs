@@ -5,10 +5,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use weir_policy::failover::{Loss, Ms, NodeId, Record, Why};
 use weir_policy::outcome::{Number, Verdict};
 
-use crate::Outcome;
+use crate::doubt::Told;
 use crate::plan;
 use crate::server::{Power, Role, Server, WriteId};
 use crate::world::World;
+
+/// How a run went.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub seed: u64,
+    pub broken: Vec<Broken>,
+    /// Writes that were acknowledged to clients.
+    pub acknowledged: usize,
+    /// Acknowledged writes that the last primary lacks, all of them announced.
+    pub announced_lost: usize,
+    /// Changes of the primary that some Weir reported.
+    pub failovers: usize,
+    /// Those that were asked for while the old primary worked.
+    pub switchovers: usize,
+    /// Writes that Weirs had sent and gave up.
+    pub given_up: usize,
+    /// Replaced primaries that agents made standbys.
+    pub brought_back: usize,
+    /// COMMITs whose answer was lost.
+    pub told: Told,
+    pub events: u64,
+    /// Events of the run, if they were asked for.
+    pub trace: Vec<String>,
+}
 
 /// One write of a client.
 #[derive(Clone, Copy, Debug, Default)]

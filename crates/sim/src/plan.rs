@@ -7,13 +7,22 @@ use weir_policy::failover::{
 };
 
 use crate::dice::Dice;
-use crate::doubt::Proof;
-use crate::fault::{Fault, Scripted};
+use crate::kinds::{Fault, Proof, Scripted};
 
 /// Faults begin after the first and end with the second; then the world is healed, and must be well at the third.
 pub const FAULTS_FROM: Ms = 4_000;
 pub const HEALED_AT: Ms = 24_000;
 pub const WELL_AT: Ms = 60_000;
+
+/// Options of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// A safety rule that is left out.
+    pub without: Option<Rule>,
+    /// A part of the proof of an outcome that is left out.
+    pub unproved: Option<Proof>,
+    pub traces: bool,
+}
 
 #[derive(Clone, Debug)]
 pub struct Plan {

@@ -5,13 +5,12 @@ use std::collections::BinaryHeap;
 
 use weir_policy::failover::{Action, Done, Event, Failure, Found, LinkEnd, Ms, NodeId};
 
-use crate::Options;
 use crate::agent::{self, Agent, Job};
 use crate::dice::Dice;
 use crate::doubt::{Question, Reply, Told};
 use crate::fault::Repair;
 use crate::oracle::{Broken, Write};
-use crate::plan::{self, Plan};
+use crate::plan::{self, Options, Plan};
 use crate::returning::{Return, Step};
 use crate::server::{Power, Role, Server, WriteId};
 use crate::traffic::Packet;
