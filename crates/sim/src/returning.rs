@@ -21,7 +21,7 @@ pub struct Return {
     pub started_at: u64,
 }
 
-/// What is next in it.
+/// The next part of it.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
     /// The agent is asked.

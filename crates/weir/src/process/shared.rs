@@ -150,7 +150,7 @@ pub struct Cluster {
     pub(crate) failover: ArcSwap<FailoverView>,
     /// How nodes answered who asked for their roles.
     pub(crate) probes: Probes,
-    /// What agents beside servers answered last.
+    /// The last answers of agents beside servers.
     pub(crate) agents: AgentsSeen,
 }
 

@@ -84,14 +84,13 @@ fn line_told(entry: &Value) -> Option<String> {
     let sum = |name: &str| rounds.iter().map(|told| told[name].as_u64().unwrap_or_default()).sum::<u64>();
     let exact = sum("committed") + sum("rolled_back");
     let all = exact + sum("unknown");
-    // Rounded down: what is not all of them is never shown as 1.
-    let share = (exact * 1000).checked_div(all).unwrap_or(1000);
+    // Rounded down: less than all of them is never shown as 1.
+    let share = (exact * 1000).checked_div(all);
+    let share = share.map_or_else(|| "none".into(), |share| format!("{}.{:03}", share / 1000, share % 1000));
     Some(format!(
-        "| {} | {} | {all} | {exact} ({}.{:03}) | {} | {} | {} | {} |\n",
+        "| {} | {} | {all} | {exact} ({share}) | {} | {} | {} | {} |\n",
         title(entry),
         rounds.len(),
-        share / 1000,
-        share % 1000,
         sum("wrong"),
         sum("ran_again"),
         sum("lost"),

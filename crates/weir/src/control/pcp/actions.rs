@@ -179,7 +179,7 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
 async fn quieten<'c>(c: &'c Control, failed: &str, primary: u16, node: u16) -> Result<Option<Paused<'c>>, Fault> {
     let paused = (!c.shared.pause_state.is_all_paused()).then(|| Paused::new(c));
     let limit_ms = c.shared.config.load().recovery.agents.transaction_limit_ms;
-    // What has not ended by then ends with the primary.
+    // The rest ends with the primary.
     wait_until(Duration::from_millis(limit_ms), || !is_busy(c)).await;
     catch_up(c, failed, primary, node).await?;
     Ok(paused)
