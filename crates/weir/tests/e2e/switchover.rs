@@ -318,7 +318,7 @@ fn all_servers_are_started_anew_and_no_statement_fails() {
     let outcome = load.end();
     assert_eq!(stand.check("upgrade walk", &outcome), 1);
     check_none_failed(&outcome);
-    assert_eq!(stand.proxy.nodes("status"), ["up", "up", "up"]);
+    wait_until("all nodes to be in use", || stand.proxy.nodes("status") == ["up", "up", "up"]);
 }
 
 /// The answer to UPGRADE_WALK. Error: the text that the operator reads.
@@ -350,14 +350,15 @@ fn without_agents_a_walk_waits_for_the_operator_at_each_standby_and_leaves_the_p
         wait_until("the log to ask for a restart", || {
             stand.proxy.log().contains(&format!("node {node} is out of use and has no agent: start its server anew now"))
         });
-        assert_eq!(stand.proxy.nodes("status")[node], "down");
+        wait_until("it to be shown out of use", || stand.proxy.nodes("status")[node] == "down");
         stand.server(node).stop(Mode::Fast).unwrap();
         stand.server(node).start().unwrap();
     }
     let answer = walked.join().unwrap().unwrap_err();
     let expected = "all standbys were started anew; node 0 is the primary and has no agent Switch over in another way, and start its server anew.";
     assert_eq!(answer, expected);
-    assert_eq!((stand.primary(), stand.proxy.nodes("status")), (0, vec!["up".to_string(); 3]));
+    assert_eq!(stand.primary(), 0);
+    wait_until("all nodes to be in use", || stand.proxy.nodes("status") == ["up", "up", "up"]);
     load.wait_acknowledged(20);
     let outcome = load.end();
     stand.check("upgrade walk without agents", &outcome);
