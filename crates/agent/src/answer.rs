@@ -118,7 +118,7 @@ pub enum ClusterState {
 }
 
 impl ClusterState {
-    const ALL: [ClusterState; 8] = [
+    pub(crate) const ALL: [ClusterState; 8] = [
         ClusterState::Starting,
         ClusterState::ShutDown,
         ClusterState::ShutDownInRecovery,

@@ -109,16 +109,6 @@ const CHECKPOINTS: [Checkpoint; 2] = [Checkpoint::Fast, Checkpoint::Spread];
 const STEPS: [Step; 5] = [Step::Starting, Step::Stopping, Step::Ready, Step::Standby, Step::Unknown];
 const DATA: [Data; 3] = [Data::Whole, Data::HalfRewound, Data::Absent];
 const KINDS: [Kind; 6] = [Kind::Stop, Kind::Start, Kind::Restart, Kind::Follow, Kind::Rewind, Kind::BaseBackup];
-const STATES: [ClusterState; 8] = [
-    ClusterState::Starting,
-    ClusterState::ShutDown,
-    ClusterState::ShutDownInRecovery,
-    ClusterState::ShuttingDown,
-    ClusterState::CrashRecovery,
-    ClusterState::ArchiveRecovery,
-    ClusterState::InProduction,
-    ClusterState::Unknown,
-];
 const FAILURES: [FailureKind; 9] = [
     FailureKind::Running,
     FailureKind::OtherServer,
@@ -329,7 +319,7 @@ fn put_postmaster(out: &mut Vec<u8>, Postmaster { pid, started_at, port, step }:
 fn read_control(reader: &mut Reader<'_>) -> Read<ControlFile> {
     Ok(ControlFile {
         system_identifier: reader.u64()?,
-        state: reader.one_of("state of a cluster", &STATES)?,
+        state: reader.one_of("state of a cluster", &ClusterState::ALL)?,
         major: reader.u16()?,
         timeline: reader.u32()?,
         checkpoint: reader.u64()?,
@@ -342,7 +332,7 @@ fn read_control(reader: &mut Reader<'_>) -> Read<ControlFile> {
 
 fn put_control(out: &mut Vec<u8>, file: &ControlFile) {
     out.extend(file.system_identifier.to_be_bytes());
-    out.push(place(&file.state, &STATES));
+    out.push(place(&file.state, &ClusterState::ALL));
     out.extend(file.major.to_be_bytes());
     out.extend(file.timeline.to_be_bytes());
     out.extend(file.checkpoint.to_be_bytes());

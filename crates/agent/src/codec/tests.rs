@@ -65,7 +65,7 @@ fn answers() -> Vec<Answer> {
     }));
     all.push(status(Status { slot: SlotName::new("standby_1").ok(), ..bare.clone() }));
     all.extend(DATA.map(|data| status(Status { data, ..bare.clone() })));
-    all.extend(STATES.map(|state| status(Status { control: Some(control(state)), ..bare.clone() })));
+    all.extend(ClusterState::ALL.map(|state| status(Status { control: Some(control(state)), ..bare.clone() })));
     all.extend(KINDS.map(|kind| status(Status { job: Some(job(kind)), last: finished(kind, Ok(())), ..bare.clone() })));
     all.extend(KINDS.map(|kind| Answer::Busy(job(kind))));
     all.extend(FAILURES.map(|kind| Answer::Failed(Failure::new(kind, "no room"))));

@@ -6,12 +6,12 @@ pub mod load;
 
 use crate::support::faults::{Fault, Network};
 use crate::support::ground::{Owned, cluster_with};
-use crate::support::proxy::Backend;
+use crate::support::proxy::{Backend, pcp};
 use crate::support::time::{check_never, let_pass};
 use crate::support::{Proxy, Raw, leave_out, wait_until};
 use load::{Load, Outcome};
 use rustix::process::{Pid, Signal, kill_process};
-use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 use weir_demo::{Crew, Mode, Options, ReservedPort, Server};
 
@@ -420,6 +420,7 @@ fn the_commands_of_the_operator_move_a_working_primary_and_nothing_fails() {
     std::fs::set_permissions(place("pcppass"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let mut conf = BUILTIN.replace("failover_mode = builtin\n", NAMES).replace("auto_failback = on", "auto_failback = off");
     conf += &format!("failover_command = 'sh {} %R'\n", place("promote.sh"));
+    conf += "switchover_transaction_limit = 1h\n";
     conf += &format!("follow_primary_command = 'sh {} %d %p %D %r {}'\n", place("follow.sh"), place("pcppass"));
     conf += &format!("pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\n", port.number());
     for (at, server) in cluster.servers().iter().enumerate() {
@@ -430,9 +431,16 @@ fn the_commands_of_the_operator_move_a_working_primary_and_nothing_fails() {
     let proxy = Proxy::with_files(&all, &conf, &[("pcp.conf", users)], &[]);
     wait_until("the driver to let writes through", || proxy.log().contains("writes go to node 0"));
     let load = Load::with(&proxy, Crew { writers: 4, transactions: 4, readers: 4, idle: 4, ..Crew::default() });
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args(["pcp", "promote-node", "-s", "-h", "127.0.0.1", "-U", "admin", "-w", "-n", "1", "-p"]);
-    let asked = command.arg(port.number().to_string()).env("PCPPASSFILE", place("pcppass")).output().unwrap();
+    // A long read on a standby holds nobody up, whatever open transactions are given.
+    let mut reader = proxy.console();
+    reader.run("set weir.route = 'node=2'");
+    reader.run("begin isolation level repeatable read read only");
+    assert_eq!(reader.value("select pg_is_in_recovery()"), "t");
+    let passfile = cluster.dir().join("pcppass");
+    let number = port.number();
+    let asked = thread::spawn(move || pcp(number, &passfile, &["promote-node", "-s", "-n", "1"]));
+    wait_until("the switchover", || asked.is_finished());
+    let asked = asked.join().unwrap();
     assert!(asked.status.success(), "{asked:?}\n{}", proxy.log());
     load.wait_acknowledged(100);
     wait_until("all nodes to be in use", || proxy.nodes("status").iter().all(|status| status == "up"));

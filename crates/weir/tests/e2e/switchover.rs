@@ -3,11 +3,10 @@
 use crate::agent::stand::{Agent, SECRET, servers, start};
 use crate::failover::load::{Load, Outcome};
 use crate::support::ground::Owned;
-use crate::support::proxy::show;
+use crate::support::proxy::{pcp, show};
 use crate::support::{Proxy, Raw, wait_until, wire};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use weir_demo::{Crew, Mode, ReservedPort, Server};
@@ -441,24 +440,9 @@ fn a_graceful_switchover_over_pcp_waits_for_transactions_and_not_for_clients() {
     inside.run("begin");
     inside.run("insert into written values (-1)");
     let load = Load::with(&stand.proxy, crew());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-    command.args([
-        "pcp",
-        "promote-node",
-        "-g",
-        "-s",
-        "-h",
-        "127.0.0.1",
-        "-p",
-        &port.number().to_string(),
-        "-U",
-        "admin",
-        "-w",
-        "-n",
-        "1",
-    ]);
-    command.env("PCPPASSFILE", stand.proxy.folder().join("pcppass"));
-    let asked = thread::spawn(move || command.output().unwrap());
+    let passfile = stand.proxy.folder().join("pcppass");
+    let number = port.number();
+    let asked = thread::spawn(move || pcp(number, &passfile, &["promote-node", "-g", "-s", "-n", "1"]));
     wait_until("the wait for transactions", || stand.proxy.log().contains("all databases are paused"));
     assert!(!asked.is_finished());
     assert!(!stand.proxy.log().contains("failover: Prepared"), "it has not begun");

@@ -7,9 +7,16 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_demo::{Cluster, ReservedPort, Server};
+
+/// Runs `weir pcp` on loopback as the user admin, with this file of passwords.
+pub fn pcp(port: u16, passfile: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.arg("pcp").args(arguments).args(["-h", "127.0.0.1", "-U", "admin", "-w", "-p", &port.to_string()]);
+    command.env("PCPPASSFILE", passfile).stdin(Stdio::null()).output().unwrap()
+}
 
 /// Where one server is reached: a host or the folder of its socket, a port, a weight.
 pub struct Backend {

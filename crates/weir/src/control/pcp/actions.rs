@@ -179,8 +179,8 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
 async fn quieten<'c>(c: &'c Control, failed: &str, primary: u16, node: u16) -> Result<Option<Paused<'c>>, Fault> {
     let paused = (!c.shared.pause_state.is_all_paused()).then(|| Paused::new(c));
     let limit_ms = c.shared.config.load().recovery.agents.transaction_limit_ms;
-    // The rest ends with the primary.
-    wait_until(Duration::from_millis(limit_ms), || !is_busy(c)).await;
+    // The rest ends with the primary. Reads on standbys go on all the while: nobody waits for their end.
+    wait_until(Duration::from_millis(limit_ms), || !is_busy(c, |of| of == primary)).await;
     catch_up(c, failed, primary, node).await?;
     Ok(paused)
 }
@@ -237,7 +237,7 @@ async fn at(c: &Control, failed: &str, when: When, work: impl Future<Output = Re
         return Err(fault(failed, "all databases are paused already"));
     }
     let paused = Paused::new(c);
-    if !wait_until(DRAIN_LIMIT, || !is_busy(c)).await {
+    if !wait_until(DRAIN_LIMIT, || !is_busy(c, |_| true)).await {
         return Err(fault(failed, format!("transactions did not end in {} s", DRAIN_LIMIT.as_secs())));
     }
     let outcome = work.await;
@@ -245,9 +245,9 @@ async fn at(c: &Control, failed: &str, when: When, work: impl Future<Output = Re
     outcome
 }
 
-/// True while a session has a transaction or a statement open. One that keeps its server connection between them need not leave.
-fn is_busy(c: &Control) -> bool {
-    !c.shared.pause_state.is_all_paused() || control::failover::open(c, |_| true) > 0
+/// True while a session has a transaction or a statement open on such nodes. One that keeps its server connection between them need not leave.
+fn is_busy(c: &Control, is_meant: impl Fn(u16) -> bool) -> bool {
+    !c.shared.pause_state.is_all_paused() || control::failover::open(c, is_meant) > 0
 }
 
 /// All databases are paused while it lives.

@@ -3,6 +3,7 @@
 use super::stand::{Agent, SECRET, servers, wait_streams};
 use crate::failover::load::Load;
 use crate::support::ground::Owned;
+use crate::support::proxy::pcp;
 use crate::support::time::happens_within;
 use crate::support::{Proxy, wait_until};
 use std::process::Command;
@@ -152,27 +153,12 @@ fn a_node_is_made_anew_by_its_agent_without_scripts() {
     let Some(cluster) = servers(1) else { return };
     let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
     let port = ReservedPort::any().unwrap();
-    let pcp = format!("pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\n", port.number());
-    let proxy = before(&cluster, &agents.iter().collect::<Vec<_>>(), &pcp);
+    let more = format!("pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\n", port.number());
+    let proxy = before(&cluster, &agents.iter().collect::<Vec<_>>(), &more);
     let (primary, standby) = (cluster.primary(), &cluster.standbys()[0]);
     let recover = || {
-        let passfile = proxy.folder().join("pcppass");
         proxy.write_file("pcppass", &format!("*:*:admin:{PASSWORD}\n"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args([
-            "pcp",
-            "recovery_node",
-            "-h",
-            "127.0.0.1",
-            "-p",
-            &port.number().to_string(),
-            "-U",
-            "admin",
-            "-w",
-            "-n",
-            "1",
-        ]);
-        let output = command.env("PCPPASSFILE", passfile).output().unwrap();
+        let output = pcp(port.number(), &proxy.folder().join("pcppass"), &["recovery_node", "-n", "1"]);
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (done, words) = recover();

@@ -82,9 +82,8 @@ pub fn start(site: &Site, until: Instant) -> Outcome {
             return Err(Failure::new(FailureKind::Running, "processes of a server that was killed still run"));
         }
         forget_uncollected(site)?;
-        if let Some((ended, had)) = launch(site, until)? {
-            ended_text = not_started(&ended, site.log().map(|log| (log, had)));
-        }
+        let (ended, had) = launch(site, until)?;
+        ended_text = not_started(&ended, site.log().map(|log| (log, had)));
     }
     loop {
         match server(site) {
@@ -114,8 +113,9 @@ fn forget_uncollected(site: &Site) -> Outcome {
     files::remove(&path).map_err(broke(&path))
 }
 
-/// Has the server started. The program that failed, and the bytes that the server's log had before: it may still be starting, or just ending.
-fn launch(site: &Site, until: Instant) -> Result<Option<(Ended, u64)>, Failure> {
+/// Has the server started. Gives the program's end, and the bytes that the server's log had before. The server may still be starting, or be gone:
+/// `pg_ctl` of version 18 succeeds if a standby that was stopped in order does not start, since that may be by its recovery target.
+fn launch(site: &Site, until: Instant) -> Result<(Ended, u64), Failure> {
     let command = match &site.starter {
         Starter::PgCtl { log } => {
             let mut command = site.starter_program(&site.bin.join("pg_ctl"));
@@ -137,9 +137,9 @@ fn launch(site: &Site, until: Instant) -> Result<Option<(Ended, u64)>, Failure> 
     let had = log.map_or(0, |log| fs::metadata(log).map_or(0, |found| found.len()));
     let ended = program::run(command, until, &mut |_| {}).map_err(broke(Path::new("the program that starts the server")))?;
     match ended.end {
-        End::Success => Ok(None),
+        End::Success => Ok((ended, had)),
         // The caller looks.
-        End::Failure | End::Killed if server(site) != ServerStatus::Stopped => Ok(Some((ended, had))),
+        End::Failure | End::Killed if server(site) != ServerStatus::Stopped => Ok((ended, had)),
         End::Killed => Err(Failure::new(FailureKind::Late, "the server was not started in time")),
         End::Failure => Err(Failure::new(FailureKind::Other, not_started(&ended, log.map(|log| (log, had))))),
     }
