@@ -126,6 +126,10 @@ pub fn play(row: &Row, cluster: &Cluster, proxy: &mut Running, rounds: &mut Vec<
     for (sqlstate, message) in noted.failed_reads.iter().take(FAILED_SHOWN) {
         eprintln!("  a read failed: {sqlstate} {message}");
     }
+    let is_odd = |sqlstate: &str| !matches!(sqlstate, "40001" | "08007");
+    for (sqlstate, message) in noted.errors.iter().filter(|(sqlstate, _)| is_odd(sqlstate)).take(FAILED_SHOWN) {
+        eprintln!("  a write failed: {sqlstate} {message}");
+    }
     let is_told = |line: &&str| TOLD.iter().any(|words| line.contains(words));
     for line in log.get(said_before..).unwrap_or_default().lines().filter(is_told) {
         eprintln!("  {line}");
