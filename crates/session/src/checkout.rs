@@ -93,7 +93,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
         }
         Some(conn) => {
             count(s, w, need, node);
-            settle_in(s, w, conn, role_for(s, w, class, begins));
+            settle_in(s, w, conn, role_for(s, w, need, begins));
             if !was_otherwise && s.is_misread(statement) {
                 // The settings that sessions begin with have changed, and only this server connection tells: from now on the session is on the primary.
                 s.state.begins_otherwise = true;
@@ -105,10 +105,11 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
     }
 }
 
-/// The role in which the primary is taken for a statement: a read may run again, if a catalog shows that it only reads.
+/// The role in which the primary is taken for a statement: a read may run again, if a catalog shows that it only reads. That holds for a read that no
+/// standby could be had for as well: its class is the one that it came with.
 #[inline]
-pub fn role_for(s: &Session, w: &Context, class: Class, begins: bool) -> TakenFor {
-    let is_read = class.side == Side::Reader && !begins && w.has_readers() && !s.lazy_begin.is_open();
+pub fn role_for(s: &Session, w: &Context, need: Need, begins: bool) -> TakenFor {
+    let is_read = need.class.side == Side::Reader && !begins && w.has_readers() && !s.lazy_begin.is_open();
     if is_read && s.reads.place.is_known() { TakenFor::PrimaryToRead } else { TakenFor::Primary }
 }
 

@@ -317,7 +317,7 @@ impl Client {
             };
             if shown_by(&self.s, &self.w, class, at, &conn) == Shown::All || is_over {
                 count(&self.s, &self.w, Need { class, ..need }, node);
-                let role = role_for(&self.s, &self.w, class, begins);
+                let role = role_for(&self.s, &self.w, need, begins);
                 settle_in(&mut self.s, &self.w, conn, role);
                 return Ok(true);
             }

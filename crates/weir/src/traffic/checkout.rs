@@ -65,7 +65,7 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
         let was_primary = w.view().primary == Some(at);
         if let Some(conn) = lease_again(s, client, host, node, need).await {
             count(s, w, need, node);
-            settle_in(s, w, host.take(conn), role_for(s, w, class, begins));
+            settle_in(s, w, host.take(conn), role_for(s, w, need, begins));
             return Ok(());
         }
         match lease(s, client, host, class, node, (started, was_gone)).await? {
@@ -73,7 +73,7 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
                 let shown = shown_by(s, w, class, at, &conn.conn);
                 if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
                     count(s, w, Need { class, ..need }, node);
-                    settle_in(s, w, host.take(conn), role_for(s, w, class, begins));
+                    settle_in(s, w, host.take(conn), role_for(s, w, need, begins));
                     return Ok(());
                 }
                 // The standby has started anew, or this server connection is so young that nobody vouches for it yet.
