@@ -272,10 +272,13 @@ impl Raw {
             self.got.drain(..self.taken);
             self.taken = 0;
             let mut piece = [0u8; 16 << 10];
-            match self.stream.read(&mut piece)? {
-                0 if self.got.is_empty() => return Ok(None),
-                0 => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended within a message")),
-                bytes => self.got.extend_from_slice(&piece[..bytes]),
+            match self.stream.read(&mut piece) {
+                Ok(0) if self.got.is_empty() => return Ok(None),
+                Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended within a message")),
+                Ok(bytes) => self.got.extend_from_slice(&piece[..bytes]),
+                // A read with a time limit is not begun anew by the system when this process was stopped for a moment: signal(7).
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
     }
