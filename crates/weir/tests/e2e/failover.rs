@@ -8,7 +8,7 @@ use crate::support::faults::{Fault, Network};
 use crate::support::ground::{Owned, cluster_with};
 use crate::support::proxy::{Backend, pcp};
 use crate::support::time::{check_never, let_pass};
-use crate::support::{Proxy, Raw, leave_out, wait_until};
+use crate::support::{Proxy, Raw, has_programs, leave_out, wait_until};
 use load::{Load, Outcome};
 use rustix::process::{Pid, Signal, kill_process};
 use std::thread;
@@ -399,6 +399,9 @@ fn the_command_of_the_operator_promotes() {
 #[test]
 fn the_commands_of_the_operator_move_a_working_primary_and_nothing_fails() {
     let cluster = servers(2, &[("wal_log_hints", "on"), ("full_page_writes", "on")]);
+    if !has_programs(cluster.primary(), &["pg_rewind", "psql"]) {
+        return;
+    }
     let bin = cluster.primary().programs().bin().display().to_string();
     let port = ReservedPort::any().unwrap();
     let own = |place: &str| format!("setpriv --reuid=$(stat -c %u {place}) --regid=$(stat -c %g {place}) --clear-groups");

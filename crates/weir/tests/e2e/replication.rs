@@ -2,7 +2,7 @@
 
 use crate::support::ground::{cluster_with, wait_until};
 use crate::support::proxy::{Folder, show};
-use crate::support::{Proxy, Raw, leave_out, wire};
+use crate::support::{Proxy, Raw, has_programs, wire};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -16,15 +16,6 @@ fn program(server: &Server, proxy: &Proxy, name: &str, arguments: &[&str]) -> Co
     command.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &proxy.port().to_string()]).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-/// True if a program is there; a server's programs alone may be. Prints the name of the missing one.
-fn has(server: &Server, name: &str) -> bool {
-    let is_there = server.programs().bin().join(name).exists();
-    if !is_there {
-        leave_out(&format!("there is no {name} of this version (Debian: in postgresql-client)"));
-    }
-    is_there
 }
 
 fn run(command: &mut Command) -> Output {
@@ -80,7 +71,7 @@ impl Drop for Started {
 fn a_backup_taken_through_the_proxy_starts_and_wal_is_received() {
     let cluster = logical();
     let server = cluster.primary();
-    if !has(server, "pg_basebackup") {
+    if !has_programs(server, &["pg_basebackup"]) {
         return;
     }
     let proxy = Proxy::before(&[server], "pool_size = 1\nquery_timeout = 100ms");
@@ -120,7 +111,7 @@ fn a_backup_taken_through_the_proxy_starts_and_wal_is_received() {
 fn changes_reach_a_logical_client_and_a_subscription() {
     let cluster = logical();
     let server = cluster.primary();
-    if !has(server, "pg_recvlogical") {
+    if !has_programs(server, &["pg_recvlogical"]) {
         return;
     }
     let proxy = Proxy::before(&[server], "");

@@ -15,6 +15,6 @@ pub mod time;
 pub mod wire;
 
 pub use ground::{Ground, wait_for_catalog, wait_until};
-pub use left_out::leave_out;
+pub use left_out::{has_programs, leave_out};
 pub use proxy::Proxy;
 pub use raw::{Failure, Raw};

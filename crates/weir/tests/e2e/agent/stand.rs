@@ -1,7 +1,7 @@
 //! An agent beside a server of a test, and a client of it.
 
 use crate::support::ground::{LIMIT, Owned, cluster_with};
-use crate::support::{leave_out, wait_until};
+use crate::support::{has_programs, wait_until};
 use std::fs::{self, File};
 use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -26,9 +26,7 @@ pub fn servers(standbys: usize) -> Option<Owned> {
     let conf = [("full_page_writes", "on"), ("wal_keep_size", "256MB")];
     let extra_conf = conf.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
     let cluster = cluster_with(Options { standbys, extra_conf, ..Options::default() });
-    let missing = ["pg_rewind", "pg_basebackup", "psql"].into_iter().find(|name| !bin(cluster.primary()).join(name).exists());
-    if let Some(name) = missing {
-        leave_out(&format!("there is no {name}"));
+    if !has_programs(cluster.primary(), &["pg_rewind", "pg_basebackup", "psql"]) {
         return None;
     }
     cluster.primary().query("create table written (number int8)").unwrap();

@@ -249,7 +249,7 @@ fn settings_set_in_odd_ways_follow_the_session() {
             "set session_replication_role = replica",
             "show session_replication_role",
             "reset session_replication_role",
-            "set statement_timeout = 1; select pg_sleep(1)",
+            "set statement_timeout = 500; select pg_sleep(20)",
             "show statement_timeout",
             "reset statement_timeout",
             "set standard_conforming_strings = off",
