@@ -34,7 +34,7 @@ mod view;
 
 pub use action::{Action, Command, Held, Lost, Report, Transactions};
 pub use attempt::{Aim, Asked, Attempt, Phase};
-pub use ballot::{Ballot, Epoch, Mark, NodeId, Vote, hearing, majority};
+pub use ballot::{Ballot, Epoch, Mark, NodeId, Purpose, Vote, hearing, majority};
 pub use choose::Refusal;
 pub use durable::Durable;
 pub use event::{

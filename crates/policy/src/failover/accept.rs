@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::action::{Action, Held, Report, Transactions};
 use super::attempt;
-use super::ballot::{self, Ballot, Epoch, NodeId, Vote};
+use super::ballot::{self, Ballot, Epoch, NodeId, Purpose, Vote};
 use super::event::{Facts, Ms};
 use super::history::{Lsn, Relation};
 use super::node::{Node, Seen, Standing};
@@ -361,8 +361,12 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
         return held(Held::Replaced);
     }
     let promise = newer_promise(state).filter(|promised| Some(*promised) != own);
-    if promise.is_some() && rules.mode == Mode::Builtin && rules.keeps(Rule::SeenPromise) {
-        return held(Held::Replaced);
+    if let Some(promise) = promise.filter(|_| rules.mode == Mode::Builtin && rules.keeps(Rule::SeenPromise)) {
+        return match promise.purpose() {
+            Purpose::Failover => held(Held::Replaced),
+            // What runs may end: its log is sent to the standbys before the primary stops.
+            Purpose::Switchover => waits(Held::Replaced),
+        };
     }
     let Some(seen) = &node.seen else { return waits(Held::Unconfirmed) };
     if !state.is_on_line(&seen.facts) {

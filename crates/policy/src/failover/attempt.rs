@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::accept::{self, Accepting};
 use super::action::{Action, Report};
-use super::ballot::{Ballot, Epoch, NodeId, Vote};
+use super::ballot::{Ballot, Epoch, NodeId, Purpose, Vote};
 use super::choose::{self, Refusal, Sync};
 use super::eligible;
 use super::event::{Done, Facts, Failure, Ms, Pledge, Repointed};
@@ -74,6 +74,15 @@ pub enum Aim {
     Settle,
     /// The node that was replaced follows and shall vote again.
     Readmit,
+}
+
+impl Aim {
+    fn purpose(self) -> Purpose {
+        match self {
+            Aim::Succeed { .. } => Purpose::Switchover,
+            Aim::Replace | Aim::Force { .. } | Aim::Settle | Aim::Readmit => Purpose::Failover,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -229,12 +238,12 @@ impl Attempt {
 pub(super) fn begin(state: &mut State, rules: &Rules, aim: Aim, why: Why, now: Ms) {
     let Some(parent) = state.epoch() else { return };
     let quorum = state.quorum(rules);
-    let term = state.promises.term_seen.max(state.durable.term) + 1;
-    state.promises.term_seen = term;
-    state.change(|durable| durable.term = term);
+    let seen = state.promises.term_seen.max(state.durable.term);
+    let ballot = Ballot::after(seen, aim.purpose(), state.durable.weir);
+    state.promises.term_seen = ballot.term;
+    state.change(|durable| durable.term = ballot.term);
     let lost_at = state.line.lost_at.unwrap_or(now);
     let parts = Parts { verdict_ms: now.saturating_sub(lost_at), ..Parts::default() };
-    let ballot = Ballot { term, weir: state.durable.weir };
     state.attempt = Some(Attempt {
         aim,
         ballot,

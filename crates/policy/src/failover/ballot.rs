@@ -18,6 +18,32 @@ pub struct Ballot {
     pub weir: u32,
 }
 
+/// The reason for an attempt. Its term tells: those of switchovers are even.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Also where an attempt is settled, or a node votes again.
+    Failover,
+    /// The primary works until it is stopped.
+    Switchover,
+}
+
+impl Ballot {
+    /// The number of a new attempt of a Weir that has seen terms up to `seen`. A switchover is ahead of the failover that a Weir begins which has
+    /// seen as much: another Weir may see the stopped primary before it sees the promises, and is refused then, whichever number it has.
+    pub fn after(seen: u64, purpose: Purpose, weir: u32) -> Ballot {
+        let odd = (seen + 1) | 1;
+        let term = match purpose {
+            Purpose::Failover => odd,
+            Purpose::Switchover => odd + 1,
+        };
+        Ballot { term, weir }
+    }
+
+    pub fn purpose(self) -> Purpose {
+        if self.term.is_multiple_of(2) { Purpose::Switchover } else { Purpose::Failover }
+    }
+}
+
 /// A primary by decision. Its ballot is the one under which it was proposed first, and names it: it stays when the proposal is repeated under
 /// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,6 +170,16 @@ mod tests {
         for wrong in ["", "weir", "weir/1", "weir/1.2/3.4:5", "weir/1.2/3.4:5:-", "weir/1.2/1.2/3.4:5:-/1.2:3:-/x", "walreceiver"]
         {
             assert_eq!(Mark::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_switchover_is_refused_by_no_failover_that_knows_as_much() {
+        for seen in 0..9 {
+            let [failover, switchover] = [Purpose::Failover, Purpose::Switchover].map(|purpose| Ballot::after(seen, purpose, 1));
+            assert_eq!((failover.purpose(), switchover.purpose()), (Purpose::Failover, Purpose::Switchover));
+            let mark = Mark { promised: switchover, vote: None };
+            assert!(failover.term > seen && mark.pledge(Ballot { weir: u32::MAX, ..failover }).is_none(), "{seen}");
         }
     }
 

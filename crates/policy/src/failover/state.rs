@@ -46,6 +46,8 @@ pub struct State {
 pub struct Promises {
     /// Since when a newer one is seen on a server.
     pub(super) since: Option<Ms>,
+    /// Since when the primary is gone meanwhile. One that shuts down is still there.
+    pub(super) gone_since: Option<Ms>,
     /// Highest term seen anywhere.
     pub(super) term_seen: u64,
 }
@@ -134,7 +136,7 @@ impl State {
             attempt: None,
             retry_at: 0,
             line: Line::default(),
-            promises: Promises { since: None, term_seen: durable.term },
+            promises: Promises { term_seen: durable.term, ..Promises::default() },
             records: Vec::new(),
             commands: Queue::default(),
             planned: Planned::default(),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::accept;
 use super::action::{Action, Held, Lost, Report, Transactions};
 use super::attempt::{self, Aim, Attempt};
-use super::ballot::NodeId;
+use super::ballot::{Ballot, NodeId, Purpose};
 use super::choose::{self, Refusal};
 use super::duty;
 use super::eligible;
@@ -30,6 +30,9 @@ const HEARSAY_MS: Ms = 2_000;
 const SILENCE_MS: Ms = 35_000;
 /// Time that another Weir has to end what it began.
 const OTHERS_MS: Ms = 3_000;
+/// The same before the primary of a switchover is gone: its transactions end, by `switchover_transaction_limit` up to so long, and it stops.
+const OTHERS_DRAIN_MS: Ms = 60_000;
+const OTHERS_STOP_MS: Ms = 30_000;
 const STORE_RETRY_MS: Ms = 1_000;
 /// Longest look at a primary that is dead by its looks already, to see that it still is.
 const PROOF_MS: Ms = 500;
@@ -284,10 +287,28 @@ fn likely(state: &State, rules: &Rules) -> Option<NodeId> {
     choose::choose(&any, &choose::Sync::Asynchronous, &candidates, None).ok().map(|choice| choice.node)
 }
 
+/// Notes since when a promise is seen, and since when the primary is gone meanwhile.
+fn note_promise(state: &mut State, promise: Option<Ballot>, now: Ms) {
+    let primary = state.primary().and_then(|id| state.nodes.get(&id));
+    let is_gone = primary.is_none_or(|node| node.failure.is_some_and(|failure| failure != Failure::ShuttingDown));
+    state.promises.since = promise.and(state.promises.since.or(Some(now)));
+    state.promises.gone_since = promise.filter(|_| is_gone).and(state.promises.gone_since.or(Some(now)));
+}
+
+/// The time from which another Weir's attempt counts as left undone.
+fn undone_at(state: &State, rules: &Rules, promise: Ballot) -> Ms {
+    let since = state.promises.since.unwrap_or_default();
+    match (promise.purpose(), state.promises.gone_since) {
+        (Purpose::Failover, _) => since + OTHERS_MS,
+        (Purpose::Switchover, Some(gone)) => since.max(gone) + OTHERS_MS,
+        (Purpose::Switchover, None) => since + rules.transaction_limit_ms.min(OTHERS_DRAIN_MS) + OTHERS_STOP_MS,
+    }
+}
+
 /// Begins an attempt where one is due.
 fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     let promise = accept::newer_promise_of_any(state);
-    state.promises.since = promise.and(state.promises.since.or(Some(now)));
+    note_promise(state, promise, now);
     let is_reserved = state.attempt.is_some() || switchover::reserves(state);
     if rules.mode != Mode::Builtin || is_reserved || now < state.retry_at || state.primary().is_none() {
         if accept::gone(state).is_some() && rules.mode != Mode::Builtin {
@@ -296,8 +317,7 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         return;
     }
     let is_mine = promise.is_some_and(|promise| promise.weir == state.durable.weir) || rules.is_alone();
-    let is_undone = state.promises.since.is_some_and(|since| is_mine || now >= since + OTHERS_MS);
-    if promise.is_some() && !is_undone {
+    if promise.is_some_and(|promise| !is_mine && now < undone_at(state, rules, promise)) {
         return;
     }
     if let Some(why) = accept::gone(state) {

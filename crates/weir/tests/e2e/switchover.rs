@@ -249,6 +249,25 @@ fn a_transaction_that_never_ends_is_ended_after_its_limit() {
 }
 
 #[test]
+fn another_proxy_lets_a_move_wait_for_a_transaction() {
+    let Some(stand) = Stand::new("") else { return };
+    // It looks, and so sees what is under way.
+    let other = stand.another("health_check_period = 1\n");
+    let load = Load::begin(&other, 2);
+    let mut long = stand.proxy.console();
+    long.send(&wire::query("begin; insert into written values (0); select pg_sleep(6); commit"));
+    let running = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
+    wait_until("the transaction to run", || stand.server(0).value(running).unwrap() == "1");
+    stand.move_to(1).unwrap_or_else(|why| panic!("{why}\n{}", other.log()));
+    long.until_ready();
+    assert_eq!(long.value("select count(*) from written where number = 0"), "1", "it was committed");
+    load.wait_acknowledged(20);
+    let outcome = load.end();
+    assert_eq!((stand.check("another proxy waits", &outcome), outcome.lost), (1, 0));
+    assert!(!other.log().contains("this one settles it"), "{}", other.log());
+}
+
+#[test]
 fn two_proxies_agree_on_a_primary_that_one_of_them_moved() {
     let Some(stand) = Stand::new("") else { return };
     let other = stand.another("");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const BALLOT: Ballot = Ballot { term: 1, weir: 9 };
+const BALLOT: Ballot = Ballot { term: 2, weir: 9 };
 
 fn mark() -> Mark {
     Mark { promised: BALLOT, vote: None }
@@ -40,7 +40,7 @@ fn to_stop() -> Play {
     ask(&mut play, 2);
     play.check("a checkpoint while writes go on", &["prepare 0"]);
     play.tell(Event::Prepared { node: 0 });
-    play.check("others are told while writes go on", &["pledge 1 (1)", "pledge 2 (1)"]);
+    play.check("others are told while writes go on", &["pledge 1 (2)", "pledge 2 (2)"]);
     announce(&mut play);
     play.check("its receiver starts anew", &[]);
     play.now += 1;
@@ -59,7 +59,7 @@ fn to_inspect(position: Lsn) -> Play {
     play.probed(0, gone(Failure::Refused));
     play.check("its silence is no failure", &[]);
     stopped(&mut play, Done::Yes);
-    play.check("standbys are cut off once it has sent all", &["cut off 1 (1)", "cut off 2 (1)"]);
+    play.check("standbys are cut off once it has sent all", &["cut off 1 (2)", "cut off 2 (2)"]);
     pledge(&mut play, 1, cut_off(106, mark()));
     pledge(&mut play, 2, cut_off(position, mark()));
     play.check("where does its log end?", &["inspect 0"]);
@@ -180,6 +180,55 @@ fn nothing_is_stopped_without_a_majority() {
 }
 
 #[test]
+fn a_weir_that_sees_the_stop_before_the_promises_does_not_outbid_the_move() {
+    // The Weir of the play is the other one.
+    let (own, moved) = (Ballot { term: 1, weir: 9 }, Mark { promised: Ballot { weir: 0, ..BALLOT }, vote: None });
+    let mut other = play();
+    other.rules.company = Company::Possible;
+    other.after(1000, [gone(Failure::Refused), seen(standby(100, 5)), seen(standby(100, 5))]);
+    other.said.clear();
+    other.after(500, [gone(Failure::Refused), seen(standby(100, 505)), seen(standby(100, 505))]);
+    other.check("a failover", &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"]);
+    assert_eq!(moved.pledge(own), None);
+    for node in [1, 2] {
+        other.tell(Event::Pledged { node, ballot: own, outcome: Pledge::Refused { mark: moved } });
+    }
+    other.said.clear();
+    for _ in 0..3 {
+        other.after(1000, [gone(Failure::Refused), seen(cut_off(106, moved)), seen(cut_off(106, moved))]);
+    }
+    other.check("it waits for what it sees now", &[]);
+    other.after(1000, [gone(Failure::Refused), seen(cut_off(106, moved)), seen(cut_off(106, moved))]);
+    other.check("not for ever", &["cut off 1 (3)", "cut off 2 (3)"]);
+}
+
+#[test]
+fn another_weir_waits_while_transactions_end_and_the_primary_stops() {
+    let announced = Mark { promised: Ballot { weir: 0, ..BALLOT }, vote: None };
+    let sees = |found: Found| [found, seen(Facts { mark: announced, ..standby(100, 5) }), seen(standby(100, 5))];
+    let mut other = play();
+    other.rules.company = Company::Possible;
+    other.after(1000, sees(seen(primary(100))));
+    assert_eq!(other.said.pop().as_deref(), Some("hold Replaced Go"), "what runs may end");
+    other.said.clear();
+    let mut passed = 0;
+    while passed < other.rules.transaction_limit_ms + 10_000 {
+        passed += 1000;
+        other.after(1000, sees(seen(primary(100))));
+    }
+    for _ in 0..10 {
+        other.after(1000, sees(gone(Failure::ShuttingDown)));
+    }
+    let said = std::mem::take(&mut other.said);
+    assert!(!said.iter().any(|line| line.starts_with("cut off") || line.starts_with("pledge")), "{said:?}");
+    for _ in 0..5 {
+        other.after(1000, sees(gone(Failure::Refused)));
+    }
+    let said = std::mem::take(&mut other.said);
+    assert!(said.contains(&"cut off 1 (3)".into()), "{said:?}");
+}
+
+#[test]
 fn after_the_order_to_promote_the_old_primary_is_not_started() {
     let mut play = to_promote();
     (0..2).for_each(|_| play.probed(2, gone(Failure::Refused)));
@@ -190,7 +239,7 @@ fn after_the_order_to_promote_the_old_primary_is_not_started() {
         play.after(1000, [gone(Failure::Refused), seen(cut_off(106, mark())), gone(Failure::Refused)]);
     }
     let said = std::mem::take(&mut play.said);
-    assert!(said.contains(&"cut off 1 (2)".into()) && !said.contains(&"start 0".into()), "{said:?}");
+    assert!(said.contains(&"cut off 1 (3)".into()) && !said.contains(&"start 0".into()), "{said:?}");
 }
 
 #[test]
@@ -227,7 +276,7 @@ fn a_primary_that_fails_while_transactions_end_is_a_failover() {
     }
     let said = std::mem::take(&mut play.said);
     assert!(said.contains(&"reply Err(\"node 0 failed meanwhile\")".into()), "{said:?}");
-    assert!(said.contains(&"cut off 1 (2)".into()), "{said:?}");
+    assert!(said.contains(&"cut off 1 (3)".into()), "{said:?}");
 }
 
 #[test]
