@@ -2,6 +2,7 @@
 
 use crate::flow::Kept;
 use crate::task::Us;
+use parking_lot::Mutex;
 use std::cell::Cell;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -87,6 +88,8 @@ pub struct ConnStatus {
     pub doomed: AtomicBool,
     /// Begin of the last statement, in milliseconds since the start of the proxy.
     pub used_ms: AtomicU64,
+    /// The beginning of the last statement while somebody looks at these, as `LastLook` says.
+    pub statement: Mutex<String>,
     /// Statements prepared on it.
     pub prepared: AtomicU32,
     pub terms: Terms,

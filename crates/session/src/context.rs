@@ -9,6 +9,7 @@ use crate::local::ViewOf;
 use crate::metrics::{Counters, Metric};
 use crate::name_scopes::Places;
 use crate::positions::Positions;
+use crate::statement_log::LastLook;
 use crate::statements::Statements;
 use crate::status::SessionStatuses;
 use crate::store::Store;
@@ -53,6 +54,7 @@ pub struct Common {
     pub definitions: AtomicU64,
     /// Statements that wait for a primary: while there are any, nodes are asked for their roles over and over.
     pub awaiting_primary: AtomicU32,
+    pub last_look: LastLook,
     /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
     pub(crate) pins_told: AtomicU32,
     settings: Interned,
@@ -83,6 +85,7 @@ impl Common {
             no_statements: Arc::default(),
             definitions: AtomicU64::new(0),
             awaiting_primary: AtomicU32::new(0),
+            last_look: LastLook::default(),
             pins_told: AtomicU32::new(0),
             settings: Interned { known: Mutex::default(), sweep_at, made: AtomicU64::new(0) },
         }

@@ -59,7 +59,7 @@ pub enum Overdue {
     #[default]
     No,
     /// The server was asked to cancel it; its client is told this instead of what the server says then.
-    Cancelling(Fault),
+    Cancelling(Box<Fault>),
     /// The client was told; the server is not ready for the next one yet.
     Told,
     /// It may commit a transaction: it is never cancelled, since it may wait for a standby, and the server would then say that it is committed
@@ -93,7 +93,7 @@ pub struct SessionHandle {
     /// The limit on the time of the statement that runs.
     pub overdue: RefCell<Overdue>,
     /// The session is to end, with this word to its client.
-    pub final_error: RefCell<Option<Fault>>,
+    pub final_error: RefCell<Option<Box<Fault>>>,
 }
 
 impl SessionHandle {

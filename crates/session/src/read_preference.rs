@@ -113,7 +113,7 @@ pub fn set(s: &mut Session, w: &Context, name: &str, value: &str) -> Result<(), 
     let checked = w.config().set_for_session(name, value).map_err(|error| refused(&error))?;
     let at = place(name)?;
     let shown = config::show_one(&checked, OWN[at].0).unwrap_or_default().pop().map(|row| row.value).unwrap_or_default();
-    s.reads.preferences.own.0[at] = Some(Set { value: (OWN[at].1)(&checked), shown: shown.into() });
+    s.reads.preferences.own.set(at, Some(Set { value: (OWN[at].1)(&checked), shown: shown.into() }));
     note_idle_limit(s);
     Ok(())
 }
@@ -126,7 +126,7 @@ pub fn reset(s: &mut Session, w: &Context, name: &str) -> Result<(), Fault> {
         s.reads.preferences.own = Own::default();
         SETTINGS.iter().for_each(|setting| session_state::set_own(s, w, setting.name, None));
     } else {
-        s.reads.preferences.own.0[place(name)?] = None;
+        s.reads.preferences.own.set(place(name)?, None);
     }
     note_idle_limit(s);
     Ok(())
@@ -134,7 +134,7 @@ pub fn reset(s: &mut Session, w: &Context, name: &str) -> Result<(), Fault> {
 
 /// Limits on time are looked at by a task that does not see the session.
 fn note_idle_limit(s: &Session) {
-    let own = s.reads.preferences.own.0[Item::IdleLimit as usize].as_ref();
+    let own = s.reads.preferences.own.at(Item::IdleLimit as usize);
     s.handle.clock.idle_ms.set(own.map(|set| set.value));
 }
 
@@ -177,9 +177,10 @@ mod tests {
         let mut own = Own::default();
         assert_eq!((own.logged(&config).has(Line::Notice), own.shown("notice_per_node_statement")), (false, None));
         let set = |value: u64, shown: &str| Some(Set { value, shown: shown.into() });
-        own.0[Item::Notice as usize] = set(1, "on");
+        own.set(Item::Notice as usize, set(1, "on"));
         assert_eq!((own.logged(&config).has(Line::Notice), own.shown("Notice_Per_Node_Statement")), (true, Some("on")));
-        (own.0[Item::Notice as usize], config.log.notice_per_node_statement) = (set(0, "off"), true);
+        own.set(Item::Notice as usize, set(0, "off"));
+        config.log.notice_per_node_statement = true;
         assert!(!own.logged(&config).has(Line::Notice));
     }
 }

@@ -1,4 +1,5 @@
-//! Lines of the log about statements: each one, the node it went to, and those that took long. Off, it costs a look at a flag.
+//! Statements for operators: lines of the log about each one, the node it went to, and those that took long; and the last one of each server
+//! connection. Off, it costs a look at two flags.
 
 use crate::context::Context;
 use crate::handle::Clock;
@@ -8,11 +9,35 @@ use crate::session::Session;
 use crate::statements::Prepared;
 use crate::unit::{Concern, Ended, Unit};
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weir_wire::frame::{HEADER_BYTES, Header, front, split_cstr};
 use weir_wire::write::{self, Report};
 
 /// Longest part of a statement that is kept until its end, in case it takes long.
 const KEPT_BYTES_MAX: usize = 4 << 10;
+/// Longest part of the last statement of a server connection that is shown, as with Pgpool-II.
+const SHOWN_BYTES_MAX: usize = 1023;
+/// Time after a look for which last statements are kept.
+const LOOK_MS: u64 = 3_600_000;
+
+/// The last look at last statements. They are kept from then on for an hour: no statement pays for what nobody reads.
+#[derive(Debug, Default)]
+pub struct LastLook {
+    /// Milliseconds since the start of the proxy, at least 1. 0: nobody looks.
+    at_ms: AtomicU64,
+}
+
+impl LastLook {
+    pub fn note(&self, now_ms: u64) {
+        self.at_ms.store(now_ms.max(1), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn is_recent(&self, w: &Context) -> bool {
+        let at_ms = self.at_ms.load(Ordering::Relaxed);
+        at_ms > 0 && w.now_ms() < at_ms + LOOK_MS
+    }
+}
 
 /// The concern of this module.
 pub struct StatementLog;
@@ -21,12 +46,16 @@ impl Concern for StatementLog {
     #[inline]
     fn sent(s: &mut Session, w: &Context, _: Header, unit: Unit<'_>) {
         match unit {
-            Unit::Query(_) => tell(s, w, Source::Query),
+            Unit::Query(_) => {
+                tell(s, w, Source::Query);
+                keep(s, w, Source::Query);
+            }
             Unit::Parse(prepared) => tell(s, w, Source::Message("Parse: ", prepared)),
             Unit::Bind { prepared, .. } => tell(s, w, Source::Message("Bind: ", prepared)),
             Unit::Execute => {
                 if let Some(bound) = s.statements.bound.take() {
                     tell(s, w, Source::Message("Execute: ", &bound));
+                    keep(s, w, Source::Message("Execute: ", &bound));
                     s.statements.bound = Some(bound);
                 }
             }
@@ -49,6 +78,26 @@ enum Source<'a> {
     Query,
     /// A message of the extended protocol about a prepared statement.
     Message(&'static str, &'a Prepared),
+}
+
+/// Keeps the text as that of the server connection's last statement, if somebody looks.
+#[inline]
+fn keep(s: &Session, w: &Context, source: Source<'_>) {
+    if w.shared.last_look.is_recent(w) {
+        keep_text(s, source);
+    }
+}
+
+#[cold]
+fn keep_text(s: &Session, source: Source<'_>) {
+    let Some(conn) = s.conn() else { return };
+    let text = match source {
+        Source::Query => query_text(s),
+        Source::Message(_, prepared) => prepared_text(prepared),
+    };
+    let mut kept = conn.status.statement.lock();
+    kept.clear();
+    kept.push_str(cut(&text, SHOWN_BYTES_MAX));
 }
 
 /// An answer from memory takes the place of an Execute's statement.
@@ -96,7 +145,7 @@ fn say(s: &mut Session, w: &Context, source: Source<'_>, logged: Logged) {
     if logged.has(Line::Slow) && is_run {
         let mut kept = s.handle.clock.text.borrow_mut();
         kept.clear();
-        kept.push_str(cut(&text));
+        kept.push_str(cut(&text, KEPT_BYTES_MAX));
     }
 }
 
@@ -230,8 +279,8 @@ fn prepared_text(prepared: &Prepared) -> Cow<'_, str> {
 }
 
 /// The beginning, up to the bound.
-fn cut(text: &str) -> &str {
-    let mut end = text.len().min(KEPT_BYTES_MAX);
+fn cut(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

@@ -155,7 +155,7 @@ pub fn overdue(entry: &SessionHandle, sqlstate: &[u8]) -> Option<Fault> {
         return None;
     }
     match std::mem::replace(&mut *overdue, Overdue::Told) {
-        Overdue::Cancelling(fault) => Some(fault),
+        Overdue::Cancelling(fault) => Some(*fault),
         Overdue::No | Overdue::Told | Overdue::Commits | Overdue::Asking(_) | Overdue::Asked(_) | Overdue::Never => None,
     }
 }

@@ -82,6 +82,13 @@ fn make(server_port: u16) -> Result<()> {
     Ok(())
 }
 
+/// Has the proxy read the catalog of a database, which the first session does, and waits until it is known.
+pub fn make_known(port: u16, database: &str) -> Result<()> {
+    let mut client = connect(port, database)?;
+    client.query("SELECT 1")?;
+    wait_for(&mut client, database)
+}
+
 /// Waits until the proxy says that it knows a database.
 fn wait_for(asker: &mut Sql, database: &str) -> Result<()> {
     wait_until("the catalog to be known", LIMIT, || {

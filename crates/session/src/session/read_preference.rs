@@ -16,9 +16,9 @@ pub struct ReadPreferences {
     pub(crate) own: Own,
 }
 
-/// Parameters that a session may have set for itself.
+/// Parameters that a session may have set for itself, in the order of `OWN`. Few sessions set any.
 #[derive(Clone, Debug, Default)]
-pub struct Own(pub [Option<Set>; OWN.len()]);
+pub struct Own(Option<Box<[Option<Set>; OWN.len()]>>);
 
 /// A value that was set.
 #[derive(Clone, Debug)]
@@ -91,8 +91,17 @@ impl Own {
     /// True if a switch is on.
     #[inline]
     pub fn get(&self, item: Item, config: &Config) -> bool {
-        let own = self.0[item as usize].as_ref();
-        own.map_or_else(|| (OWN[item as usize].1)(config), |set| set.value) != 0
+        self.at(item as usize).map_or_else(|| (OWN[item as usize].1)(config), |set| set.value) != 0
+    }
+
+    /// The value set at a place in `OWN`.
+    #[inline]
+    pub(crate) fn at(&self, place: usize) -> Option<&Set> {
+        self.0.as_deref()?[place].as_ref()
+    }
+
+    pub(crate) fn set(&mut self, place: usize, value: Option<Set>) {
+        self.0.get_or_insert_default()[place] = value;
     }
 
     /// The part of statements that is logged.
@@ -115,6 +124,6 @@ impl Own {
     /// The value a session has set, as it is shown.
     pub fn shown(&self, name: &str) -> Option<&str> {
         let at = OWN.iter().position(|(known, _)| known.eq_ignore_ascii_case(name))?;
-        self.0[at].as_ref().map(|set| &*set.shown)
+        self.at(at).map(|set| &*set.shown)
     }
 }

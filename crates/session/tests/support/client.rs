@@ -217,7 +217,7 @@ impl Client {
             self.again.set(false);
             let final_error = self.s.handle.final_error.borrow_mut().take();
             let step = match (final_error, self.waiting) {
-                (Some(fault), _) => Step::End(End::Fault(fault)),
+                (Some(fault), _) => Step::End(End::Fault(*fault)),
                 (None, Some(waiting)) => Step::Need(waiting.need),
                 (None, None) => self.pump().step_on(),
             };

@@ -45,10 +45,11 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         ["wait", "cancelled"] => client.s.handle.wait_cancelled.set(true),
         ["stop", mode] => world.program.stop.store(if *mode == "fast" { 2 } else { 1 }, Ordering::Relaxed),
         ["final_error", text @ ..] => {
-            *client.s.handle.final_error.borrow_mut() = Some(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, text.join(" ")));
+            *client.s.handle.final_error.borrow_mut() = Some(Box::new(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, text.join(" "))));
         }
         ["overdue", text @ ..] => {
-            *client.s.handle.overdue.borrow_mut() = Overdue::Cancelling(Fault::error(sqlstate::QUERY_CANCELED, text.join(" ")));
+            *client.s.handle.overdue.borrow_mut() =
+                Overdue::Cancelling(Box::new(Fault::error(sqlstate::QUERY_CANCELED, text.join(" "))));
         }
         ["doom"] => {
             if let Some(conn) = client.s.conn() {

@@ -2,6 +2,7 @@
 
 use super::catalog::catalog;
 use super::log::{Action, Log};
+use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
@@ -321,6 +322,7 @@ fn conn(w: &Context, node: u16, serial: u64) -> Conn {
         kept: AtomicU8::new(0),
         doomed: AtomicBool::new(false),
         used_ms: AtomicU64::new(0),
+        statement: Mutex::default(),
         prepared: AtomicU32::new(0),
         terms: Terms { version: "15.4".into(), protocol: Version::V3_0, is_encrypted: false },
         given_up: AtomicBool::new(false),

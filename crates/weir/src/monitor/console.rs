@@ -227,7 +227,7 @@ impl Console<'_> {
     /// Ends the session if somebody wants it gone, or if only consoles keep the proxy from stopping.
     fn check_end(&self) -> Result<(), Fault> {
         if let Some(final_error) = self.entry.final_error.borrow_mut().take() {
-            return Err(final_error);
+            return Err(*final_error);
         }
         let shared = &self.w.shared;
         if shared.stop_mode() == Stop::No {

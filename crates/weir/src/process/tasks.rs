@@ -157,7 +157,7 @@ fn stop_sessions(w: &Worker) {
     for task in w.view_waiters.take() {
         w.reactor.wake(task);
     }
-    let final_error = Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+    let final_error = Box::new(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command"));
     for entry in w.entries.borrow().values() {
         *entry.final_error.borrow_mut() = Some(final_error.clone());
         w.reactor.wake(entry.task.get());
@@ -181,7 +181,7 @@ fn stop_when_paused(w: &Rc<Worker>) {
 
 /// Ends sessions because an administrator said so. The console's own are not meant by the name of a database.
 fn kill(w: &Rc<Worker>, victim: &Victim) {
-    let final_error = Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+    let final_error = Box::new(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command"));
     let console = w.peek_config().admin.database.clone();
     for entry in w.entries.borrow().values() {
         let is_meant = match victim {

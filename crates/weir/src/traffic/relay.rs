@@ -21,7 +21,7 @@ pub async fn serve(mut served: Served) {
         if served.s.handle.final_error.borrow().is_some()
             && let Some(final_error) = served.s.handle.final_error.take()
         {
-            break End::Fault(final_error);
+            break End::Fault(*final_error);
         }
         match served.pump().step_on() {
             Step::Park => parked().await,

@@ -114,7 +114,7 @@ pub async fn serve(w: &Rc<Worker>, client: &Socket, before: &[u8], conn: ServerC
     stream.up.preload(before, &w.buffers);
     let end = loop {
         if let Some(final_error) = entry.final_error.borrow_mut().take() {
-            break End::Dismissed(final_error);
+            break End::Dismissed(*final_error);
         }
         match stream.step() {
             Ok(true) => {

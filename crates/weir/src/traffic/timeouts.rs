@@ -238,7 +238,7 @@ fn cancel(w: &Rc<Worker>, entry: &Rc<Entry>, limit_ms: u64, spent_ms: u64) {
         return;
     }
     w.count(Metric::Overtimes);
-    *entry.overdue.borrow_mut() = Overdue::Cancelling(Fault::error(sqlstate::QUERY_CANCELED, text));
+    *entry.overdue.borrow_mut() = Overdue::Cancelling(Box::new(Fault::error(sqlstate::QUERY_CANCELED, text)));
     w.forward_cancel(&entry.handle);
 }
 
@@ -253,6 +253,6 @@ fn dismiss(w: &Rc<Worker>, entry: &Rc<Entry>, fault: Fault) {
     if is_asked && !commits && entry.conn.borrow().is_some() {
         w.forward_cancel(&entry.handle);
     }
-    *entry.final_error.borrow_mut() = Some(fault);
+    *entry.final_error.borrow_mut() = Some(Box::new(fault));
     w.reactor.wake(entry.task.get());
 }

@@ -237,6 +237,29 @@ fn show_pool_pools_tells_who_uses_which_server_connection() {
 }
 
 #[test]
+fn the_last_statement_of_a_server_connection_is_shown_once_somebody_looks() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let mut client = ground.client(&proxy);
+    client.run("select 'before'");
+    let mut console = proxy.console();
+    let mut shown = || {
+        let databases = show(&mut console, "pool_pools", "database");
+        let at = databases.iter().position(|database| *database == ground.database).unwrap();
+        show(&mut console, "pool_pools", "statement")[at].clone()
+    };
+    assert_eq!(shown(), "", "nobody had looked");
+    client.run("select 'simple'");
+    assert_eq!(shown(), "select 'simple'");
+    client.extended("select $1::text", &["extended"]).unwrap();
+    assert_eq!(shown(), "select $1::text");
+    client.run(&format!("select '{}'", "ä".repeat(2000)));
+    assert_eq!(shown(), format!("select '{}", "ä".repeat(507)), "at most 1023 bytes, and whole characters");
+    assert_eq!(client.error("select nothing").sqlstate, "42703");
+    assert_eq!(shown(), "select nothing");
+}
+
+#[test]
 fn session_pooling_gives_each_client_a_server_connection_of_its_own() {
     let ground = Ground::new();
     let proxy = ground.proxy("pool_mode = session\npool_size = 3\npool_wait_timeout = 1");

@@ -179,6 +179,7 @@ pub fn backend_rows(shared: &Shared) -> Rows {
 
 /// `SHOW pool_pools`: server connections. The process of Pgpool-II's columns is here the session that uses one, or the proxy itself.
 pub fn pool_rows(shared: &Shared) -> Rows {
+    shared.last_look.note(shared.begun.elapsed().as_millis() as u64);
     let mut rows = Vec::new();
     for pool in shared.pools.all() {
         for status in pool.statuses() {
@@ -218,7 +219,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus) -> Vec<String> {
         u8::from(favourite == u32::from(pool.key.node)).to_string(),
         of_session(|s| s.client_host()),
         of_session(|s| if s.client_port() == 0 { String::new() } else { s.client_port().to_string() }),
-        String::new(),
+        status.statement.lock().clone(),
     ]
 }
 

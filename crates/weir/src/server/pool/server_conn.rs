@@ -286,6 +286,7 @@ fn status_of(serial: u64, address: &Address, generation: u64, greeting: &mut Gre
         kept: AtomicU8::new(0),
         doomed: AtomicBool::new(false),
         used_ms: AtomicU64::new(0),
+        statement: Mutex::default(),
         prepared: AtomicU32::new(0),
         terms: Terms {
             version: version.map_or_else(Box::default, |(_, version)| version.as_str().into()),
