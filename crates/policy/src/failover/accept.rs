@@ -364,7 +364,7 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if let Some(promise) = promise.filter(|_| rules.mode == Mode::Builtin && rules.keeps(Rule::SeenPromise)) {
         return match promise.purpose() {
             Purpose::Failover => held(Held::Replaced),
-            // What runs may end: its log is sent to the standbys before the primary stops.
+            // Transactions under way may end: their log is sent to the standbys before the primary stops.
             Purpose::Switchover => waits(Held::Replaced),
         };
     }
