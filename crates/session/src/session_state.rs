@@ -180,7 +180,7 @@ fn hidden(s: &Session) -> Hidden {
 }
 
 /// True if the catalog last read is still true for this session.
-fn knows(s: &Session) -> bool {
+pub(crate) fn knows(s: &Session) -> bool {
     s.account.known.edition() != UNKNOWN && !s.state.effects.redefines
 }
 

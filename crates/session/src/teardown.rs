@@ -236,7 +236,7 @@ fn lost_for_good(s: &Session) -> Option<String> {
     }
     let upstream = s.upstream()?;
     let is_within = upstream.txn.status != IDLE;
-    let left = upstream.left.lost(is_within, upstream.txn.heard);
+    let left = upstream.left.lost(is_within, upstream.txn.heard, session_state::knows(s));
     let names: Vec<&str> = left.kinds().map(|kind| kind.name()).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }

@@ -54,7 +54,9 @@ impl Left {
     ///
     /// `heard`: the client was told something over the connection; until then all that is due is of statements without an answer, of which
     /// nobody knows that they ran. An open transaction is rolled back, and with it the state that a rollback undoes.
-    pub fn lost(&self, is_within: bool, heard: Heard) -> StateKinds {
+    ///
+    /// `is_known`: the catalog is. Until then any write may have run code of users; a transaction that is lost does not end its session for that.
+    pub fn lost(&self, is_within: bool, heard: Heard, is_known: bool) -> StateKinds {
         const UNDONE: StateKinds = StateKinds::of(StateKind::Setting)
             .with(StateKind::Listen)
             .with(StateKind::Temporary)
@@ -62,7 +64,8 @@ impl Left {
             .with(StateKind::ForeignSetting);
         let due = match (heard, is_within) {
             (Heard::Nothing, _) => StateKinds::NONE,
-            (Heard::Something, true) => self.due.kinds.without(UNDONE),
+            (Heard::Something, true) if is_known => self.due.kinds.without(UNDONE),
+            (Heard::Something, true) => self.due.kinds.without(UNDONE.with(StateKind::Unknown)),
             (Heard::Something, false) => self.due.kinds,
         };
         self.pinning().and(self.asked()).and(due)
