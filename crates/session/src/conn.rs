@@ -86,16 +86,22 @@ pub struct ConnStatus {
     pub kept: AtomicU8,
     /// Must be closed after this use: a cancel request may still be on its way to it.
     pub doomed: AtomicBool,
-    /// Begin of the last statement, in milliseconds since the start of the proxy.
-    pub used_ms: AtomicU64,
-    /// The beginning of the last statement while somebody looks at these, as `LastLook` says.
-    pub statement: Mutex<String>,
+    pub last: LastStatement,
     /// Statements prepared on it.
     pub prepared: AtomicU32,
     pub terms: Terms,
     /// Its node was given up, so that the connection was broken by us.
     pub given_up: AtomicBool,
     pub breaker: Box<dyn Breaker>,
+}
+
+/// The last statement on a server connection.
+#[derive(Debug, Default)]
+pub struct LastStatement {
+    /// When it began, in milliseconds since the start of the proxy.
+    pub began_ms: AtomicU64,
+    /// Its beginning, while somebody looks at these: see `last_look`.
+    pub text: Mutex<String>,
 }
 
 /// The terms on which a server connection was opened.

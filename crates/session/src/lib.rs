@@ -27,6 +27,7 @@ pub mod from_server;
 pub mod handle;
 pub mod histogram;
 pub mod host;
+mod last_look;
 pub mod lazy_begin;
 pub mod listen_hub;
 pub mod loads;

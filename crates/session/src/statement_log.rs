@@ -9,7 +9,6 @@ use crate::session::Session;
 use crate::statements::Prepared;
 use crate::unit::{Concern, Ended, Unit};
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicU64, Ordering};
 use weir_wire::frame::{HEADER_BYTES, Header, front, split_cstr};
 use weir_wire::write::{self, Report};
 
@@ -17,27 +16,6 @@ use weir_wire::write::{self, Report};
 const KEPT_BYTES_MAX: usize = 4 << 10;
 /// Longest part of the last statement of a server connection that is shown, as with Pgpool-II.
 const SHOWN_BYTES_MAX: usize = 1023;
-/// Time after a look for which last statements are kept.
-const LOOK_MS: u64 = 3_600_000;
-
-/// The last look at last statements. They are kept from then on for an hour: no statement pays for what nobody reads.
-#[derive(Debug, Default)]
-pub struct LastLook {
-    /// Milliseconds since the start of the proxy, at least 1. 0: nobody looks.
-    at_ms: AtomicU64,
-}
-
-impl LastLook {
-    pub fn note(&self, now_ms: u64) {
-        self.at_ms.store(now_ms.max(1), Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn is_recent(&self, w: &Context) -> bool {
-        let at_ms = self.at_ms.load(Ordering::Relaxed);
-        at_ms > 0 && w.now_ms() < at_ms + LOOK_MS
-    }
-}
 
 /// The concern of this module.
 pub struct StatementLog;
@@ -83,7 +61,7 @@ enum Source<'a> {
 /// Keeps the text as that of the server connection's last statement, if somebody looks.
 #[inline]
 fn keep(s: &Session, w: &Context, source: Source<'_>) {
-    if w.shared.last_look.is_recent(w) {
+    if w.shared.last_look.is_recent(|| w.now_ms()) {
         keep_text(s, source);
     }
 }
@@ -95,7 +73,7 @@ fn keep_text(s: &Session, source: Source<'_>) {
         Source::Query => query_text(s),
         Source::Message(_, prepared) => prepared_text(prepared),
     };
-    let mut kept = conn.status.statement.lock();
+    let mut kept = conn.status.last.text.lock();
     kept.clear();
     kept.push_str(cut(&text, SHOWN_BYTES_MAX));
 }

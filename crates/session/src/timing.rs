@@ -81,7 +81,7 @@ fn began(s: &mut Session, w: &Context, verb: Verb) {
             clock.flight.set(Some(node));
             w.loads.begin(node);
         }
-        conn.status.used_ms.store(w.now_ms(), Ordering::Relaxed);
+        conn.status.last.began_ms.store(w.now_ms(), Ordering::Relaxed);
         conn.status.prepared.store(conn.known.len() as u32, Ordering::Relaxed);
     }
 }

@@ -2,7 +2,6 @@
 
 use super::catalog::catalog;
 use super::log::{Action, Log};
-use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
@@ -21,7 +20,7 @@ use weir_policy::prepared::Known;
 use weir_policy::sequences::Tally;
 use weir_session::account::Account;
 use weir_session::catalogs::Database;
-use weir_session::conn::{Address, Breaker, Conn, ConnStatus, Reading, ServerLine, Terms};
+use weir_session::conn::{Address, Breaker, Conn, ConnStatus, LastStatement, Reading, ServerLine, Terms};
 use weir_session::context::{Common, Context, Parts};
 use weir_session::host::{Field, Level, Nudge, Program, Signal, Stop, Who};
 use weir_session::listen_hub::Hub;
@@ -321,8 +320,7 @@ fn conn(w: &Context, node: u16, serial: u64) -> Conn {
         uses: AtomicU64::new(0),
         kept: AtomicU8::new(0),
         doomed: AtomicBool::new(false),
-        used_ms: AtomicU64::new(0),
-        statement: Mutex::default(),
+        last: LastStatement::default(),
         prepared: AtomicU32::new(0),
         terms: Terms { version: "15.4".into(), protocol: Version::V3_0, is_encrypted: false },
         given_up: AtomicBool::new(false),

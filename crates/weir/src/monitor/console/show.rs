@@ -276,7 +276,7 @@ fn servers(w: &Worker) -> Rows {
             "".into(),
             0u32.into(),
             stamp(opened_s),
-            stamp_of(&w.shared, status.used_ms.load(Ordering::Relaxed), opened_s),
+            stamp_of(&w.shared, status.last.began_ms.load(Ordering::Relaxed), opened_s),
             0u32.into(),
             0u32.into(),
             status.doomed.load(Ordering::Relaxed).into(),

@@ -195,7 +195,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus) -> Vec<String> {
     let doing = session.as_ref().map_or(Doing::Idle, |s| s.doing()).name();
     let favourite = session.as_ref().map_or(u32::MAX, |s| s.favourite.load(Ordering::Relaxed));
     // The client that was there last began its last statement then.
-    let used_ms = status.used_ms.load(Ordering::Relaxed);
+    let used_ms = status.last.began_ms.load(Ordering::Relaxed);
     let left = if session.is_none() && used_ms > 0 { utc(at_s(shared, used_ms)) } else { String::new() };
     let of_session = |value: fn(&SessionStatus) -> String| session.as_ref().map(|s| value(s)).unwrap_or_default();
     vec![
@@ -219,7 +219,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus) -> Vec<String> {
         u8::from(favourite == u32::from(pool.key.node)).to_string(),
         of_session(|s| s.client_host()),
         of_session(|s| if s.client_port() == 0 { String::new() } else { s.client_port().to_string() }),
-        status.statement.lock().clone(),
+        status.last.text.lock().clone(),
     ]
 }
 

@@ -27,7 +27,7 @@ use weir_policy::sequences::Tally;
 use weir_policy::settings::ENCODING;
 use weir_policy::tls::{Attempt, Check, plan};
 pub use weir_session::conn::{Address, Conn, ConnStatus};
-use weir_session::conn::{Reading, ServerLine, Terms, UTF8, escapes, is_recoded, note_report, value_of};
+use weir_session::conn::{LastStatement, Reading, ServerLine, Terms, UTF8, escapes, is_recoded, note_report, value_of};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::task::Us;
 use weir_wire::back as server;
@@ -285,8 +285,7 @@ fn status_of(serial: u64, address: &Address, generation: u64, greeting: &mut Gre
         uses: AtomicU64::new(0),
         kept: AtomicU8::new(0),
         doomed: AtomicBool::new(false),
-        used_ms: AtomicU64::new(0),
-        statement: Mutex::default(),
+        last: LastStatement::default(),
         prepared: AtomicU32::new(0),
         terms: Terms {
             version: version.map_or_else(Box::default, |(_, version)| version.as_str().into()),
