@@ -13,8 +13,11 @@ pub struct LastLook {
 }
 
 impl LastLook {
-    pub fn note(&self, now_ms: u64) {
+    /// Notes a look. True: statements were kept until now, so that those that are there are the last ones.
+    pub fn note(&self, now_ms: u64) -> bool {
+        let was_recent = self.is_recent(|| now_ms);
         self.at_ms.store(now_ms.max(1), Ordering::Relaxed);
+        was_recent
     }
 
     #[inline]
@@ -32,8 +35,10 @@ mod tests {
     fn a_look_lasts_for_an_hour() {
         let look = LastLook::default();
         assert!(!look.is_recent(|| panic!("the time is of no interest")));
-        look.note(0);
+        assert!(!look.note(0), "nothing was kept");
         assert!(look.is_recent(|| LOOK_MS));
         assert!(!look.is_recent(|| LOOK_MS + 1));
+        assert!(look.note(LOOK_MS));
+        assert!(!look.note(3 * LOOK_MS), "what is there may be old");
     }
 }

@@ -46,7 +46,7 @@ pub struct State {
 pub struct Promises {
     /// Since when a newer one is seen on a server.
     pub(super) since: Option<Ms>,
-    /// Since when the primary is gone meanwhile. One that shuts down is still there.
+    /// Since when the primary is gone meanwhile. One that shuts down, or lets nobody in, is still there.
     pub(super) gone_since: Option<Ms>,
     /// Highest term seen anywhere.
     pub(super) term_seen: u64,

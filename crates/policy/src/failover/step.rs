@@ -290,7 +290,8 @@ fn likely(state: &State, rules: &Rules) -> Option<NodeId> {
 /// Notes since when a promise is seen, and since when the primary is gone meanwhile.
 fn note_promise(state: &mut State, promise: Option<Ballot>, now: Ms) {
     let primary = state.primary().and_then(|id| state.nodes.get(&id));
-    let is_gone = primary.is_none_or(|node| node.failure.is_some_and(|failure| failure != Failure::ShuttingDown));
+    let is_gone =
+        primary.is_none_or(|node| node.failure.is_some_and(|failure| failure.is_death() && failure != Failure::ShuttingDown));
     state.promises.since = promise.and(state.promises.since.or(Some(now)));
     state.promises.gone_since = promise.filter(|_| is_gone).and(state.promises.gone_since.or(Some(now)));
 }

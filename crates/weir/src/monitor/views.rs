@@ -87,7 +87,7 @@ pub const VIEWS: &[View] = &[
         name: "pool_pools",
         help: "Server connections, one per row.",
         columns: POOL_POOLS,
-        rows: |ask| pgpool::pool_rows(&ask.w.shared),
+        rows: |ask| pgpool::pool_rows(&ask.w.shared, Some(&ask.pools.user)),
     },
     View {
         name: "pool_processes",

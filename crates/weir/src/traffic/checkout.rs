@@ -7,7 +7,6 @@ use crate::server::pool::server_conn::{OpenError, ServerConn};
 use crate::server::pool::{Patience, Wait};
 use crate::traffic::host::SessionHost;
 use crate::traffic::served::{Served, SessionSockets};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_catalog::rule::Rule;
@@ -184,12 +183,7 @@ async fn lease(
     show_waiting(s, w);
     entry.wait_cancelled.set(false);
     let ends = || (!was_gone && client.is_hung_up()) || entry.final_error.borrow().is_some() || entry.wait_cancelled.get();
-    // The view may change once more: the reason counts for which the wait was given up.
-    let moved = Cell::new(false);
-    let has_moved = || {
-        moved.set(moved.get() || !may_serve(w, class, node));
-        moved.get()
-    };
+    let has_moved = || !may_serve(w, class, node);
     let is_primary = is_primary_node(w, node);
     // A read that a standby does not take goes to the primary.
     let patience = if class.side == Side::Reader && !is_primary { Patience::ToldAtOnce } else { Patience::Waits };

@@ -257,6 +257,14 @@ fn the_last_statement_of_a_server_connection_is_shown_once_somebody_looks() {
     assert_eq!(shown(), format!("select '{}", "ä".repeat(507)), "at most 1023 bytes, and whole characters");
     assert_eq!(client.error("select nothing").sqlstate, "42703");
     assert_eq!(shown(), "select nothing");
+    let other = format!("onlooker_of_{}", ground.database);
+    ground.direct().run(&format!("create role {other} login"));
+    let mut onlooker = Raw::tcp(proxy.port()).log_in(&other, &ground.database, &[]).unwrap();
+    let seen = show(&mut onlooker, "pool_pools", "statement");
+    assert!(!seen.is_empty() && seen.iter().all(|text| !text.contains("nothing")), "{seen:?}");
+    assert!(seen.contains(&"<insufficient privilege>".to_owned()), "{seen:?}");
+    drop(onlooker);
+    ground.direct().run(&format!("drop role {other}"));
 }
 
 #[test]

@@ -131,7 +131,7 @@ fn process_info(shared: &Shared, number: i32) -> Outcome {
         return Err(error("informing process info failed").detail(format!("invalid process ID : {number}")));
     }
     let layout = shared.config.load().pcp.layout;
-    let mut rows = pgpool::pool_rows(shared);
+    let mut rows = pgpool::pool_rows(shared, None);
     rows.retain(|row| number == 0 || row.first() == Some(&pid.to_string()));
     if rows.is_empty() {
         // Pgpool-II's clients take an answer without rows for one to a command that has none.

@@ -177,19 +177,28 @@ pub fn backend_rows(shared: &Shared) -> Rows {
     nodes(shared).into_iter().map(row).collect()
 }
 
-/// `SHOW pool_pools`: server connections. The process of Pgpool-II's columns is here the session that uses one, or the proxy itself.
-pub fn pool_rows(shared: &Shared) -> Rows {
-    shared.last_look.note(shared.begun.elapsed().as_millis() as u64);
+/// PostgreSQL's words in place of a statement of somebody else (`pg_stat_activity`).
+const NOT_YOURS: &str = "<insufficient privilege>";
+
+/// `SHOW pool_pools`: server connections. The process of Pgpool-II's columns is here the session that uses one, or the proxy itself. `reader`: the
+/// role at the servers whose statements are shown; none: all are.
+pub fn pool_rows(shared: &Shared, reader: Option<&str>) -> Rows {
+    let are_last = shared.last_look.note(shared.begun.elapsed().as_millis() as u64);
     let mut rows = Vec::new();
     for pool in shared.pools.all() {
         for status in pool.statuses() {
-            rows.push(pool_row(shared, &pool, &status));
+            if !are_last {
+                status.last.text.lock().clear();
+            }
+            let is_shown = reader.is_none_or(|reader| *reader == *pool.key.user);
+            let statement = if is_shown { status.last.text.lock().clone() } else { NOT_YOURS.to_owned() };
+            rows.push(pool_row(shared, &pool, &status, statement));
         }
     }
     rows
 }
 
-fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus) -> Vec<String> {
+fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus, statement: String) -> Vec<String> {
     let session = shared.session_statuses.get(status.session.load(Ordering::Relaxed));
     let kept = status.kept.load(Ordering::Relaxed);
     let doing = session.as_ref().map_or(Doing::Idle, |s| s.doing()).name();
@@ -219,7 +228,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus) -> Vec<String> {
         u8::from(favourite == u32::from(pool.key.node)).to_string(),
         of_session(|s| s.client_host()),
         of_session(|s| if s.client_port() == 0 { String::new() } else { s.client_port().to_string() }),
-        status.last.text.lock().clone(),
+        statement,
     ]
 }
 
