@@ -197,10 +197,9 @@ impl ClusterView {
         self.nodes.iter().find(|node| node.id == id).is_none_or(|node| generation >= node.valid_from)
     }
 
-    /// Notes why a node could not be asked. True when it is down for another reason than the one known.
+    /// Notes why a node could not be asked. True if that is for another reason than the one known.
     pub fn note_cause(&mut self, node: NodeIndex, cause: Option<String>) -> bool {
         let Some(view) = self.nodes.get_mut(node) else { return false };
-        let cause = cause.filter(|_| view.health == Health::Down);
         let is_another = cause.is_some() && cause != view.cause;
         view.cause = cause;
         is_another
@@ -208,7 +207,8 @@ impl ClusterView {
 
     /// The reasons why nodes are down, for sessions that wait for one.
     pub fn causes(&self) -> String {
-        let causes = self.nodes.iter().filter_map(|node| Some(format!("node {}: {}", node.id, node.cause.as_ref()?)));
+        let down = self.nodes.iter().filter(|node| node.health == Health::Down);
+        let causes = down.filter_map(|node| Some(format!("node {}: {}", node.id, node.cause.as_ref()?)));
         causes.collect::<Vec<_>>().join("; ")
     }
 
@@ -313,8 +313,8 @@ pub(crate) mod tests {
         assert!(view.note_cause(0, Some("refused".into())), "down from the start: nobody has heard of it");
         assert!(!view.note_cause(0, Some("refused".into())));
         assert!(view.note_cause(0, Some("wrong password".into())));
-        assert!(!view.note_cause(1, Some("may not be asked".into())), "it is up");
-        assert_eq!(view.causes(), "node 0: wrong password");
+        assert!(view.note_cause(1, Some("may not be asked".into())), "it is used as before");
+        assert_eq!(view.causes(), "node 0: wrong password", "it is up");
         view.step(0, &Probe::Answered { in_recovery: false, lag_bytes: None }, 1);
         assert!(!view.note_cause(0, None));
         assert_eq!(view.causes(), "");

@@ -55,5 +55,5 @@ pub use rules::{
 pub use state::{Decider, Gate, State};
 pub use step::step;
 pub use switchover::{Planned, Stage, Switchover};
-pub use sync::{Acknowledgers, SyncRule, parse as parse_sync_names};
+pub use sync::{Acknowledgers, SyncRule, may_acknowledge, parse as parse_sync_names};
 pub use view::{FailoverView, NodeFailover};

@@ -48,8 +48,10 @@ pub enum FailureKind {
     Silent,
     /// No server is there, or none that is ready.
     Unreachable,
-    /// It is there, and will not be asked.
+    /// It is there, and will not be asked: it is full, or takes another password.
     Refused,
+    /// This proxy lacks descriptors, ports, memory or a right: nobody was asked.
+    Local,
 }
 
 /// An answer of a node in a round; none: it owes it.
@@ -123,7 +125,8 @@ pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_
     for (at, answer) in answers.iter().enumerate() {
         let Some(answer) = answer else { continue };
         let before = view.nodes[at].health;
-        let has_changed = view.step(at, &probe(config, at, answer, written), now_s);
+        let probe = probe(config, at, answer, before, written);
+        let has_changed = probe.is_some_and(|probe| view.step(at, &probe, now_s));
         let failure = answer.as_ref().err();
         let is_news = view.note_cause(at, failure.map(|failure| failure.cause.clone()));
         if let Ok(said) = answer {
@@ -141,9 +144,9 @@ pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_
     (changed, news)
 }
 
-/// The probe's result by a node's answer.
-fn probe(config: &Config, at: NodeIndex, answer: &Result<Said, Failure>, written: Option<u64>) -> Probe {
-    match answer {
+/// The probe's result by a node's answer. `None`: it tells nothing of a node that was in use, which stays what it was.
+fn probe(config: &Config, at: NodeIndex, answer: &Result<Said, Failure>, before: Health, written: Option<u64>) -> Option<Probe> {
+    Some(match answer {
         Ok(said) => {
             let lag_bytes = written.zip(said.position).map(|(written, replayed)| written.saturating_sub(replayed));
             let in_recovery = said.in_recovery && !is_primary_by_configuration(config, config.nodes[at].id);
@@ -153,8 +156,11 @@ fn probe(config: &Config, at: NodeIndex, answer: &Result<Said, Failure>, written
         Err(failure) if is_primary_by_configuration(config, config.nodes[at].id) && failure.kind == FailureKind::Refused => {
             Probe::Answered { in_recovery: false, lag_bytes: None }
         }
+        Err(failure) if matches!(failure.kind, FailureKind::Refused | FailureKind::Local) && before != Health::Down => {
+            return None;
+        }
         Err(_) => Probe::Unreachable,
-    }
+    })
 }
 
 /// True if the node with this number is the primary whatever it says of itself.
@@ -173,12 +179,16 @@ fn written(answers: &[Answer]) -> Option<u64> {
 fn report(view: &ClusterView, at: NodeIndex, before: Health, failure: Option<&Failure>, news: &mut Vec<News>) {
     let node = &view.nodes[at];
     let (weight, what) = match node.health {
+        Health::Up(_) if failure.is_some() && node.health == before => {
+            (Weight::Warning, "is used as before, and could not be asked")
+        }
         Health::Up(Role::Primary) => (Weight::Log, "is up: primary"),
         Health::Up(Role::Standby) => (Weight::Log, "is up: standby"),
         Health::Down => (Weight::Warning, "is down"),
     };
     let cause = failure.map(|failure| format!(": {}", failure.cause)).unwrap_or_default();
     let was = match before {
+        before if before == node.health => "",
         Health::Up(Role::Primary) => ", was primary",
         Health::Up(Role::Standby) => ", was standby",
         Health::Down => "",
@@ -311,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_server_that_will_not_be_asked_is_the_primary_and_one_of_two_is_down() {
+    fn a_server_that_will_not_be_asked_stays_what_it_was_and_a_single_one_is_the_primary() {
         let answers = [failed(FailureKind::Refused), failed(FailureKind::Refused)];
         let mut one = view(&[(1.0, Health::Down)]);
         let (changed, news) = take_in(&config(1), &mut one, &answers[..1], 7);
@@ -319,9 +329,12 @@ mod tests {
         assert_eq!(news[0].text, "node 0 (h:1) is up: primary: no answer");
         let mut two = view(&[(1.0, Health::Down), (1.0, STANDBY)]);
         let (changed, news) = take_in(&config(2), &mut two, &answers, 7);
-        assert!(changed && two.primary.is_none());
+        assert!(!changed && two.primary.is_none() && two.nodes[1].health == STANDBY);
         let texts: Vec<&str> = news.iter().map(|news| news.text.as_str()).collect();
-        assert_eq!(texts, ["node 0 (h:1) is down: no answer", "node 1 (h:1) is down, was standby: no answer"]);
+        assert_eq!(
+            texts,
+            ["node 0 (h:1) is down: no answer", "node 1 (h:1) is used as before, and could not be asked: no answer"]
+        );
         let (changed, news) = take_in(&config(2), &mut two, &answers, 8);
         assert!(!changed && news.iter().all(|news| news.weight == Weight::Detail), "{news:?}");
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::action::{Action, Held, Report, Transactions};
 use super::attempt;
 use super::ballot::{self, Ballot, Epoch, NodeId, Purpose, Vote};
-use super::event::{Facts, Ms};
+use super::event::{Facts, Failure, Ms};
 use super::history::{Lsn, Relation};
 use super::node::{Node, Seen, Standing};
 use super::record::{Loss, Parts, Record, Why};
@@ -73,12 +73,12 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
     state.line.lost_at = None;
     // A Weir that asked a majority itself knows of no newer decision. A Weir that adopted this one must still hear from standbys.
     state.line.confirmed = found.as_ref().map(|facts| facts.started_at).filter(|_| why != Why::Adopted);
-    (state.promises.since, state.stuck, state.planned.named) = (None, None, None);
+    (state.promises.since, state.stuck, state.planned.named, state.planned.failed_at) = (None, None, None, None);
     if !stays {
         let record = Record { at: now, old, new: epoch.node, ballot: epoch.ballot, why, parts, loss };
         state.keep_record(record.clone());
         out.push(Action::Report(Report::Done(Box::new(record))));
-        super::duty::primary_changed(state, rules, old, out);
+        super::duty::primary_changed(state, rules, old, now, out);
     }
 }
 
@@ -375,7 +375,10 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if seen.facts.is_read_only && state.durable.fenced.contains_key(&epoch.node) {
         return waits(Held::Another);
     }
-    if seen.begun_at < state.line.check_from {
+    // One that lets no look in still answers, and a connection that is opened now must be to the start that was accepted.
+    let is_checked = seen.begun_at >= state.line.check_from
+        || node.failure.is_some_and(Failure::is_mute) && node.was_looked_at_since(state.line.check_from);
+    if !is_checked {
         return waits(Held::Checked);
     }
     if state.line.confirmed != Some(seen.facts.started_at) {

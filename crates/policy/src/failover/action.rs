@@ -150,6 +150,11 @@ pub enum Report {
         kind: Command,
         node: NodeId,
     },
+    /// It lives and lets no look in, so that nothing is known of its state.
+    Mute {
+        node: NodeId,
+        failure: Failure,
+    },
 }
 
 /// Why a node is down.

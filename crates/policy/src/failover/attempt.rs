@@ -482,6 +482,12 @@ fn prove(
             }
             if now >= until { Next::End(Refusal::NotProvenDead) } else { Next::Stay }
         }
+        (_, Some(Failure::Ended | Failure::Local)) if now < until => {
+            if let Some(node) = state.nodes.get_mut(&old) {
+                node.look_by(now + RECHECK_MS);
+            }
+            Next::Stay
+        }
         (_, Some(failure)) if !failure.is_death() && failure != Failure::Starting => Next::End(Refusal::NotProvenDead),
         (_, failure) if attempt.aim == Aim::Replace => {
             let is_proven = failure == Some(Failure::Refused) || failure.is_none();

@@ -131,14 +131,16 @@ pub(super) fn fail_back(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec
     let ids: Vec<NodeId> = state.nodes.keys().copied().collect();
     for id in ids {
         let Some(node) = state.nodes.get(&id) else { continue };
-        let Standing::Down { why: Lost::Failed(_) | Lost::Following, .. } = node.standing else { continue };
+        let Standing::Down { why: why @ (Lost::Failed(_) | Lost::Following | Lost::StatusFile), .. } = node.standing else {
+            continue;
+        };
         let Some(facts) = node.facts() else { continue };
         let is_primary = id == epoch.node && state.is_on_line(facts);
         let follows = !facts.is_primary() && matches!(state.relation(facts), Some(Relation::Holds(_)));
         // A standby that follows another one is as good, where nobody here sees to whom it follows.
         let streams = follows && (rules.mode != Mode::Builtin || facts.upstream() == Some(epoch.node));
         // Without health checks nobody but live traffic took it out, and it comes back as it went.
-        let by_itself = rules.node(id).is_some_and(|node| node.health.period_ms == 0);
+        let by_itself = why != Lost::StatusFile && rules.node(id).is_some_and(|node| node.health.period_ms == 0);
         let by_rule = matches!(rules.failback, Failback::Auto { interval_ms } if due(interval_ms)) && facts.silent_ms().is_some();
         let by_agent = super::rejoin::is_back(state, rules, id);
         if is_primary || (streams && (by_itself || by_rule || by_agent)) {
@@ -159,40 +161,46 @@ pub(super) fn attach(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec
         state.change(|durable| durable.detached.remove(&id));
     }
     out.push(Action::Report(Report::Attached { node: id }));
-    let line = command_line(state, rules, &rules.commands.failback, id, state.primary(), state.primary());
+    let new = state.primary().or_else(|| main(state));
+    let line = command_line(rules, &rules.commands.failback, id, new, state.primary());
     enqueue(state, Command::Failback, id, line);
     write_status(state, rules, out);
 }
 
-/// Commands after a node was lost.
+/// Commands after a node was lost. `new`: the standby to be promoted, if it was the primary; a command is told of no standby that may not be.
 pub(super) fn lost(state: &mut State, rules: &Rules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
     write_status(state, rules, out);
     if rules.mode == Mode::Command {
-        let line = command_line(state, rules, &rules.commands.failover, id, new, state.primary());
+        let new = if state.primary() == Some(id) { new } else { main(state) };
+        let line = command_line(rules, &rules.commands.failover, id, new, state.primary());
         enqueue(state, Command::Failover, id, line);
     }
 }
 
 /// Commands after another node became the primary: all others are brought to follow it, one after the other.
-pub(super) fn primary_changed(state: &mut State, rules: &Rules, old: Option<NodeId>, out: &mut Vec<Action>) {
+pub(super) fn primary_changed(state: &mut State, rules: &Rules, old: Option<NodeId>, now: Ms, out: &mut Vec<Action>) {
     let Some(new) = state.primary() else { return };
     if rules.mode != Mode::Command || rules.commands.follow_primary.is_empty() || old.is_none() {
         return;
     }
     let others: Vec<NodeId> = state.nodes.keys().copied().filter(|id| *id != new).collect();
     for id in others {
-        let line = command_line(state, rules, &rules.commands.follow_primary, id, Some(new), old);
+        let line = command_line(rules, &rules.commands.follow_primary, id, Some(new), old);
         enqueue(state, Command::FollowPrimary, id, line);
         if let Some(node) = state.nodes.get_mut(&id).filter(|node| node.is_in_use()) {
-            node.standing = Standing::Down { why: Lost::Following, since: 0 };
+            node.standing = Standing::Down { why: Lost::Following, since: now };
         }
     }
     write_status(state, rules, out);
 }
 
-fn command_line(state: &State, rules: &Rules, text: &str, of: NodeId, new: Option<NodeId>, old: Option<NodeId>) -> String {
-    let main = state.nodes.iter().find(|(_, node)| node.is_in_use()).map(|(id, _)| *id);
-    escapes::expand(text, rules, &Escapes { node: of, new_main: new.or(main), old_main: old, old_primary: old })
+fn command_line(rules: &Rules, text: &str, of: NodeId, new: Option<NodeId>, old: Option<NodeId>) -> String {
+    escapes::expand(text, rules, &Escapes { node: of, new_main: new, old_main: old, old_primary: old })
+}
+
+/// Pgpool's main node: the first one in use.
+fn main(state: &State) -> Option<NodeId> {
+    state.nodes.iter().find(|(_, node)| node.is_in_use()).map(|(id, _)| *id)
 }
 
 fn enqueue(state: &mut State, kind: Command, node: NodeId, line: String) {
@@ -216,9 +224,23 @@ pub(super) fn command_ended(state: &mut State, number: u64, done: Done, now: Ms,
     let Some((_, kind, node)) = state.commands.running.take_if(|(running, ..)| *running == number) else { return };
     if done == Done::No {
         out.push(Action::Report(Report::CommandFailed { kind, node }));
+        if kind == Command::Failover && state.primary() == Some(node) && state.planned.named.is_some() {
+            state.planned.failed_at = Some(now);
+        }
     }
     for node in state.nodes.values_mut() {
         node.look_anew(now);
+    }
+}
+
+/// The primary made room for a standby, and the command failed: if that one was not promoted all the same, the primary is put into use again.
+pub(super) fn take_back(state: &mut State, rules: &Rules, out: &mut Vec<Action>) {
+    let (Some(named), Some(failed_at)) = (state.planned.named, state.planned.failed_at) else { return };
+    let is_seen = state.nodes.get(&named).is_none_or(|node| node.was_looked_at_since(failed_at));
+    if is_seen && !state.facts(named).is_some_and(Facts::is_primary) {
+        (state.planned.named, state.planned.failed_at) = (None, None);
+        let old = state.primary().filter(|id| state.nodes.get(id).is_some_and(|node| node.standing == Standing::Detached));
+        old.into_iter().for_each(|id| attach(state, rules, id, out));
     }
 }
 

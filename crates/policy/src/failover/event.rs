@@ -195,11 +195,15 @@ pub enum Failure {
     Unreachable,
     /// No answer within the limit: hung, or packets are lost.
     TimedOut,
-    /// The connection ended before the answer.
+    /// The connection ended before the answer, without a word.
     Lost,
+    /// 57P01 or 57P02 in the middle of a look: this session was ended, by an operator perhaps. The next look tells more.
+    Ended,
+    /// This proxy lacks descriptors, ports, memory or a right: nobody was asked.
+    Local,
     /// 57P03: it starts, or recovers from a crash.
     Starting,
-    /// 57P03, 57P01: it shuts down.
+    /// 57P03: it shuts down.
     ShuttingDown,
     /// 53300.
     TooManyConnections,
@@ -299,7 +303,7 @@ impl Failure {
         match code {
             "57P03" if message.contains("shutting down") => Failure::ShuttingDown,
             "57P03" => Failure::Starting,
-            "57P01" | "57P02" => Failure::Lost,
+            "57P01" | "57P02" => Failure::Ended,
             "53300" => Failure::TooManyConnections,
             "3D000" => Failure::NoDatabase,
             _ if code.starts_with("28") => Failure::WrongPassword,
@@ -313,11 +317,32 @@ impl Failure {
         match self {
             Failure::Refused | Failure::Unreachable | Failure::TimedOut | Failure::Lost | Failure::ShuttingDown => true,
             Failure::Starting
+            | Failure::Ended
+            | Failure::Local
             | Failure::TooManyConnections
             | Failure::WrongPassword
             | Failure::NoDatabase
             | Failure::OutOfResources
             | Failure::Refuses => false,
+        }
+    }
+
+    /// True if the server answers that it lets nobody in, which says nothing of its state.
+    pub fn is_mute(self) -> bool {
+        match self {
+            Failure::TooManyConnections
+            | Failure::WrongPassword
+            | Failure::NoDatabase
+            | Failure::OutOfResources
+            | Failure::Refuses => true,
+            Failure::Refused
+            | Failure::Unreachable
+            | Failure::TimedOut
+            | Failure::Lost
+            | Failure::Ended
+            | Failure::Local
+            | Failure::ShuttingDown
+            | Failure::Starting => false,
         }
     }
 
@@ -327,7 +352,9 @@ impl Failure {
             Failure::Refused => "refuses connections",
             Failure::Unreachable => "cannot be reached",
             Failure::TimedOut => "does not answer in time",
-            Failure::Lost => "ended the connection",
+            Failure::Lost => "closed the connection",
+            Failure::Ended => "ended the session of the check",
+            Failure::Local => "was not asked, since this proxy lacks descriptors, ports, memory or a right",
             Failure::Starting => "starts or recovers from a crash",
             Failure::ShuttingDown => "shuts down",
             Failure::TooManyConnections => "has too many connections",
@@ -372,7 +399,7 @@ mod tests {
             ("57P03", "the database system is in recovery mode", Failure::Starting, false),
             ("57P03", "das Datenbanksystem startet", Failure::Starting, false),
             ("57P03", "the database system is shutting down", Failure::ShuttingDown, true),
-            ("57P01", "terminating connection due to administrator command", Failure::Lost, true),
+            ("57P01", "terminating connection due to administrator command", Failure::Ended, false),
             ("53300", "sorry, too many clients already", Failure::TooManyConnections, false),
             ("28P01", "password authentication failed", Failure::WrongPassword, false),
             ("28000", "no pg_hba.conf entry", Failure::WrongPassword, false),

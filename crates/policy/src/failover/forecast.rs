@@ -20,8 +20,8 @@ pub struct Forecast {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outlook {
-    /// There is none to lose.
-    NoPrimary,
+    /// There is none to lose, for this reason.
+    NoPrimary(Missing),
     /// This standby would be promoted by Weir.
     Promotes { node: NodeId, loss: Loss, only_if_refused: bool },
     /// The command would be run for this standby.
@@ -30,10 +30,33 @@ pub enum Outlook {
     Waits { why: Refusal },
 }
 
+/// Why no primary was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Not all nodes were looked at.
+    Looks,
+    /// Of the nodes that answer none is a primary.
+    Answers,
+    /// Several call themselves primary, and none of them, or more than one, is followed.
+    OnlyOne,
+    /// Another Weir may know of a newer one: more than half of the standbys must follow it.
+    Followers,
+}
+
 /// As if the primary died now, and all standbys answered that answered their last look.
 pub fn forecast(state: &State, rules: &Rules) -> Forecast {
     let primary = state.primary();
-    Forecast { primary, outlook: primary.map_or(Outlook::NoPrimary, |id| outlook(state, rules, id)) }
+    Forecast { primary, outlook: primary.map_or_else(|| Outlook::NoPrimary(missing(state)), |id| outlook(state, rules, id)) }
+}
+
+fn missing(state: &State) -> Missing {
+    let is_primary = |node: &&Node| node.facts().is_some_and(Facts::is_primary);
+    match state.nodes.values().filter(is_primary).count() {
+        _ if state.nodes.values().any(|node| node.looked_at.is_none()) => Missing::Looks,
+        0 => Missing::Answers,
+        1 => Missing::Followers,
+        _ => Missing::OnlyOne,
+    }
 }
 
 fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
@@ -59,7 +82,7 @@ fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
         let chosen = choose::choose(rules, &choose::Sync::Asynchronous, &candidates, None);
         return Outlook::Runs { node: chosen.ok().map(|choice| choice.node) };
     }
-    let Some(epoch) = state.epoch() else { return Outlook::NoPrimary };
+    let Some(epoch) = state.epoch() else { return Outlook::NoPrimary(missing(state)) };
     let quorum = state.quorum(rules);
     let voters = rules.electors(&epoch, quorum);
     let (needed, asked) = (rules.needed(voters.len(), quorum), facts.iter().map(|(id, _)| *id).collect::<BTreeSet<NodeId>>());
@@ -80,7 +103,7 @@ impl Forecast {
     /// A sentence for SHOW, read at `now`.
     pub fn describe(&self, now: super::event::Ms) -> String {
         match &self.outlook {
-            Outlook::NoPrimary => "there is no primary".into(),
+            Outlook::NoPrimary(missing) => format!("there is no primary: {}", missing.describe()),
             Outlook::Promotes { node, loss, only_if_refused } => {
                 let condition = if *only_if_refused { ", if the old one refuses connections" } else { "" };
                 format!("node {node} would be promoted{condition}; lost: {}", loss.describe(now))
@@ -88,6 +111,22 @@ impl Forecast {
             Outlook::Runs { node: Some(node) } => format!("failover_command would be run for node {node}"),
             Outlook::Runs { node: None } => "failover_command would be run without a node to promote".into(),
             Outlook::Waits { why } => format!("writes would wait: {}", why.describe()),
+        }
+    }
+}
+
+impl Missing {
+    fn describe(self) -> &'static str {
+        match self {
+            Missing::Looks => "not all nodes were looked at yet",
+            Missing::Answers => "no node that answers is one",
+            Missing::OnlyOne => {
+                "several nodes are primaries, and standbys do not tell which of them counts; pcp_promote_node names it"
+            }
+            Missing::Followers => {
+                "a node is one, but more than half of the standbys must follow it, since another Weir may know of a newer one; \
+                 if this is the only Weir set failover_alone = on, or name it by pcp_promote_node"
+            }
         }
     }
 }

@@ -18,8 +18,18 @@ pub struct Health {
     /// The middle of the first of these. A server that stops while it is looked at may have said something to others after the look began.
     pub failing_since: Option<Ms>,
     starting_since: Option<Ms>,
+    /// The last look was cut off: the connection was there, and ended.
+    cut_off: CutOff,
     pub suspicion: Suspicion,
     pub stats: Stats,
+}
+
+/// A backend that is killed, or a crash of another one, ends a look as the end of the server does. One more look decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum CutOff {
+    #[default]
+    No,
+    Yes,
 }
 
 /// Evidence against the node from a client's broken connection; one look begun later decides.
@@ -72,19 +82,24 @@ impl Health {
         };
         let Found::Failed(failure) = found else {
             self.stats.note(begun_at, now, true, self.failures);
-            (self.failures, self.failing_since, self.starting_since) = (0, None, None);
+            (self.failures, self.failing_since, self.starting_since, self.cut_off) = (0, None, None, CutOff::No);
             if is_suspect {
                 self.suspicion = Suspicion::None;
             }
             return Verdict::Alive;
         };
         self.stats.note(begun_at, now, false, self.failures);
+        let is_cut_off = if matches!(failure, Failure::Ended | Failure::Lost) { CutOff::Yes } else { CutOff::No };
+        let before = std::mem::replace(&mut self.cut_off, is_cut_off);
+        if matches!(failure, Failure::Ended | Failure::Local) || (*failure == Failure::Lost && before == CutOff::No) {
+            return Verdict::Doubtful { again_at: now + RECHECK_MS };
+        }
         if *failure == Failure::Starting {
             let since = *self.starting_since.get_or_insert(begun_at);
-            let grace = STARTING_MS.max(u64::from(rules.retries + 1) * rules.timeout_ms);
+            let grace = STARTING_MS.max(u64::from(rules.retries + 1) * (rules.timeout_ms + rules.retry_delay_ms));
             return if now >= since + grace { Verdict::Dead(*failure) } else { Verdict::Doubtful { again_at: now + RECHECK_MS } };
         }
-        if !failure.is_death() {
+        if failure.is_mute() {
             (self.failures, self.failing_since, self.starting_since) = (0, None, None);
             self.suspicion = Suspicion::None;
             return Verdict::Mute(*failure);
@@ -185,6 +200,11 @@ mod tests {
         check("nor is a full disk", None, &[Some(OutOfResources); 9], Verdict::Mute(OutOfResources));
         check("crash recovery of some seconds", None, &[Some(Starting); 9], doubt(9210));
         check("crash recovery that does not end", None, &[Some(Starting); 11], Verdict::Dead(Starting));
+        check("no descriptor is left", None, &[Some(Local); 9], doubt(9210));
+        check("an operator ends the looks", None, &[Some(Ended); 9], doubt(9210));
+        check("a look that is cut off is repeated", None, &[Some(Lost)], doubt(1210));
+        check("looks that are cut off count", None, &[Some(Lost); 3], Verdict::Dead(Lost));
+        check("a killed backend", Some(LinkEnd::Broken), &[Some(Lost), None], Verdict::Alive);
         check("a shutdown counts as a failure", None, &[Some(ShuttingDown), Some(Refused)], Verdict::Dead(Refused));
     }
 

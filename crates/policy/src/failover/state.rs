@@ -275,6 +275,10 @@ impl State {
                 Ok(Some(rule)) => {
                     let mut who = rule.acknowledgers(&rules.names(), primary);
                     if rule.names.iter().any(|name| name == "*") {
+                        // Not seen since this Weir was started: nobody knows who else may have acknowledged.
+                        if self.line.samples.is_empty() {
+                            return Sync::Unknown;
+                        }
                         who.strangers += self.line.strangers;
                     }
                     all.push(who);

@@ -90,6 +90,7 @@ fn conclude(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     accept::learn_votes(state, rules, &[], now, out);
     abandon(state, now, out);
     accept::find(state, rules, now, out);
+    duty::take_back(state, rules, out);
     accept::note_false_primaries(state, rules, out);
     mourn(state, rules, now, out);
     accept::confirm(state, rules, now);
@@ -122,6 +123,7 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
     let found = if is_tested { &Found::Failed(Failure::Unreachable) } else { found };
     let again = matches!(node.look, Look::UnderWay { again: true, .. });
     node.looked_at = Some(begun_at);
+    let before = node.failure;
     match found {
         Found::Answered(facts) => {
             if node.seen.as_ref().is_none_or(|seen| seen.facts.started_at != facts.started_at) {
@@ -134,6 +136,11 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
         Found::Failed(failure) => node.failure = Some(*failure),
     }
     let verdict = node.health.judge(&node_rules.health, begun_at, found, now);
+    if let Verdict::Mute(failure) = verdict
+        && before != Some(failure)
+    {
+        out.push(Action::Report(Report::Mute { node: id, failure }));
+    }
     node.dead = match verdict {
         Verdict::Alive | Verdict::Mute(_) => None,
         Verdict::Doubtful { .. } => node.dead,
@@ -147,7 +154,7 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
     node.look = Look::Due { at: if again { now } else { next } };
     if verdict == Verdict::Alive {
         accept::learn_line(state, rules, id, begun_at);
-        revive(state, rules, id, out);
+        revive(state, rules, id, now, out);
     } else if state.primary() == Some(id) {
         // Those who may hear it are asked in time.
         state.line.lost_at = state.line.lost_at.or(Some(begun_at));
@@ -167,7 +174,7 @@ fn period(state: &State, rules: &Rules, id: NodeId) -> Ms {
 }
 
 /// A node that answers leaves quarantine; a server of another cluster is put out of use.
-fn revive(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) {
+fn revive(state: &mut State, rules: &Rules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
     let Some(facts) = state.facts(id) else { return };
     let relation = state.relation(facts);
     let is_on_line = state.is_on_line(facts);
@@ -175,7 +182,7 @@ fn revive(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) {
     if matches!(node.standing, Standing::Quarantined { .. }) && is_on_line {
         duty::attach(state, rules, id, out);
     } else if relation == Some(Relation::Foreign) && node.is_in_use() && rules.mode != Mode::Off {
-        node.standing = Standing::Down { why: Lost::Foreign, since: 0 };
+        node.standing = Standing::Down { why: Lost::Foreign, since: now };
         out.push(Action::Report(Report::Degenerated { node: id, why: Lost::Foreign }));
     }
 }
@@ -371,9 +378,17 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
     let id = request.node();
     let answer = match (state.nodes.contains_key(&id), request) {
         (false, _) => Err(format!("node {id} does not exist")),
+        (true, Request::Attach(_)) if state.nodes.get(&id).is_some_and(Node::is_in_use) => Ok(()),
         (true, Request::Attach(_)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
         (true, Request::Detach(_)) if state::is_untouchable(rules, id) => {
             Err(format!("node {id} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"))
+        }
+        // Commands ran when it was lost. A primary that was lost is to be replaced.
+        (true, Request::Detach(_)) if state.is_out(rules, id) => {
+            if state.primary() != Some(id) {
+                put_aside(state, id);
+            }
+            Ok(())
         }
         (true, Request::Detach(_)) => {
             let new = if state.primary() == Some(id) { likely(state, rules) } else { None };
@@ -418,9 +433,14 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
 }
 
 fn detach(state: &mut State, rules: &Rules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
+    put_aside(state, id);
+    duty::lost(state, rules, id, new, out);
+}
+
+/// It stays out of use until the operator attaches it.
+fn put_aside(state: &mut State, id: NodeId) {
     state.nodes.entry(id).and_modify(|node| node.standing = Standing::Detached);
     state.change(|durable| durable.detached.insert(id));
-    duty::lost(state, rules, id, new, out);
 }
 
 /// The primary makes room, and the operator's command promotes this standby. It is accepted once it is a primary.

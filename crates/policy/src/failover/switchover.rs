@@ -51,6 +51,8 @@ const LAG_BYTES_MAX: u64 = 128 << 20;
 pub struct Planned {
     /// Named by somebody outside, and not yet seen as a primary.
     pub named: Option<NodeId>,
+    /// When the command failed that was to promote it.
+    pub failed_at: Option<Ms>,
     pub switchover: Option<Switchover>,
     pub restart: Option<Restart>,
 }

@@ -36,6 +36,15 @@ enum Token {
     Close,
 }
 
+/// True if a client that streams under this name may be one of those that acknowledge commits. A setting that cannot be read may name anybody.
+pub fn may_acknowledge(text: &str, application_name: &str) -> bool {
+    let is_named = |name: &String| name == "*" || name.eq_ignore_ascii_case(application_name);
+    match parse(text) {
+        Ok(rule) => rule.is_some_and(|rule| rule.names.iter().any(is_named)),
+        Err(_) => true,
+    }
+}
+
 /// Reads the setting. `Ok(None)`: nobody acknowledges. Error: PostgreSQL would not take it.
 pub fn parse(text: &str) -> Result<Option<SyncRule>, &'static str> {
     if text.is_empty() {

@@ -160,9 +160,13 @@ fn these_are_no_deaths() {
         ("a missing database", Failure::NoDatabase),
         ("a full disk", Failure::OutOfResources),
         ("a crash restart of some seconds", Failure::Starting),
+        ("looks that an operator ends", Failure::Ended),
     ];
     for (name, failure) in cases {
-        let mut play = Play::new(|_| ());
+        let mut play = Play::new(|rules| rules.on_shutdown = OnLinkEnd::Counts);
+        if *failure == Failure::Ended {
+            play.tell(Event::LinkDied { node: 0, how: LinkEnd::Terminated });
+        }
         for _ in 0..8 {
             play.after(1000, [gone(*failure), seen(standby(90, 10)), seen(standby(95, 10))]);
         }
@@ -184,14 +188,91 @@ fn a_terminated_session_is_followed_by_one_look_and_a_shutdown_counts_at_once() 
     play.check("a shutdown", &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"]);
 }
 
+/// With company a primary is checked after a connection to it broke. One that is full, or that takes another password now, cannot be.
+#[test]
+fn a_primary_that_lets_no_look_in_keeps_its_writes_when_a_connection_breaks() {
+    for failure in [Failure::TooManyConnections, Failure::WrongPassword] {
+        let mut play = Play::new(|rules| rules.company = Company::Possible);
+        let standbys = || [seen(standby(100, 5)), seen(standby(100, 5))];
+        let [first, second] = standbys();
+        play.after(1000, [seen(primary(100)), first, second]);
+        play.said.clear();
+        play.now += 100;
+        play.tell(Event::LinkDied { node: 0, how: LinkEnd::Broken });
+        play.check("it is looked at", &["hold Checked Go"]);
+        let [first, second] = standbys();
+        play.after(10, [gone(failure), first, second]);
+        play.check("it answers", &["release 0"]);
+    }
+}
+
+/// Its streams to others are not in the file of this Weir.
+#[test]
+fn a_primary_that_is_dead_at_the_start_may_have_had_any_standby_by_a_star() {
+    for (names, expected) in [("*", &["stuck SyncUnknown"][..]), ("ANY 2 (b, c)", &["promote 2"])] {
+        let named = |rules: &mut Rules| {
+            rules.nodes.iter_mut().zip(["a", "b", "c"]).for_each(|(node, name)| node.application_name = name.into());
+        };
+        let mut before = Play::new(named);
+        let sync_names = Some(names.to_string());
+        before.after(1000, [seen(Facts { sync_names, ..primary(100) }), seen(standby(100, 5)), seen(standby(100, 5))]);
+        let state = State::new(&before.rules, Some(before.state.durable.clone()), 9, &BTreeSet::new());
+        let mut play = Play { state, rules: before.rules, now: 0, said: Vec::new() };
+        play.tell(Event::Timer);
+        for passed in [0, 500] {
+            play.after(passed, [gone(Failure::Refused), seen(standby(90, 9_000)), seen(standby(95, 9_000))]);
+        }
+        let ballot = play.state.attempt.as_ref().unwrap().ballot;
+        let mark = Mark { promised: ballot, vote: None };
+        play.said.clear();
+        play.tell(Event::Pledged { node: 1, ballot, outcome: Pledge::Given { facts: cut_off(90, mark) } });
+        play.tell(Event::Pledged { node: 2, ballot, outcome: Pledge::Given { facts: cut_off(95, mark) } });
+        play.now += 10;
+        play.probed(0, gone(Failure::Refused));
+        play.check(names, expected);
+    }
+}
+
+#[test]
+fn a_command_is_told_of_no_standby_that_may_not_be_promoted() {
+    let mut play = Play::new(|rules| {
+        rules.mode = Mode::Command;
+        rules.commands.failover = "f %d %m %H".into();
+        rules.nodes.iter_mut().for_each(|node| node.priority = 0);
+    });
+    for passed in [1000, 500] {
+        play.after(passed, [gone(Failure::Refused), seen(standby(90, 2_000)), seen(standby(95, 2_000))]);
+    }
+    play.check("none may be", &["hold Gone End", "stuck NotByWeir", "run f  0  -1 \"\""]);
+    play.tell(Event::Operator { ticket: 1, request: Request::Detach(0) });
+    play.check("its commands ran when it was lost", &["reply Ok(())"]);
+}
+
+#[test]
+fn a_primary_that_made_room_for_nothing_is_put_into_use_again() {
+    let live = || [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))];
+    let mut play = Play::new(|rules| {
+        rules.mode = Mode::Command;
+        rules.commands.failover = "f %m".into();
+    });
+    play.after(1000, live());
+    play.tell(Event::Operator { ticket: 1, request: Request::SwitchOver(2) });
+    play.check("it makes room", &["hold Detached End", "run f  2", "reply Ok(())"]);
+    play.now += 100;
+    play.tell(Event::CommandEnded { number: 1, done: Done::No });
+    play.check("the standby is looked at first", &[]);
+    play.after(10, live());
+    play.check("it was not promoted", &["release 0"]);
+}
+
 #[test]
 fn a_primary_that_ended_connections_and_refuses_them_then_is_proven_dead() {
     let mut play = Play::new(|rules| rules.company = Company::Possible);
     let standbys = || [seen(standby(90, 9_000)), seen(standby(95, 9_000))];
-    let [first, second] = standbys();
-    play.after(1000, [gone(Failure::Lost), first, second]);
-    let [first, second] = standbys();
-    play.after(500, [gone(Failure::Lost), first, second]);
+    for passed in [1000, 200, 500] {
+        let [first, second] = standbys();
+        play.after(passed, [gone(Failure::Lost), first, second]);
+    }
     play.check("silent, perhaps", &["hold Gone End", "stuck NotProvenDead"]);
     let [first, second] = standbys();
     play.after(200, [gone(Failure::Refused), first, second]);

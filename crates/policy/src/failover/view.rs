@@ -27,6 +27,8 @@ pub struct FailoverView {
     pub primary_since: Option<Ms>,
     /// The effect of the primary's death now, as a sentence.
     pub forecast: String,
+    /// The node that a command or somebody outside is to make the primary.
+    pub named: Option<NodeId>,
     /// Why writes wait, if they do.
     pub held: Option<&'static str>,
     /// Weir is about to have another primary, or to find the first one, until then at the latest.
@@ -68,6 +70,7 @@ impl FailoverView {
             primary: state.primary(),
             primary_since: last.map(|record| record.at),
             forecast: forecast(state, rules).describe(now),
+            named: state.planned.named,
             held: match state.gate {
                 Gate::Open { .. } => None,
                 Gate::Held(why, _) => Some(why.describe()),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_cache::{FollowError, History, Slot};
 use weir_policy::causal::read_position;
+use weir_policy::failover::may_acknowledge;
 use weir_session::catalogs::Database;
 use weir_session::fault::sqlstate;
 use weir_session::metrics::Metric;
@@ -27,6 +28,7 @@ use weir_wire::write;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time until the next attempt.
 const RETRY: Duration = Duration::from_secs(2);
+const APPLICATION_NAME: &str = "weir_cache";
 /// Time between two looks whether the task is still wanted, and between two words to the server of how far it was read.
 const TICK: Duration = Duration::from_secs(1);
 /// After so long without a word the server is asked for one.
@@ -49,6 +51,11 @@ enum FollowerError {
     Server(#[from] OpenError),
     #[error("wal_level of node {node} is {level}; it must be logical (ALTER SYSTEM SET wal_level = logical, and a restart)")]
     WalLevel { node: u16, level: String },
+    #[error(
+        "synchronous_standby_names of node {node} names all who stream, and a proxy is no standby: commits would count as replicated \
+         when only Weir has read them; the standbys must be named, or memqcache_invalidation = proxy be set"
+    )]
+    Acknowledges { node: u16 },
     #[error("there is no publication \"{name}\" in it; a superuser must run CREATE PUBLICATION {name} FOR ALL TABLES there")]
     NoPublication { name: String },
     #[error(
@@ -189,7 +196,7 @@ async fn log_in(c: &Control, database: &Database, address: &Address) -> Result<(
     let files = c.shared.access.files();
     let (user, secret) = files.checker(check);
     let secret = secret.as_deref();
-    let parameters = [("replication", "database"), ("application_name", "weir_cache")];
+    let parameters = [("replication", "database"), ("application_name", APPLICATION_NAME)];
     let login = Login { user, database: &database.name, secret, generation: 0, parameters: &parameters };
     let deadline = Instant::now() + ANSWER_TIMEOUT;
     let entered = Conn::log_in(&c.shared, address, &login, deadline.into()).await;
@@ -260,6 +267,11 @@ impl Source<'_> {
         let level = rows.into_iter().flatten().flatten().next().unwrap_or_default();
         if level != "logical" {
             return Err(FollowerError::WalLevel { node: self.address.node, level });
+        }
+        const NAMES: &str = "SELECT pg_catalog.current_setting('synchronous_standby_names')";
+        let names = self.conn.query(NAMES).await?.into_iter().flatten().flatten().next().unwrap_or_default();
+        if may_acknowledge(&names, APPLICATION_NAME) {
+            return Err(FollowerError::Acknowledges { node: self.address.node });
         }
         if self.plugin == Plugin::TestDecoding {
             return Ok(());

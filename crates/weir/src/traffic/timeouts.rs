@@ -169,10 +169,15 @@ async fn answer_all(w: Rc<Worker>, questions: Rc<Questions>) {
     loop {
         let asked = questions.take();
         let Some(first) = asked.first() else { break };
-        let waiting = waiting_for_standby(&w, &questions, &first.conn).await;
+        let known = waiting_for_standby(&w, &questions, &first.conn).await;
         for Question { entry, conn, since, commits } in asked {
             // Another statement may run by now.
             if entry.clock.busy_since.get() == since && matches!(*entry.overdue.borrow(), Overdue::Asking(_)) {
+                let Some(waiting) = &known else {
+                    // The next look asks again.
+                    *entry.overdue.borrow_mut() = if commits == Commits::May { Overdue::Commits } else { Overdue::No };
+                    continue;
+                };
                 let waits = waiting.contains(&conn.pid);
                 *entry.overdue.borrow_mut() = if waits { Overdue::Never } else { Overdue::Asked(commits) };
                 look_at(&w, &questions, &entry);
@@ -190,22 +195,24 @@ impl Drop for Asks<'_> {
     }
 }
 
-/// The server processes that are known to wait for a synchronous standby. One that Weir may not look at counts as one that does not wait.
-async fn waiting_for_standby(w: &Worker, questions: &Questions, conn: &ConnStatus) -> HashSet<u32> {
+/// The server processes that are known to wait for a synchronous standby. One that Weir may not look at counts as one that does not wait, and so do
+/// all of a server that says nothing. `None`: the server is full, with those that wait perhaps.
+async fn waiting_for_standby(w: &Worker, questions: &Questions, conn: &ConnStatus) -> Option<HashSet<u32>> {
     let kept = questions.kept.borrow_mut().take();
     if let Some((node, talk, _)) = kept {
         if node == conn.address.node {
             // It may have ended since; then another one is opened.
             if let Some(waiting) = ask(w, questions, conn, talk).await {
-                return waiting;
+                return Some(waiting);
             }
         } else {
             talk.socket.close(&w.reactor);
         }
     }
     match inquiry::talk_to(w, &conn.address, w.now() + ASK_LIMIT).await {
-        Ok(talk) => ask(w, questions, conn, talk).await.unwrap_or_default(),
-        Err(_) => HashSet::new(),
+        Ok(talk) => Some(ask(w, questions, conn, talk).await.unwrap_or_default()),
+        Err(error) if error.is_full() => None,
+        Err(_) => Some(HashSet::new()),
     }
 }
 

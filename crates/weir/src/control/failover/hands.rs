@@ -224,7 +224,25 @@ pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Re
     {
         reach.c.promoted.set(Some(Promoted { fresh: Some(fresh), ..promoted }));
     }
+    if let Err(error) = leave_files(&mut conn).await {
+        let text =
+            format!("its log is not moved on to the file that standbys have begun, and one of them may wait for that: {error}");
+        reach.complain(node, &text);
+    }
     Ok(facts::over(reach, node, &mut conn, deadline).await?)
+}
+
+/// Moves a new primary on to the file of the log up to which standbys have received what the old primary wrote. If its log ends within a record
+/// of which they have the begin, they ask for the next file, and the server refuses that for as long as its log is shorter (`StartReplication` in
+/// `src/backend/replication/walsender.c`). Nothing writes there if all commits wait for these standbys. Not cancel safe: the log may be moved on.
+async fn leave_files(conn: &mut Conn) -> Result<(), OpenError> {
+    // A switch does nothing at the begin of a file, and a record may be longer than one.
+    let switch = "SELECT pg_catalog.pg_logical_emit_message(false, 'weir', ''), pg_catalog.pg_switch_wal() FROM pg_catalog.pg_settings \
+        WHERE name OPERATOR(pg_catalog.=) 'wal_segment_size' AND \
+        pg_catalog.div(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_last_wal_receive_lsn(), '0/0'), setting::numeric) OPERATOR(pg_catalog.>) \
+        pg_catalog.div(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0'), setting::numeric)";
+    while !conn.query(switch).await?.is_empty() {}
+    Ok(())
 }
 
 /// Gives a server a vote; a standby follows the vote's node from now on. Not cancel safe.

@@ -138,6 +138,7 @@ impl Reach {
 /// The failure that an error of a connection stands for.
 pub fn failure(error: &OpenError) -> Failure {
     match error {
+        error if error.is_local() => Failure::Local,
         OpenError::Connect { cause, address } => match cause.kind() {
             io::ErrorKind::ConnectionRefused => Failure::Refused,
             // Nobody has bound the socket's path. A name without an address says nothing of the server.

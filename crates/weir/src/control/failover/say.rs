@@ -65,6 +65,10 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
         Report::AwaitsRestart { node } => {
             log.say(Level::Log, format_args!("node {node} is out of use and has no agent: start its server anew now"));
         }
+        Report::Mute { node, failure } => {
+            let text = "it counts as alive, and its role and its log are not known";
+            log.say(Level::Warning, format_args!("node {node} {} when it is looked at: {text}", failure.describe()));
+        }
         Report::CommandFailed { kind, node } => {
             let name = match kind {
                 Command::Failover => "failover_command",

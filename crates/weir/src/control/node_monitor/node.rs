@@ -317,6 +317,7 @@ impl Node {
 
 fn failure(error: &OpenError) -> Failure {
     let kind = match error {
+        error if error.is_local() => FailureKind::Local,
         error if error.is_silent() => FailureKind::Silent,
         error if error.is_unreachable() => FailureKind::Unreachable,
         _ => FailureKind::Refused,

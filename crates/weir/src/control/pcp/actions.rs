@@ -157,7 +157,7 @@ async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), F
             operate(c, failed, failover::Request::SwitchOver(node)).await?;
             // From here on only writes wait.
             drop(paused);
-            wait_primary(c, failed, node).await
+            wait_primary(c, failed, primary, node).await
         }
         (Aim::Switchover, Some(primary)) if mode == Mode::Builtin && has_agent(c, primary) => {
             operate(c, failed, failover::Request::SwitchOver(node)).await
@@ -216,14 +216,22 @@ fn has_agent(c: &Control, node: u16) -> bool {
     c.shared.config.load().nodes.iter().any(|known| known.id == node && known.agent().is_some())
 }
 
-/// Waits until the operator's command has promoted a node, and it gets the writes.
-async fn wait_primary(c: &Control, failed: &str, node: u16) -> Result<(), Fault> {
+/// Waits until the operator's command has promoted a node, and it gets the writes. If the command fails the old one gets them back.
+async fn wait_primary(c: &Control, failed: &str, old: u16, node: u16) -> Result<(), Fault> {
     let is_primary = || {
         let view = c.shared.cluster.view.load();
         view.primary.and_then(|at| view.nodes.get(at)).is_some_and(|primary| primary.id == node)
     };
-    let text = || format!("node {node} is no primary {} s after the old one was detached", OPERATION_LIMIT.as_secs());
-    wait_until(OPERATION_LIMIT, is_primary).await.then_some(()).ok_or_else(|| fault(failed, text()))
+    let is_named = || c.shared.cluster.failover.load().named == Some(node);
+    wait_until(SETTLE_LIMIT, || is_named() || is_primary()).await;
+    wait_until(OPERATION_LIMIT, || is_primary() || !is_named()).await;
+    // What was accepted is seen here a moment later.
+    let text = match (wait_until(SETTLE_LIMIT, is_primary).await, is_named()) {
+        (true, _) => return Ok(()),
+        (false, true) => format!("node {node} is no primary {} s after the old one was detached", OPERATION_LIMIT.as_secs()),
+        (false, false) => format!("failover_command failed, and node {old} is attached again; the log tells more"),
+    };
+    Err(fault(failed, text))
 }
 
 /// Does something now, or when all transactions have ended; those that begin meanwhile wait.

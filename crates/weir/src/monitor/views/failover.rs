@@ -4,7 +4,7 @@ use super::{Asker, Rows};
 use crate::monitor::log::utc;
 use crate::process::shared::{Shared, seconds};
 use std::time::Duration;
-use weir_policy::failover::{Ms, Record, Why};
+use weir_policy::failover::{Failure, Ms, Record, Why};
 
 pub const POOL_FAILOVER: &[&str] = &[
     "event",
@@ -20,7 +20,7 @@ pub const POOL_FAILOVER: &[&str] = &[
     "lost",
 ];
 
-/// The forecast first, then the changes of the primary, the newest first.
+/// The forecast first, the looks that failed, then the changes of the primary, the newest first.
 pub fn pool_failover(ask: &Asker<'_>) -> Rows {
     let shared = &ask.w.shared;
     let view = shared.cluster.failover.load();
@@ -32,7 +32,17 @@ pub fn pool_failover(ask: &Asker<'_>) -> Rows {
         Some(why) => format!("writes wait: {why}; {}", view.forecast),
         None => view.forecast.clone(),
     };
-    std::iter::once(forecast).chain(view.records.iter().rev().map(|record| row(shared, record))).collect()
+    let looks = view.nodes.iter().filter_map(|node| Some(look(node.id, node.failure?)));
+    std::iter::once(forecast).chain(looks).chain(view.records.iter().rev().map(|record| row(shared, record))).collect()
+}
+
+/// A node that did not answer its last look, and what it did instead.
+fn look(node: u16, failure: Failure) -> Vec<String> {
+    let mut row = vec![String::new(); POOL_FAILOVER.len()];
+    row[0] = "look".into();
+    row[1] = utc(seconds(std::time::SystemTime::now()));
+    row[4] = format!("node {node} {}", failure.describe());
+    row
 }
 
 /// All nodes, with or without an agent. Nobody is asked: the control thread did.

@@ -7,6 +7,7 @@ use crate::process::worker::Worker;
 use crate::server::pool::login::{self, Greeting, Notices, keep_notice, protocol, refused};
 use crate::server::pool::{Pool, Purpose};
 use parking_lot::Mutex;
+use rustix::io::Errno;
 use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -114,6 +115,20 @@ impl OpenError {
             OpenError::Secret { .. } | OpenError::Protocol { .. } => false,
             OpenError::Gone { .. } | OpenError::GivenUp { .. } | OpenError::Held { .. } => true,
         }
+    }
+
+    /// This process is out of descriptors, ports or memory, or may not connect: nothing is known of the node.
+    pub fn is_local(&self) -> bool {
+        let OpenError::Connect { cause, .. } = self else { return false };
+        matches!(
+            Errno::from_io_error(cause),
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL | Errno::ACCESS | Errno::PERM)
+        )
+    }
+
+    /// The server is there, and lets no more in.
+    pub fn is_full(&self) -> bool {
+        matches!(self, OpenError::Refused { sqlstate, .. } if sqlstate.starts_with("53"))
     }
 
     /// The node is silent, or cannot be reached: statements under way there may never end.
