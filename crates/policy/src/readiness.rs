@@ -139,6 +139,7 @@ pub enum Right {
     Monitor,
     SignalBackend,
     Promote,
+    SwitchWal,
     Reload,
     FileSettings,
     AlterConninfo,
@@ -147,10 +148,11 @@ pub enum Right {
 }
 
 impl Right {
-    pub const ALL: [Right; 8] = [
+    pub const ALL: [Right; 9] = [
         Right::Monitor,
         Right::SignalBackend,
         Right::Promote,
+        Right::SwitchWal,
         Right::Reload,
         Right::FileSettings,
         Right::AlterConninfo,
@@ -163,6 +165,7 @@ impl Right {
             Right::Monitor => "pg_monitor",
             Right::SignalBackend => "pg_signal_backend",
             Right::Promote => "pg_promote",
+            Right::SwitchWal => "pg_switch_wal",
             Right::Reload => "pg_reload_conf",
             Right::FileSettings => "pg_file_settings",
             Right::AlterConninfo => "ALTER SYSTEM on primary_conninfo",
@@ -181,6 +184,7 @@ impl Right {
             Right::Monitor => format!("GRANT pg_monitor TO {user}"),
             Right::SignalBackend => format!("GRANT pg_signal_backend TO {user}"),
             Right::Promote => format!("GRANT EXECUTE ON FUNCTION pg_promote(boolean, integer) TO {user}"),
+            Right::SwitchWal => format!("GRANT EXECUTE ON FUNCTION pg_switch_wal() TO {user}"),
             Right::Reload => format!("GRANT EXECUTE ON FUNCTION pg_reload_conf() TO {user}"),
             Right::FileSettings => {
                 format!(

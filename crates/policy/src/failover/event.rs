@@ -352,7 +352,7 @@ impl Failure {
             Failure::Refused => "refuses connections",
             Failure::Unreachable => "cannot be reached",
             Failure::TimedOut => "does not answer in time",
-            Failure::Lost => "closed the connection",
+            Failure::Lost => "ended the connection",
             Failure::Ended => "ended the session of the check",
             Failure::Local => "was not asked, since this proxy lacks descriptors, ports, memory or a right",
             Failure::Starting => "starts or recovers from a crash",

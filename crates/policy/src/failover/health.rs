@@ -7,6 +7,9 @@ use super::rules::{HealthRules, OnLinkEnd, Rules};
 const STARTING_MS: Ms = 10_000;
 /// Time between two looks at a server that starts, shuts down, or is in doubt.
 pub(super) const RECHECK_MS: Ms = 200;
+/// Looks in a row that do not count when their connection ends: a backend that is killed ends one as the end of the server does, and so does an
+/// operator who ends all sessions while it logs in.
+const CUT_OFF_MAX: u32 = 2;
 /// Limit of a look where the configuration has none.
 const LOOK_MS: Ms = 10_000;
 
@@ -18,18 +21,10 @@ pub struct Health {
     /// The middle of the first of these. A server that stops while it is looked at may have said something to others after the look began.
     pub failing_since: Option<Ms>,
     starting_since: Option<Ms>,
-    /// The last look was cut off: the connection was there, and ended.
-    cut_off: CutOff,
+    /// Looks in a row that were cut off: the connection was there, and ended.
+    cut_off: u32,
     pub suspicion: Suspicion,
     pub stats: Stats,
-}
-
-/// A backend that is killed, or a crash of another one, ends a look as the end of the server does. One more look decides.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-enum CutOff {
-    #[default]
-    No,
-    Yes,
 }
 
 /// Evidence against the node from a client's broken connection; one look begun later decides.
@@ -82,16 +77,16 @@ impl Health {
         };
         let Found::Failed(failure) = found else {
             self.stats.note(begun_at, now, true, self.failures);
-            (self.failures, self.failing_since, self.starting_since, self.cut_off) = (0, None, None, CutOff::No);
+            (self.failures, self.failing_since, self.starting_since, self.cut_off) = (0, None, None, 0);
             if is_suspect {
                 self.suspicion = Suspicion::None;
             }
             return Verdict::Alive;
         };
         self.stats.note(begun_at, now, false, self.failures);
-        let is_cut_off = if matches!(failure, Failure::Ended | Failure::Lost) { CutOff::Yes } else { CutOff::No };
-        let before = std::mem::replace(&mut self.cut_off, is_cut_off);
-        if matches!(failure, Failure::Ended | Failure::Local) || (*failure == Failure::Lost && before == CutOff::No) {
+        self.cut_off = if *failure == Failure::Lost { self.cut_off + 1 } else { 0 };
+        let is_cut_off = *failure == Failure::Lost && self.cut_off <= CUT_OFF_MAX;
+        if is_cut_off || matches!(failure, Failure::Ended | Failure::Local) {
             return Verdict::Doubtful { again_at: now + RECHECK_MS };
         }
         if *failure == Failure::Starting {
@@ -203,7 +198,7 @@ mod tests {
         check("no descriptor is left", None, &[Some(Local); 9], doubt(9210));
         check("an operator ends the looks", None, &[Some(Ended); 9], doubt(9210));
         check("a look that is cut off is repeated", None, &[Some(Lost)], doubt(1210));
-        check("looks that are cut off count", None, &[Some(Lost); 3], Verdict::Dead(Lost));
+        check("looks that are cut off count", None, &[Some(Lost); 4], Verdict::Dead(Lost));
         check("a killed backend", Some(LinkEnd::Broken), &[Some(Lost), None], Verdict::Alive);
         check("a shutdown counts as a failure", None, &[Some(ShuttingDown), Some(Refused)], Verdict::Dead(Refused));
     }

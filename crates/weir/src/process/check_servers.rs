@@ -64,6 +64,7 @@ fn rights_query(version: u32) -> String {
     format!(
         "SELECT pg_catalog.pg_has_role('pg_monitor', 'USAGE'), pg_catalog.pg_has_role('pg_signal_backend', 'USAGE'), \
          pg_catalog.has_function_privilege('pg_catalog.pg_promote(boolean,integer)', 'EXECUTE'), \
+         pg_catalog.has_function_privilege('pg_catalog.pg_switch_wal()', 'EXECUTE'), \
          pg_catalog.has_function_privilege('pg_catalog.pg_reload_conf()', 'EXECUTE'), \
          pg_catalog.has_table_privilege('pg_catalog.pg_file_settings', 'SELECT') \
          AND pg_catalog.has_function_privilege('pg_catalog.pg_show_all_file_settings()', 'EXECUTE'), {}, {}, \

@@ -11,6 +11,7 @@ use crate::support::time::{check_never, let_pass};
 use crate::support::{Proxy, Raw, has_programs, leave_out, wait_until};
 use load::{Load, Outcome};
 use rustix::process::{Pid, Signal, kill_process};
+use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 use weir_demo::{Crew, Mode, Options, ReservedPort, Server};
@@ -186,6 +187,50 @@ fn these_are_no_failovers() {
     assert!(outcome.missing_on(cluster.primary()).is_empty());
 }
 
+/// Nobody is shown as what he is not when the sessions of the checks themselves are ended.
+#[test]
+fn sessions_of_checks_that_an_operator_ends_are_no_failover() {
+    let cluster = servers(2, &[]);
+    // One look decides.
+    let strict = BUILTIN.replace("health_check_max_retries = 1\n", "health_check_max_retries = 0\n");
+    let proxy = before(&cluster, &format!("{strict}failover_alone = on"));
+    let load = Load::begin(&proxy, 4);
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()";
+    for server in cluster.servers().iter().chain(cluster.servers()) {
+        server.query(end).unwrap();
+        server.query(end).unwrap();
+        load.wait_acknowledged(20);
+    }
+    let outcome = load.end();
+    assert_eq!((failovers(&proxy), proxy.log().matches("is out of use: ").count()), (0, 0));
+    assert!(outcome.missing_on(cluster.primary()).is_empty());
+}
+
+/// After a connection broke the primary is looked at. One that lets no look in answers all the same.
+#[test]
+fn a_primary_that_lets_no_look_in_keeps_its_writes_when_a_connection_breaks() {
+    let cluster = servers(2, &[]);
+    let primary = cluster.primary();
+    primary.query("create database checks").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let proxy = builtin(&cluster, "health_check_user = 'postgres'\nhealth_check_database = 'checks'\n");
+    let mut clients = [proxy.console(), proxy.console()];
+    clients.iter_mut().for_each(|client| client.run("begin; insert into written values (1)"));
+    clients[1].run("commit");
+    let pid = clients[0].value("select pg_backend_pid()");
+    primary.query("alter database checks allow_connections false").unwrap();
+    wait_until("a look to be refused", || proxy.log().contains("node 0 answers with an error when it is looked at"));
+    primary.query(&format!("select pg_terminate_backend({pid})")).unwrap();
+    assert_eq!(clients[0].error("select 1").sqlstate, "40001");
+    for number in 0..20 {
+        clients[1].run(&format!("insert into written values ({})", number + 10));
+    }
+    assert!(proxy.log().contains("a connection to the primary broke; it is looked at"), "writes waited for the look");
+    let looks = proxy.console().rows("show pool_failover");
+    assert!(looks.iter().any(|row| row[0] == "look" && row[4] == "node 0 answers with an error"), "{looks:?}");
+    assert_eq!(failovers(&proxy), 0);
+}
+
 #[test]
 fn an_old_primary_that_comes_back_is_fenced_and_a_copy_of_the_new_one_is_used_again() {
     let cluster = servers(2, &[]);
@@ -301,7 +346,7 @@ fn a_user_with_no_more_than_the_documented_rights_promotes_and_fences() {
         return leave_out("ALTER SYSTEM by others than superusers needs PostgreSQL 15");
     }
     let rights = "create role weir login replication; grant pg_monitor, pg_signal_backend to weir; \
-        grant execute on function pg_promote(boolean, integer), pg_reload_conf(), pg_show_all_file_settings() to weir; \
+        grant execute on function pg_promote(boolean, integer), pg_switch_wal(), pg_reload_conf(), pg_show_all_file_settings() to weir; \
         grant select on pg_file_settings to weir; \
         grant alter system on parameter primary_conninfo, default_transaction_read_only to weir";
     cluster.primary().query(rights).unwrap();
@@ -326,12 +371,15 @@ fn the_forecast_and_the_history_are_shown() {
     assert!(shown()[0][4].ends_with("lost: nothing that was acknowledged"), "{:?}", shown());
     cluster.primary().kill9().unwrap();
     wait_until("the failover to be shown", || shown().iter().any(|row| row[0] == "failover"));
-    let rows = shown();
+    let rows: Vec<Vec<String>> = shown().into_iter().filter(|row| row[0] != "look").collect();
     assert_eq!((rows[1][0].as_str(), rows[1][2].as_str(), rows[2][0].as_str()), ("failover", "0", "start"), "{rows:?}");
     // A killed server ends connections first, and refuses them then: either may be what the check meets.
     let is_told = ["refuses connections", "ended the connection"].iter().any(|why| rows[1][4].contains(why));
     assert!(is_told, "{rows:?}");
     wait_until("the lost node to be shown as down", || proxy.nodes("status")[0] == "down");
+    wait_until("its last look to be shown", || {
+        shown().iter().any(|row| row[0] == "look" && row[4] == "node 0 refuses connections")
+    });
 }
 
 #[test]
@@ -395,6 +443,39 @@ fn the_command_of_the_operator_promotes() {
     }
 }
 
+/// Weir with PCP, and the file of the password for it.
+fn with_pcp(cluster: &Owned, conf: &str, port: &ReservedPort) -> (Proxy, PathBuf) {
+    let passfile = cluster.dir().join("pcppass");
+    std::fs::write(&passfile, "*:*:admin:secret\n").unwrap();
+    std::fs::set_permissions(&passfile, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let number = port.number();
+    let conf = format!("{conf}{NAMES}pcp_listen_addresses = '127.0.0.1'\npcp_port = {number}\npcp_socket_dir = ''\n");
+    let all: Vec<&Server> = cluster.servers().iter().collect();
+    let users = "admin:5ebe2294ecd0e0f08eab7690d2a6ee69\n";
+    let proxy = Proxy::with_files(&all, &conf, &[("pcp.conf", users)], &[]);
+    wait_until("the driver to let writes through", || proxy.log().contains("writes go to node 0"));
+    (proxy, passfile)
+}
+
+#[test]
+fn a_command_that_fails_gives_the_writes_back_to_the_primary_that_made_room() {
+    let cluster = servers(2, &[]);
+    let mut conf = BUILTIN.replace("failover_mode = builtin\n", "");
+    conf += "failover_command = 'echo no %d %m; exit 3'\n";
+    let port = ReservedPort::any().unwrap();
+    let (proxy, passfile) = with_pcp(&cluster, &conf, &port);
+    let load = Load::begin(&proxy, 4);
+    let begun = Instant::now();
+    let asked = pcp(port.number(), &passfile, &["promote-node", "-s", "-n", "2"]);
+    let told = String::from_utf8_lossy(&asked.stderr);
+    assert!(!asked.status.success() && told.contains("failover_command failed, and node 0 is attached again"), "{told}");
+    assert!(begun.elapsed() < Duration::from_secs(60), "it is no limit that ran out");
+    load.wait_acknowledged(50);
+    let outcome = load.end();
+    assert_eq!((failovers(&proxy), outcome.lost), (0, 0));
+    assert_eq!(proxy.nodes("role"), ["primary", "standby", "standby"]);
+}
+
 /// Scripts in the way of Pgpool-II's: one promotes, the other rewinds each other node and has it follow.
 #[test]
 fn the_commands_of_the_operator_move_a_working_primary_and_nothing_fails() {
@@ -417,29 +498,23 @@ fn the_commands_of_the_operator_move_a_working_primary_and_nothing_fails() {
         port.number()
     );
     let place = |name: &str| cluster.dir().join(name).display().to_string();
-    for (name, text) in [("promote.sh", &*promote), ("follow.sh", &*follow), ("pcppass", "*:*:admin:secret\n")] {
+    for (name, text) in [("promote.sh", &*promote), ("follow.sh", &*follow)] {
         std::fs::write(place(name), text).unwrap();
     }
-    std::fs::set_permissions(place("pcppass"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let mut conf = BUILTIN.replace("failover_mode = builtin\n", NAMES).replace("auto_failback = on", "auto_failback = off");
+    let mut conf = BUILTIN.replace("failover_mode = builtin\n", "").replace("auto_failback = on", "auto_failback = off");
     conf += &format!("failover_command = 'sh {} %R'\n", place("promote.sh"));
     conf += "switchover_transaction_limit = 1h\n";
     conf += &format!("follow_primary_command = 'sh {} %d %p %D %r {}'\n", place("follow.sh"), place("pcppass"));
-    conf += &format!("pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\n", port.number());
     for (at, server) in cluster.servers().iter().enumerate() {
         conf += &format!("backend_data_directory{at} = '{}'\n", server.data_dir().display());
     }
-    let all: Vec<&Server> = cluster.servers().iter().collect();
-    let users = "admin:5ebe2294ecd0e0f08eab7690d2a6ee69\n";
-    let proxy = Proxy::with_files(&all, &conf, &[("pcp.conf", users)], &[]);
-    wait_until("the driver to let writes through", || proxy.log().contains("writes go to node 0"));
+    let (proxy, passfile) = with_pcp(&cluster, &conf, &port);
     let load = Load::with(&proxy, Crew { writers: 4, transactions: 4, readers: 4, idle: 4, ..Crew::default() });
     // A long read on a standby holds nobody up, whatever open transactions are given.
     let mut reader = proxy.console();
     reader.run("set weir.route = 'node=2'");
     reader.run("begin isolation level repeatable read read only");
     assert_eq!(reader.value("select pg_is_in_recovery()"), "t");
-    let passfile = cluster.dir().join("pcppass");
     let number = port.number();
     let asked = thread::spawn(move || pcp(number, &passfile, &["promote-node", "-s", "-n", "1"]));
     wait_until("the switchover", || asked.is_finished());

@@ -14,7 +14,7 @@ const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 const CONF: &str = "failover_mode = builtin\nfailover_alone = on\nhealth_check_period = 1\nhealth_check_user = 'weir'\n\
     backend_application_name0 = 'primary'\nbackend_application_name1 = 'standby1'\n";
 const RIGHTS: &str = "create role weir login replication; grant pg_monitor, pg_signal_backend to weir; \
-    grant execute on function pg_promote(boolean, integer), pg_reload_conf(), pg_show_all_file_settings() to weir; \
+    grant execute on function pg_promote(boolean, integer), pg_switch_wal(), pg_reload_conf(), pg_show_all_file_settings() to weir; \
     grant select on pg_file_settings to weir; \
     grant alter system on parameter primary_conninfo, default_transaction_read_only to weir";
 
