@@ -246,7 +246,11 @@ fn reach(ask: &Ask<'_>, node: NodeIndex) -> Option<Target> {
 fn spread(ask: &Ask<'_>, may: impl Fn(NodeIndex) -> bool) -> Option<Target> {
     // A node that must be waited for keeps its share. If reads took the nearest fit node instead, all would end on the primary,
     // which is fit nearly always.
-    let node = pick_reader(ask.view, ask.shares, ask.dice, |at| (ask.fit.has(at) || ask.hopeful.has(at)) && may(at))?;
+    let pick = |waits: bool| {
+        pick_reader(ask.view, ask.shares, ask.dice, |at| (ask.fit.has(at) || waits && ask.hopeful.has(at)) && may(at))
+    };
+    // Without a primary nobody learns of a later position: the standby that answered last goes on, rather than that all wait.
+    let node = if ask.view.primary.is_none() { pick(false).or_else(|| pick(true)) } else { pick(true) }?;
     reach(ask, node)
 }
 
@@ -318,6 +322,17 @@ mod tests {
             fit: Nodes::ALL,
             hopeful: Nodes::NONE,
         }
+    }
+
+    #[test]
+    fn without_a_primary_the_standby_that_shows_all_answers_though_another_one_is_chosen() {
+        let mut view = view([0.0, 1.0, 1.0]);
+        let (fit, hopeful) = (nodes(&[1]), nodes(&[2]));
+        let target = |view: &ClusterView, fit| choose(&Ask { fit, hopeful, ..asked(view) }).target;
+        assert_eq!(target(&view, fit), Target::Replay);
+        (view.nodes[0].health, view.primary) = (Health::Down, None);
+        assert_eq!(target(&view, fit), Target::Node(1));
+        assert_eq!(target(&view, Nodes::NONE), Target::Replay);
     }
 
     /// The target of a read: by the weights, the fit nodes, the hopeful nodes.

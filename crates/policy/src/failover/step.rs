@@ -243,7 +243,10 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         let heard_by = match node.standing {
             // Out of use for another reason, which stands.
             Standing::Down { .. } | Standing::Detached | Standing::Recovering => continue,
-            _ if !is_primary || failure == Failure::Refused || !rules.keeps(Rule::Quarantine) => BTreeSet::new(),
+            // It says itself that it goes, or does not run.
+            _ if !is_primary || matches!(failure, Failure::Refused | Failure::ShuttingDown) || !rules.keeps(Rule::Quarantine) => {
+                BTreeSet::new()
+            }
             Standing::Waiting | Standing::Up => {
                 // Weir asks after the verdict if standbys have heard the primary: before, a message may have been under way.
                 let is_asked = |(other, node): (&NodeId, &Node)| *other == id || node.was_looked_at_since(since);

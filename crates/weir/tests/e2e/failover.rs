@@ -3,6 +3,7 @@
 mod cuts;
 mod faults;
 pub mod load;
+mod parameters;
 
 use crate::support::faults::{Fault, Network};
 use crate::support::ground::{Owned, cluster_with};

@@ -42,9 +42,16 @@ impl Files {
 
     /// The stored state, and the nodes that `pgpool_status` keeps out of use. Blocks for the time of a small file.
     pub fn read(&self, c: &Control, rules: &Rules) -> (Option<Durable>, BTreeSet<NodeId>) {
-        let stored = self.keeps_state(rules).then(|| self.read_state(c)).flatten();
+        let mut stored = self.keeps_state(rules).then(|| self.read_state(c)).flatten();
         let path = self.folder.join(STATUS);
-        let down = fs::read_to_string(&path).map(|text| status_file::parse(&text)).unwrap_or_default();
+        let status = fs::read_to_string(&path);
+        if let (Some(stored), Err(cause)) = (&mut stored, &status)
+            && cause.kind() == io::ErrorKind::NotFound
+        {
+            // It was discarded (-D), and with it all that kept nodes out of use.
+            stored.detached.clear();
+        }
+        let down = status.map(|text| status_file::parse(&text)).unwrap_or_default();
         let shown: Vec<String> = down.iter().map(ToString::to_string).collect();
         if !down.is_empty() {
             let text = format_args!("{} keeps these nodes out of use: {}", path.display(), shown.join(", "));

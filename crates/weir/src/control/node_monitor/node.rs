@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_policy::causal::asking::{Asking, Duty, Want};
 use weir_policy::cluster::Role;
+use weir_policy::failover::Failure::ShuttingDown;
 use weir_policy::failover::{Event, LinkEnd};
 use weir_policy::looks::{Failure, FailureKind, Said};
 use weir_session::metrics::Metric;
@@ -186,7 +187,7 @@ impl Node {
     /// Asks over the connection kept, or a new one. Cancel safe: the connection is closed.
     async fn find_role(&mut self, since: Instant) -> Result<Said, OpenError> {
         let limit = self.look_limit();
-        if let Some(mut line) = self.line.take() {
+        if let Some(mut line) = self.take_line() {
             // A connection may be gone without a word where the server is not: half of the time is for another one.
             line.conn.renew((since + limit / 2).into());
             if let Ok(said) = question::role(&mut line.conn).await {
@@ -199,6 +200,13 @@ impl Node {
         let said = question::role(&mut conn).await?;
         self.line = Some(Line { conn, ready: None });
         Ok(said)
+    }
+
+    /// The connection kept. A server that lets nobody in any more and waits for its clients to leave is left.
+    fn take_line(&mut self) -> Option<Line> {
+        let failover = self.desk.c.shared.cluster.failover.load();
+        let is_left = failover.node(self.address.node).is_some_and(|node| node.failure == Some(ShuttingDown));
+        self.line.take().filter(|_| !is_left)
     }
 
     /// Opens a connection. Cancel safe.
@@ -237,7 +245,7 @@ impl Node {
     async fn find_position(&mut self, role: Role) -> Result<Timeline, OpenError> {
         let c = self.desk.c.clone();
         let deadline = Instant::now() + ASK_TIMEOUT;
-        let mut line = match self.line.take() {
+        let mut line = match self.take_line() {
             Some(line) => line,
             None => Line { conn: self.open(deadline).await?, ready: None },
         };
