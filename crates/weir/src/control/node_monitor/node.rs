@@ -13,6 +13,7 @@ use crate::control::mail::Nudge;
 use crate::monitor::log::Level;
 use crate::process::shared::{Stop, seconds};
 use crate::server::pool::server_conn::{Address, Login, OpenError};
+use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
@@ -25,6 +26,8 @@ use weir_session::metrics::Metric;
 
 /// Time for one answer about a position, and for connecting for it.
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server that takes so long to tell its position may hang.
+const DOUBT: Duration = Duration::from_millis(300);
 
 /// Time for one answer about the role, connecting included, where `connect_timeout` sets no limit.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -96,6 +99,13 @@ async fn pause(alarm: &io::Result<Alarm>, wait: Option<Duration>) {
     if !is_over {
         tokio::time::sleep(wait).await;
     }
+}
+
+/// Has the node looked at if it takes its time: a server that hangs is found before the next check is due. Cancel safe.
+async fn doubt(desk: &Desk) -> Infallible {
+    tokio::time::sleep(DOUBT).await;
+    desk.c.tell(Event::Doubted);
+    std::future::pending().await
 }
 
 /// Waits until somebody has waited for the node's role for so long. Cancel safe.
@@ -224,6 +234,7 @@ impl Node {
         let (desk, at, limit) = (self.desk.clone(), self.at, self.look_limit() / 2);
         let outcome = tokio::select! {
             outcome = self.find_position(role) => outcome,
+            never = doubt(&desk) => match never {},
             () = until_look_is_late(&desk, at, bell, limit) => {
                 Err(OpenError::Broke { address: self.address.clone(), cause: io::ErrorKind::TimedOut.into() })
             }
