@@ -10,6 +10,7 @@ use crate::session::doubt::Doubt;
 use crate::session::replay::Told;
 use crate::session::{Entered, Server, Session, Skip};
 use crate::status::Doing;
+use crate::upstream::Heard;
 use crate::upstream::numbered::{Asked, Numbered};
 use std::collections::VecDeque;
 use weir_policy::loss::{Outcome, Then};
@@ -73,8 +74,9 @@ pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
             let text = "the connection to the server was lost, and with it the transaction: nothing of it was committed";
             let fault =
                 Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail(unknown.detail).hint("Run the transaction again.");
-            let Some(told) = replay::begin(s, w, Told { then: Then::Outside, owed, fault }) else { return };
-            replay::forget(s);
+            // It has given the transaction's number.
+            let told = Told { then: Then::Outside, owed, fault, heard: Heard::Something };
+            let Some(told) = replay::begin(s, w, told) else { return };
             w.count(Metric::TransactionsLost);
             tell(s, w, owed, &told.fault);
         }
