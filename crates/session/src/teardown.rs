@@ -150,7 +150,7 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
         Remedy::Ask(doubt) => {
             take_outcome(s, w, outcome);
             concern::lost(s, w);
-            doubt::wait(s, doubt);
+            doubt::wait(s, w, doubt);
             return Ok(());
         }
     };
