@@ -7,7 +7,6 @@
 use crate::classify;
 use crate::conn::ServerLine;
 use crate::context::Context;
-use crate::lazy_begin;
 use crate::session::{FAILED, IDLE, LazyBegin, Server, Session};
 use crate::statements::{Statement, Trait};
 use crate::upstream::numbered::{Asked, Deeds};
@@ -129,15 +128,15 @@ pub fn note(s: &mut Session, w: &Context, statement: &Statement) {
 
 #[inline(never)]
 fn note_deed(s: &mut Session, w: &Context, statement: &Statement) {
-    let begin = match (&s.lazy_begin, statement.transaction) {
-        (_, Transaction::Begin(begin)) => Some(begin),
-        (LazyBegin::Sent(begin), _) => Some(lazy_begin::options_of(begin)),
-        _ => None,
+    // The BEGIN has just gone in front of it, or is this one.
+    let begin = match &s.lazy_begin {
+        LazyBegin::Sent(begin) => begin.transaction,
+        LazyBegin::No | LazyBegin::Deferred(_) | LazyBegin::Reading(_) | LazyBegin::Failed(_) => statement.transaction,
     };
     let before = match (s.upstream().map(|upstream| upstream.txn.numbered.deeds), begin) {
         (Some(Deeds::OnlyReads), _) => Deeds::OnlyReads,
         // A serializable transaction may be refused at its COMMIT for what it has read.
-        (Some(Deeds::None), Some(begin)) if !classify::defaults(s, w).is_serializable(begin) => Deeds::OnlyReads,
+        (Some(Deeds::None), Transaction::Begin(begin)) if !classify::defaults(s, w).is_serializable(begin) => Deeds::OnlyReads,
         _ => Deeds::More,
     };
     let is_harmless = match statement.transaction {

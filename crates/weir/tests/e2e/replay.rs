@@ -179,7 +179,9 @@ fn a_statement_that_its_servers_do_not_survive_is_sent_twice() {
     client.run("insert into t values (1)");
     client.send(&wire::query("insert into slow values (1)"));
     for run in ["1", "2"] {
-        wait_until("the statement to run", || direct.value("select count(*) filter (where is_called) * max(last_value) from runs") == run);
+        wait_until("the statement to run", || {
+            direct.value("select count(*) filter (where is_called) * max(last_value) from runs") == run
+        });
         let end = "select pg_terminate_backend(pid) from pg_stat_activity where query like 'insert into slow%' and pid <> pg_backend_pid()";
         direct.run(end);
     }
