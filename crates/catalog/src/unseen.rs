@@ -232,9 +232,11 @@ impl Catalog {
     pub fn stays_inside(&self, names: &Names, written: &[Name], path: &Path) -> bool {
         let is_known = |relation: &Name| is_own(relation) || self.numbers(relation).next().is_some();
         let acts = |relations: &[Name], with: &[(u32, u32)], acting: &[u32]| {
+            if acting.is_empty() {
+                return false;
+            }
             let found = relations.iter().flat_map(|relation| self.numbers(relation)).collect();
-            !acting.is_empty()
-                && closure(found, with).is_none_or(|found| found.iter().any(|oid| acting.binary_search(oid).is_ok()))
+            closure(found, with).is_none_or(|found| found.iter().any(|oid| acting.binary_search(oid).is_ok()))
         };
         names.functions.iter().all(|function| self.is_repeatable(function, path))
             && !self.runs_writing(names, path)
