@@ -92,6 +92,31 @@ pub fn changes_no_table(name: &str) -> bool {
     may_run_on_standby(name) || NAMES.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
 }
 
+/// True if a function of `pg_catalog` may run once more with its transaction, which was rolled back: it has no effect outside of that. Not
+/// `setval`, which no rollback undoes, nor what runs a text as SQL.
+pub fn is_repeatable(name: &str) -> bool {
+    const FAMILIES: [&str; 8] =
+        ["has_", "lo_", "pg_advisory_xact_", "pg_current_", "pg_is_in_", "pg_stat_get_", "pg_try_advisory_xact_", "txid_"];
+    const NAMES: [&str; 11] = [
+        "current_query",
+        "current_setting",
+        "currval",
+        "lastval",
+        "loread",
+        "lowrite",
+        "nextval",
+        "pg_backend_pid",
+        "pg_notify",
+        "set_config",
+        "version",
+    ];
+    // They read and write files of the server.
+    const OF_FILES: [&str; 2] = ["lo_export", "lo_import"];
+    may_run_on_standby(name)
+        || NAMES.contains(&name)
+        || (FAMILIES.iter().any(|family| name.starts_with(family)) && !OF_FILES.contains(&name))
+}
+
 /// Functions that may not run on a standby but leave nothing, outside of the families above.
 const OTHERS: [&str; 14] = [
     "current_query",

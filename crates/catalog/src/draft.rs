@@ -114,6 +114,9 @@ impl Draft {
             if word(cells, 3)? == "m" {
                 self.tables.materialised.push(numbered.oid);
             }
+            if fate == Fate::Foreign {
+                self.unseen.foreign.push(numbered.oid);
+            }
             if fate == Fate::Unlogged {
                 self.tables.unlogged.push(numbered.oid);
             }
@@ -268,6 +271,10 @@ impl Draft {
         let unsteady = self.operators.iter().map(|(o, _)| &o.object).filter(is_unsteady).map(|o| o.schema).collect();
         let writing_columns = self.columns_of(|function| function.fate != Fate::Reads);
         let unsteady_columns = self.columns_of(|function| !function.steady);
+        let own = self.functions.iter().filter(|function| is_builtin(function, pg_catalog));
+        let acting: HashSet<&str> =
+            own.map(|function| function.object.name(&self.text)).filter(|name| !builtin::is_repeatable(name)).collect();
+        let unseen = self.unseen.made(|name| acting.contains(name));
         let (relations, tables) = Tables::made(self.relations, self.tables, &self.text);
         Catalog {
             writing: SilentCalls { operators: hidden, columns: writing_columns, calls: calls.hidden },
@@ -282,7 +289,7 @@ impl Draft {
                 runs_unseen: self.types.runs_unseen,
             },
             tables,
-            unseen: self.unseen.made(),
+            unseen,
             pg_catalog,
             relations,
             functions: sorted(self.functions.into_iter().map(|function| function.object), &self.text),

@@ -3,6 +3,7 @@
 //! A function counts as harmless when neither it nor anything it calls, as far as the sources say, can leave something. The
 //! sources are asked for with the next question about session state. Until then the function counts as able to leave anything.
 
+use crate::builtin;
 use foldhash::HashMap;
 use std::sync::Arc;
 use weir_sql::body::{Body, read_body};
@@ -153,6 +154,31 @@ impl Functions {
         left_by_function(name).is_some() || (self.known.contains_key(name) && self.follow(name) == Verdict::LeavesState)
     }
 
+    /// True if a function may act outside of the database, itself or by its calls; `acts`: the calls that do. A function without a source does, and
+    /// one that may leave something: it runs text that nobody sees.
+    pub fn act(&self, name: &str, acts: impl Fn(&str) -> bool) -> bool {
+        let mut seen: Vec<&str> = vec![name];
+        let mut at = 0;
+        while let Some(next) = seen.get(at).copied() {
+            at += 1;
+            match self.known.get(next) {
+                _ if acts(next) => return true,
+                // A keyword, a table, a function of PostgreSQL's own.
+                None if at > 1 => {}
+                None | Some(Known::LeavesState) => return true,
+                Some(Known::Harmless | Known::Writes) => {}
+                Some(Known::If { calls, .. }) => {
+                    for call in calls {
+                        if !seen.contains(&call.as_str()) {
+                            seen.push(call);
+                        }
+                    }
+                }
+            }
+        }
+        false
+    }
+
     /// True if a function may write something, itself or by its calls. A called function without a source counts as one that
     /// may.
     pub fn writes(&self, name: &str) -> bool {
@@ -206,7 +232,8 @@ fn read(language: &str, source: &str) -> Known {
         "sql" | "plpgsql" if !source.trim().is_empty() && source.len() <= SOURCE_BYTES_MAX => match read_body(source) {
             Body::Suspicious => Known::LeavesState,
             Body::Calls { calls, writes } => {
-                let is_own = |name: &String| !crate::builtin::leaves_nothing(name);
+                // One of PostgreSQL's own that acts outside of the database is told from others by its name.
+                let is_own = |name: &String| !(builtin::leaves_nothing(name) && builtin::is_repeatable(name));
                 let calls: Vec<String> = calls.into_iter().filter(is_own).collect();
                 match calls.iter().any(|name| left_by_function(name).is_some()) {
                     true => Known::LeavesState,

@@ -158,7 +158,7 @@ pub const PARTS: &[Part] = &[
     // Functions that run with a use of a relation: with its writes (w), its reads (r), or any definition (d). Uses of
     // sequences: something asks for a drawn value (s), a view may draw or ask (v). Functions of PostgreSQL's own have no
     // dependencies; those that leave something are looked for in the expressions themselves. Login triggers run before a
-    // connection belongs to anybody.
+    // connection belongs to anybody. Functions in C that are not PostgreSQL's own (c) may act outside of the database.
     Part {
         sql: "WITH own (pattern) AS MATERIALIZED (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM pg_proc \
               WHERE oid < 16384 AND proname IN ('set_config', 'pg_advisory_lock', 'pg_advisory_lock_shared', 'pg_try_advisory_lock', \
@@ -190,6 +190,8 @@ pub const PARTS: &[Part] = &[
               UNION SELECT 'w', c.relation, u.function FROM checks c JOIN uses u ON u.class = 'pg_constraint'::regclass AND u.object = c.oid \
               UNION SELECT w.how, o.polrelid, u.function FROM pg_policy o JOIN uses u ON u.class = 'pg_policy'::regclass AND u.object = o.oid, \
               (VALUES ('r'), ('w')) AS w (how) \
+              UNION SELECT 'c', 0, p.proname FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang \
+              WHERE p.oid >= 16384 AND l.lanname IN ('c', 'internal') \
               UNION SELECT 's', 0, '' FROM asks WHERE EXISTS (SELECT FROM pg_proc p WHERE p.oid >= 16384 AND (p.prosrc ~* '\\m(currval|lastval)\\M' \
               OR (p.prosrc = '' AND p.prolang = 14 AND to_jsonb(p) ->> 'prosqlbody' ~ asks.pattern))) \
               OR EXISTS (SELECT FROM pg_attrdef WHERE adbin::text ~ asks.pattern) \

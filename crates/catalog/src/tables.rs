@@ -222,12 +222,8 @@ impl Catalog {
 
     /// Tables that a statement may change if it names `names` and writes `written`.
     pub fn touches(&self, names: &Names, written: &[Name], path: &Path) -> Touched {
-        let may_write = self.writing.calls
-            || names.has_column(&self.writing.columns)
-            || self.writing.operators.iter().any(|schema| path.holds(*schema))
-            || names.functions.iter().any(|function| !self.changes_no_table(function, path) || self.writes_cast(&function.name))
-            || names.operators.iter().any(|operator| !self.reads_operator(operator, path))
-            || names.casts.iter().any(|cast| self.writes_cast(&cast.name))
+        let may_write = self.runs_writing(names, path)
+            || names.functions.iter().any(|function| !self.changes_no_table(function, path))
             || names.relations.iter().any(|relation| self.writes_by_view(relation, path));
         if may_write {
             return Touched::All;
@@ -243,6 +239,16 @@ impl Catalog {
         let Some(found) = closure(found, &self.tables.written_with) else { return Touched::All };
         let is_wild = |oid: &u32| self.tables.wild.binary_search(oid).is_ok();
         if found.iter().any(is_wild) { Touched::All } else { Touched::Tables(found) }
+    }
+
+    /// True if a statement with these names may run a function that writes, by a cast, an operator or a call like a column.
+    pub(super) fn runs_writing(&self, names: &Names, path: &Path) -> bool {
+        self.writing.calls
+            || names.has_column(&self.writing.columns)
+            || self.writing.operators.iter().any(|schema| path.holds(*schema))
+            || names.functions.iter().any(|function| self.writes_cast(&function.name))
+            || names.operators.iter().any(|operator| !self.reads_operator(operator, path))
+            || names.casts.iter().any(|cast| self.writes_cast(&cast.name))
     }
 
     /// Numbers of the relations that an entry of a list is about: `table`, in any schema, or `schema.table`.
@@ -307,12 +313,17 @@ impl Catalog {
 
     fn changes_no_table(&self, function: &Name, path: &Path) -> bool {
         let is_plain = matches!(function.schema.as_str(), "" | "pg_catalog") && builtin::changes_no_table(&function.name);
-        let of_name = self.functions.named(&self.text, &function.name).iter();
-        let mut users = of_name.filter(|object| Some(object.schema) != self.pg_catalog && path.holds(object.schema));
         match is_plain {
-            true => users.all(|object| object.fate == Fate::Reads),
+            true => self.users_only_read(function, path),
             false => self.reads_function(function, path),
         }
+    }
+
+    /// True if no function of users that a name may mean writes.
+    pub(super) fn users_only_read(&self, function: &Name, path: &Path) -> bool {
+        let of_name = self.functions.named(&self.text, &function.name).iter();
+        let mut users = of_name.filter(|object| Some(object.schema) != self.pg_catalog && path.holds(object.schema));
+        users.all(|object| object.fate == Fate::Reads)
     }
 
     /// True if a name is of a view that writes, or of something that is not known; PostgreSQL's own views do not.

@@ -1,16 +1,17 @@
 //! Functions that run without a word of the text: those of triggers, rules, views and defaults. The state that they leave on a
-//! session must be asked for.
+//! session must be asked for. Some of them act outside of the database: those in C of extensions, and those that call such.
 //!
 //! In: the sources of all functions of users, and those that run with a use of a relation. Out: relations whose writing or
 //! reading may leave something, and names of parameters that functions invent, since a server lists those nowhere.
 
 use super::draft::{Cells, Draft, DraftError, number, word};
 use super::tables::closure;
-use super::{Catalog, Names};
+use super::{Catalog, Names, Path};
+use crate::builtin;
 use crate::functions::Functions;
 
 use regex::Regex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use weir_sql::facts::Name;
 
 /// Names of parameters asked for at once.
@@ -72,6 +73,9 @@ pub(super) struct UnseenDraft {
     with_reads: Vec<(u32, String)>,
     /// Functions of event triggers.
     with_definitions: Vec<String>,
+    /// Functions in C that are not PostgreSQL's own, if any function runs unseen.
+    in_c: HashSet<String>,
+    pub(super) foreign: Vec<u32>,
     sequences: Hidden,
     made_up: BTreeSet<String>,
     /// Where a source sets a parameter with a dot in its name.
@@ -88,6 +92,8 @@ impl Default for UnseenDraft {
             with_writes: Vec::new(),
             with_reads: Vec::new(),
             with_definitions: Vec::new(),
+            in_c: HashSet::new(),
+            foreign: Vec::new(),
             sequences: Hidden::NONE,
             made_up: BTreeSet::new(),
             pattern: Regex::new(MADE_UP).ok(),
@@ -114,6 +120,7 @@ impl Draft {
             "w" => self.unseen.with_writes.push((relation, function)),
             "r" => self.unseen.with_reads.push((relation, function)),
             "d" => self.unseen.with_definitions.push(function),
+            "c" => drop(self.unseen.in_c.insert(function)),
             "s" => self.unseen.sequences = self.unseen.sequences.and(Hidden::RECALLS),
             "v" => self.unseen.sequences = self.unseen.sequences.and(Hidden::SEQUENCES),
             _ => return Err(DraftError::Row),
@@ -131,11 +138,36 @@ pub(super) struct Unseen {
     written: Box<[u32]>,
     /// Relations whose reading may leave something; sorted.
     read: Box<[u32]>,
+    /// Relations whose writing may act outside of the database; sorted. Foreign tables are among them.
+    acts_by_writes: Box<[u32]>,
+    /// The same of reading.
+    acts_by_reads: Box<[u32]>,
     made_up: Box<[String]>,
 }
 
 impl UnseenDraft {
-    pub(super) fn made(self) -> Unseen {
+    /// Relations whose writing, and those whose reading, may act outside of the database. `acts`: functions of PostgreSQL's own that do.
+    fn acting(&self, acts: impl Fn(&str) -> bool) -> (Box<[u32]>, Box<[u32]>) {
+        let of_outside = |name: &str| self.in_c.contains(name) || acts(name) || matches!(name, "copy" | "import");
+        // No body shows which tables it uses.
+        let any_foreign = !self.foreign.is_empty();
+        let is_named = |name: &str| !matches!(name, "" | "set_config");
+        let itself = |name: &str| is_named(name) && (any_foreign || self.functions.act(name, of_outside));
+        let by_reads = self.with_reads.iter().any(|(_, name)| itself(name));
+        // If a read acts outside, so may all that reads in its turn; if a write does, all that writes.
+        let spreads = by_reads || any_foreign || self.with_writes.iter().any(|(_, name)| itself(name));
+        let counts = |name: &str| by_reads || itself(name) || (spreads && (name.is_empty() || self.functions.writes(name)));
+        let all = |list: &[(u32, String)]| -> Box<[u32]> {
+            let found = list.iter().filter(|(_, name)| counts(name)).map(|(relation, _)| *relation);
+            let found: BTreeSet<u32> = found.chain(self.foreign.iter().copied()).collect();
+            found.into_iter().collect()
+        };
+        (all(&self.with_writes), all(&self.with_reads))
+    }
+
+    /// `acts`: functions of PostgreSQL's own that act outside of the database.
+    pub(super) fn made(self, acts: impl Fn(&str) -> bool) -> Unseen {
+        let (acts_by_writes, acts_by_reads) = self.acting(acts);
         let UnseenDraft { functions, with_writes, with_reads, with_definitions, sequences, made_up, .. } = self;
         let leaves = |name: &str| functions.leaves(name);
         let by_writes = with_writes.iter().any(|(_, name)| leaves(name));
@@ -154,7 +186,8 @@ impl UnseenDraft {
             .and(Hidden::READS.when(!read.is_empty()))
             .and(sequences)
             .and(Hidden::DEFINES.when(by_definitions || (by_writes && with_definitions.iter().any(|name| counts(name)))));
-        Unseen { hidden, has_event_triggers, written, read, made_up: made_up.into_iter().collect() }
+        let made_up = made_up.into_iter().collect();
+        Unseen { hidden, has_event_triggers, written, read, acts_by_writes, acts_by_reads, made_up }
     }
 }
 
@@ -193,9 +226,45 @@ impl Catalog {
         closure(found, &self.tables.read_with).is_none_or(|found| found.iter().any(is_one))
     }
 
+    /// True if a statement that names these and writes `written` has no effect outside of the database, for certain, as far as names show: its
+    /// functions may be repeated, and it uses no foreign table, and nothing by which a function in C of an extension runs. Functions of types,
+    /// operators and indexes are not looked at, unless they may write.
+    pub fn stays_inside(&self, names: &Names, written: &[Name], path: &Path) -> bool {
+        let is_known = |relation: &Name| is_own(relation) || self.numbers(relation).next().is_some();
+        let acts = |relations: &[Name], with: &[(u32, u32)], acting: &[u32]| {
+            if acting.is_empty() {
+                return false;
+            }
+            let found = relations.iter().flat_map(|relation| self.numbers(relation)).collect();
+            closure(found, with).is_none_or(|found| found.iter().any(|oid| acting.binary_search(oid).is_ok()))
+        };
+        names.functions.iter().all(|function| self.is_repeatable(function, path))
+            && !self.runs_writing(names, path)
+            && written.iter().chain(&names.relations).all(is_known)
+            && !acts(written, &self.tables.written_with, &self.unseen.acts_by_writes)
+            && !acts(&names.relations, &self.tables.read_with, &self.unseen.acts_by_reads)
+    }
+
+    /// True if a call may mean only functions of PostgreSQL's own that may be repeated, or such of users that write nothing.
+    fn is_repeatable(&self, function: &Name, path: &Path) -> bool {
+        let is_own = match function.schema.as_str() {
+            "" | "pg_catalog" => builtin::is_repeatable(&function.name),
+            schema => schema == "information_schema",
+        };
+        is_own && (!function.schema.is_empty() || self.users_only_read(function, path))
+    }
+
     /// Parameters that functions of users make up, as far as their sources show them; lower case.
     pub fn made_up(&self) -> &[String] {
         &self.unseen.made_up
+    }
+}
+
+/// True if a relation is PostgreSQL's own: those are not listed.
+fn is_own(relation: &Name) -> bool {
+    match relation.schema.as_str() {
+        "" => relation.name.starts_with("pg_"),
+        schema => matches!(schema, "pg_catalog" | "information_schema"),
     }
 }
 
@@ -299,6 +368,129 @@ mod tests {
         ]);
         assert_eq!(sets.hidden(), Hidden::DEFINES.and(Hidden::RECALLS));
         assert_eq!(catalog(&[(HIDDEN, &["v", "0", ""])]).hidden(), Hidden::SEQUENCES);
+    }
+
+    /// True if a text has no effect outside of the database.
+    fn stays_inside(catalog: &Catalog, text: &str) -> bool {
+        let facts = weir_sql::facts(text.as_bytes());
+        let path = catalog.path(&crate::Who { user: "postgres", has_role: false }, None);
+        catalog.stays_inside(&Names::of(&facts).unwrap_or_default(), &facts.named.written, &path)
+    }
+
+    fn check_inside(catalog: &Catalog, expected: &[(&str, bool)]) {
+        for (text, expected) in expected {
+            assert_eq!(stays_inside(catalog, text), *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_may_act_outside_of_the_database_is_told_from_what_does_not() {
+        let catalog = catalog(&[
+            (0, &["11", "pg_catalog"]),
+            (0, &["2200", "public"]),
+            (1, &["764", "11", "lo_import", "t", "f"]),
+            (1, &["870", "11", "lower", "i", "f"]),
+            (1, &["1574", "11", "nextval", "t", "f"]),
+            (1, &["20010", "2200", "dblink_exec", "t", "f"]),
+            (1, &["20011", "2200", "now", "t", "f"]),
+            (2, &["20100", "2200", "plain", "r", "p"]),
+            (2, &["20101", "2200", "stamped", "r", "p"]),
+            (2, &["20102", "2200", "of_c", "r", "p"]),
+            (2, &["20103", "2200", "calls_c", "r", "p"]),
+            (2, &["20104", "2200", "parent", "p", "p"]),
+            (2, &["20105", "2200", "copies", "r", "p"]),
+            (2, &["20106", "2200", "audited", "r", "p"]),
+            (2, &["20107", "2200", "imports", "r", "p"]),
+            (2, &["20108", "2200", "seen", "v", "p"]),
+            (9, &["postgres", "public"]),
+            (10, &["20104", "20103"]),
+            (SOURCES, &["stamp", "plpgsql", "begin new.at = now(); new.n = lower('X') || nextval('s'); return new; end"]),
+            (SOURCES, &["tells", "plpgsql", "begin perform dblink_exec('insert'); return new; end"]),
+            (SOURCES, &["writes_file", "plpgsql", "begin copy plain to program 'mail'; return new; end"]),
+            (SOURCES, &["reads_file", "plpgsql", "begin new.o = lo_import('/x'); return new; end"]),
+            (SOURCES, &["audit", "plpgsql", "begin insert into calls_c (a) values (1); return new; end"]),
+            (HIDDEN, &["c", "0", "dblink_exec"]),
+            (HIDDEN, &["c", "0", "notice"]),
+            (HIDDEN, &["w", "20101", "stamp"]),
+            (HIDDEN, &["w", "20102", "notice"]),
+            (HIDDEN, &["w", "20103", "tells"]),
+            (HIDDEN, &["w", "20105", "writes_file"]),
+            (HIDDEN, &["w", "20106", "audit"]),
+            (HIDDEN, &["w", "20107", "reads_file"]),
+        ]);
+        assert_eq!(catalog.hidden(), Hidden::NONE, "nothing of that leaves anything on a session");
+        check_inside(
+            &catalog,
+            &[
+                ("insert into plain values (1)", true),
+                ("insert into stamped values (1)", true),
+                ("insert into of_c values (1)", false),
+                ("select a from of_c", true),
+                ("delete from calls_c", false),
+                ("delete from parent", false),
+                ("insert into copies values (1)", false),
+                ("insert into audited values (1)", false),
+                ("insert into imports values (1)", false),
+                ("insert into elsewhere values (1)", false),
+                ("select a from elsewhere", false),
+                ("select a from pg_class", true),
+                ("select nextval('s'), lower('X'), pg_catalog.now()", true),
+                ("select setval('s', 1)", false),
+                ("select lo_import('/x')", false),
+                ("select now()", false),
+                ("select pg_file_write('x', 'y', true)", false),
+                ("with elsewhere as (select 1) select * from elsewhere", true),
+            ],
+        );
+    }
+
+    #[test]
+    fn what_acts_outside_when_it_is_read_spreads_to_all_that_reads() {
+        let rows: [(usize, &[&str]); 9] = [
+            (0, &["2200", "public"]),
+            (2, &["20100", "2200", "plain", "r", "p"]),
+            (2, &["20101", "2200", "remote", "v", "p"]),
+            (2, &["20102", "2200", "outer_one", "v", "p"]),
+            (6, &["20102", "relid 20101"]),
+            (SOURCES, &["stamp", "plpgsql", "begin return new; end"]),
+            (HIDDEN, &["c", "0", "dblink"]),
+            (HIDDEN, &["r", "20101", "dblink"]),
+            (HIDDEN, &["w", "20100", "stamp"]),
+        ];
+        check_inside(
+            &catalog(&rows),
+            &[
+                ("select a from plain", true),
+                ("select a from outer_one", false),
+                // Nobody sees which views its trigger reads.
+                ("insert into plain values (1)", false),
+            ],
+        );
+    }
+
+    #[test]
+    fn foreign_tables_are_outside_of_the_database() {
+        let catalog = catalog(&[
+            (0, &["2200", "public"]),
+            (2, &["20100", "2200", "plain", "r", "p"]),
+            (2, &["20101", "2200", "remote", "f", "p"]),
+            (2, &["20102", "2200", "parent", "p", "p"]),
+            (2, &["20103", "2200", "stamped", "r", "p"]),
+            (10, &["20102", "20101"]),
+            (SOURCES, &["stamp", "plpgsql", "begin return new; end"]),
+            (HIDDEN, &["w", "20103", "stamp"]),
+        ]);
+        check_inside(
+            &catalog,
+            &[
+                ("insert into plain values (1)", true),
+                ("insert into remote values (1)", false),
+                ("select a from remote", false),
+                ("select a from parent", false),
+                ("update parent set a = 1", false),
+                ("insert into stamped values (1)", false),
+            ],
+        );
     }
 
     #[test]

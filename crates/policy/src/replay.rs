@@ -1,4 +1,28 @@
-//! Statements that may run again with their transaction, by the word they begin with. No IO: `session::replay` runs them again.
+//! Statements that may run again with their transaction, by the word they begin with, and how often a transaction may. No IO: `session::replay` runs
+//! them again.
+
+/// Times one transaction is begun again, whatever it was lost by.
+const AGAIN_MAX: u32 = 20;
+
+/// The losses of one transaction so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    count: u32,
+    /// The number of the message group that its server was at, if that had one.
+    at: Option<u32>,
+}
+
+impl Losses {
+    /// The same with one more; `None`: the transaction does not run again. A message group that two servers in a row did not survive is not sent to
+    /// a third. `at`: the number of the group that the server had before it and did not answer; `None`: it had none, or nothing shows that it
+    /// ever had it, as with a connection that was dead when it was taken.
+    #[must_use]
+    pub fn with(self, at: Option<u32>) -> Option<Losses> {
+        let is_same = at.is_some() && at == self.at;
+        let is_over = is_same || self.count >= AGAIN_MAX;
+        (!is_over).then(|| Losses { count: self.count + 1, at: at.or(self.at) })
+    }
+}
 
 /// Statements without an effect outside of their transaction, beside reads and writes of rows. Not among them: `COPY`, which reads what the client
 /// sends or what others wrote, `CALL`, `DO` and `EXECUTE`, of which nothing is known, and all that defines something.
@@ -41,6 +65,23 @@ pub fn is_harmless(text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_two_servers_in_a_row_did_not_survive_is_not_sent_to_a_third() {
+        let after = |at: &[Option<u32>]| at.iter().try_fold(Losses::default(), |losses, at| losses.with(*at));
+        for (at, expected) in [
+            (&[Some(2)][..], true),
+            (&[Some(2), Some(2)], false),
+            (&[Some(2), Some(1)], true),
+            (&[Some(2), Some(3), Some(4)], true),
+            (&[None, None, None], true),
+            (&[Some(2), None, Some(2)], false),
+        ] {
+            assert_eq!(after(at).is_some(), expected, "{at:?}");
+        }
+        assert!(after(&vec![None; AGAIN_MAX as usize]).is_some());
+        assert!(after(&vec![None; AGAIN_MAX as usize + 1]).is_none());
+    }
 
     #[test]
     fn texts_are_told_by_their_first_word() {

@@ -41,6 +41,13 @@ impl Defaults {
     }
 }
 
+impl Defaults {
+    /// True if a transaction that began so is serializable, or may be.
+    pub fn is_serializable(self, begin: Begin) -> bool {
+        matches!(manner(begin, self).0, Isolation::Serializable | Isolation::Unset)
+    }
+}
+
 /// Isolation level of a transaction that began so, and whether it only reads.
 fn manner(begin: Begin, defaults: Defaults) -> (Isolation, bool) {
     let isolation = if begin.isolation == Isolation::Unset { defaults.isolation } else { begin.isolation };

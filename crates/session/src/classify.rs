@@ -98,6 +98,19 @@ fn defaults_in(s: &Session, edition: Edition) -> Defaults {
     Defaults::of(|name| s.state.settings.get(name).or_else(|| of_catalog(name)))
 }
 
+/// True if a statement only reads, as the catalog says, wherever it runs.
+pub fn only_reads(s: &Session, statement: &Statement) -> bool {
+    // These rules come behind those about row locks.
+    let is_read = statement.class.side == Side::Reader
+        || matches!(statement.class.rule, Rule::Hint | Rule::Comment | Rule::PrimaryRoutingPattern);
+    if !is_read || !statement.has(Trait::Read) || s.account.known.edition() == UNKNOWN {
+        return false;
+    }
+    let nothing = Names::default();
+    let names = statement.objects.all_names().unwrap_or(&nothing);
+    s.account.known.catalog().is_some_and(|catalog| catalog.judge(names, &path_in(s, &catalog)).is_none())
+}
+
 /// The number of the place where the session's names are looked up now; 0: nothing is known of its database.
 #[inline]
 pub fn place_of(s: &mut Session, w: &Context) -> u64 {

@@ -8,22 +8,28 @@ use crate::metrics::Metric;
 use crate::replay;
 use crate::session::doubt::Doubt;
 use crate::session::replay::Told;
-use crate::session::{Entered, Server, Session, Skip};
+use crate::session::{Entered, Server, Session, Skip, WITHIN};
 use crate::status::Doing;
-use crate::upstream::numbered::{Asked, Numbered};
+use crate::upstream::Heard;
+use crate::upstream::numbered::{Asked, Deeds, Numbered};
 use std::collections::VecDeque;
 use weir_policy::loss::{Outcome, Then};
 use weir_policy::outcome::Verdict;
 use weir_policy::replies::Owed;
 
-/// The server connection is lost, and the outcome of what was under way is not known: the COMMIT of a numbered transaction, if it is nothing else.
+/// The server connection is lost, and the outcome of what was under way is not known: the COMMIT of a transaction that has a number, or has only read,
+/// if it is nothing else.
 #[cold]
 pub fn doubt(s: &mut Session, outcome: Outcome, unknown: &Fault) -> Option<Box<Doubt>> {
     if outcome != Outcome::Unknown(Then::Outside) || s.down.is_mid_message() {
         return None;
     }
     let Server { upstream, .. } = s.server.as_mut()?;
-    let Numbered { asked: Asked::Known { number, at }, is_committing: true } = upstream.txn.numbered else { return None };
+    let number = match upstream.txn.numbered {
+        Numbered { asked: Asked::Known { number, at }, is_committing: true, .. } => Some((number, at)),
+        Numbered { asked: Asked::No, deeds: Deeds::OnlyReads, is_committing: true } if upstream.txn.status == WITHIN => None,
+        Numbered { .. } => return None,
+    };
     let owed = upstream.replies.owed();
     if owed.unsynced || owed.skipping || owed.readies == 0 {
         return None;
@@ -31,13 +37,20 @@ pub fn doubt(s: &mut Session, outcome: Outcome, unknown: &Fault) -> Option<Box<D
     // State that the transaction may have left with the server is not the session's any more.
     let has_left = !upstream.left.due.is_empty() || upstream.left.asking.is_some();
     let answer = if has_left { None } else { upstream.replies.answer_of_one("COMMIT") };
+    if number.is_none() && answer.is_none() {
+        return None;
+    }
     let journal = std::mem::take(&mut upstream.journal);
-    Some(Box::new(Doubt { number, asked_at: at, answer, owed, unknown: unknown.clone(), journal }))
+    Some(Box::new(Doubt { number, answer, owed, unknown: unknown.clone(), journal }))
 }
 
-/// The session has lost its server connection, and its client waits.
-pub fn wait(s: &mut Session, doubt: Box<Doubt>) {
+/// The session has lost its server connection, and its client waits. Nothing hangs on the COMMIT of a transaction that has only read: it is answered.
+pub fn wait(s: &mut Session, w: &Context, doubt: Box<Doubt>) {
+    let has_read_only = doubt.number.is_none();
     s.intake.doubt = Some(doubt);
+    if has_read_only {
+        return settle(s, w, Verdict::Committed);
+    }
     s.handle.status.set_doing(Doing::WaitingForConnection);
     s.wake();
 }
@@ -73,8 +86,9 @@ pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
             let text = "the connection to the server was lost, and with it the transaction: nothing of it was committed";
             let fault =
                 Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail(unknown.detail).hint("Run the transaction again.");
-            let Some(told) = replay::begin(s, w, Told { then: Then::Outside, owed, fault }) else { return };
-            replay::forget(s);
+            // It has given the transaction's number.
+            let told = Told { then: Then::Outside, owed, fault, heard: Heard::Something };
+            let Some(told) = replay::begin(s, w, told) else { return };
             w.count(Metric::TransactionsLost);
             tell(s, w, owed, &told.fault);
         }

@@ -11,6 +11,7 @@ use crate::fault::{Fault, sqlstate};
 use crate::handle::Overdue;
 use crate::local::Local;
 use crate::metrics::Metric;
+use crate::outcome;
 use crate::read_preference;
 use crate::read_retry;
 use crate::session::{FAILED, IDLE, LazyBegin, Session, WITHIN};
@@ -222,6 +223,7 @@ pub fn fail_lost(s: &mut Session, w: &Context) {
 /// end a transaction.
 #[inline]
 fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
+    outcome::note(s, w, statement);
     let transacts = statement.transaction != Transaction::None;
     if transacts || statement.class.rule == Rule::TooLong {
         note_control(s, statement.transaction);

@@ -12,7 +12,7 @@ use weir_wire::write;
 
 /// A transaction was lost some time ago, and its client hears so now.
 pub fn tell_lost(s: &mut Session, w: &Context, told: Told) {
-    let Told { then, owed, fault } = told;
+    let Told { then, owed, fault, .. } = told;
     take_outcome(s, w, Outcome::RolledBack(then));
     concern::lost(s, w);
     tell(s, w, Outcome::RolledBack(then), owed, &fault);

@@ -2,14 +2,14 @@
 //!
 //! The question goes in front of the first statement that writes, in the same write, and its answer is eaten. It comes before the statement's
 //! answer, so that a client which has heard that has a transaction whose number is known. A statement that may write has the number asked for in
-//! front of a later one, at the latest the COMMIT. `doubt` uses the number, decisions are `policy::outcome`'s.
+//! front of a later one, at the latest the COMMIT. A transaction that only reads needs none. `doubt` uses the number, decisions are `policy::outcome`'s.
 
 use crate::classify;
 use crate::conn::ServerLine;
 use crate::context::Context;
-use crate::session::{FAILED, IDLE, Server, Session};
+use crate::session::{FAILED, IDLE, LazyBegin, Server, Session};
 use crate::statements::{Statement, Trait};
-use crate::upstream::numbered::Asked;
+use crate::upstream::numbered::{Asked, Deeds};
 use std::num::NonZeroU64;
 use weir_policy::outcome::{Line, Number};
 use weir_policy::prepared::{Need, StatementId, push_name};
@@ -116,6 +116,44 @@ fn ask_if_due(s: &mut Session, w: &Context, statement: &Statement) {
     }
     txn.numbered.asked = Asked::Waits { at };
     send(s, w, question);
+}
+
+/// Notes a statement that is about to be sent, for a transaction of which nothing hangs on its COMMIT.
+#[inline]
+pub fn note(s: &mut Session, w: &Context, statement: &Statement) {
+    if is_on(s) && s.upstream().is_some_and(|upstream| upstream.txn.numbered.deeds != Deeds::More) {
+        note_deed(s, w, statement);
+    }
+}
+
+#[inline(never)]
+fn note_deed(s: &mut Session, w: &Context, statement: &Statement) {
+    // The BEGIN has just gone in front of it, or is this one.
+    let begin = match &s.lazy_begin {
+        LazyBegin::Sent(begin) => begin.transaction,
+        LazyBegin::No | LazyBegin::Deferred(_) | LazyBegin::Reading(_) | LazyBegin::Failed(_) => statement.transaction,
+    };
+    let before = match (s.upstream().map(|upstream| upstream.txn.numbered.deeds), begin) {
+        (Some(Deeds::OnlyReads), _) => Deeds::OnlyReads,
+        // A serializable transaction may be refused at its COMMIT for what it has read.
+        (Some(Deeds::None), Transaction::Begin(begin)) if !classify::defaults(s, w).is_serializable(begin) => Deeds::OnlyReads,
+        _ => Deeds::More,
+    };
+    let is_harmless = match statement.transaction {
+        Transaction::Begin(_) | Transaction::Within | Transaction::End(Ending::Commit) => true,
+        Transaction::None => is_plain_read(s, statement),
+        Transaction::End(_) | Transaction::Chain(_) | Transaction::Prepared | Transaction::Many => false,
+    };
+    let after = if is_harmless { before } else { Deeds::More };
+    s.upstream_mut().into_iter().for_each(|upstream| upstream.txn.numbered.deeds = after);
+}
+
+fn is_plain_read(s: &Session, statement: &Statement) -> bool {
+    let does_more = [Trait::Calls, Trait::Many, Trait::Executes, Trait::Signals, Trait::Notifies];
+    statement.verb == Verb::Select
+        && statement.state.may_change.is_empty()
+        && !does_more.into_iter().any(|one| statement.has(one))
+        && classify::only_reads(s, statement)
 }
 
 /// Writes a question, up to its Sync.

@@ -1,5 +1,6 @@
 //! Judges if the statements of a transaction may run again, should it be lost (`replay`).
 
+use crate::classify;
 use crate::context::Context;
 use crate::session::replay::State;
 use crate::session::{IDLE, Session};
@@ -61,5 +62,14 @@ fn may_repeat(s: &Session, statement: &Statement, text: &[u8]) -> bool {
         Verb::Definition => false,
     };
     let does_more = statement.has(Trait::Many) || statement.has(Trait::Signals) || statement.has(Trait::Executes);
-    is_known && !does_more && statement.state.functions.is_empty() && session_state::left_unseen(s, statement).is_empty()
+    let leaves_nothing = statement.state.functions.is_empty() && session_state::left_unseen(s, statement).is_empty();
+    is_known && !does_more && leaves_nothing && stays_inside(s, statement)
+}
+
+/// True if the catalog shows no effect outside of the database.
+fn stays_inside(s: &Session, statement: &Statement) -> bool {
+    let objects = &statement.objects;
+    let Some(names) = objects.all_names() else { return objects.written.is_empty() };
+    let Some(catalog) = s.account.known.catalog() else { return false };
+    catalog.stays_inside(names, &objects.written, &classify::path_in(s, &catalog))
 }

@@ -13,11 +13,11 @@ use crate::metrics::Metric;
 use crate::session::replay::{Record, Run, Shown, State, Told};
 use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
 use crate::session_state;
+use crate::upstream::Heard;
 use std::time::Duration;
+use weir_policy::replay::Losses;
+use weir_policy::replies::Owed;
 use weir_wire::frame::{HEADER_BYTES, Header, front, read_header, split_cstr};
-
-/// Times one transaction is begun again.
-const AGAIN_MAX: u32 = 20;
 
 /// True if transactions of the session are kept.
 #[inline]
@@ -41,7 +41,12 @@ pub struct Mark {
 pub fn keep(s: &mut Session, w: &Context, header: Header) -> Result<Mark, Flow> {
     warn(s, w);
     let bytes = header.frame_bytes();
-    let is_rest = s.status() == IDLE && s.replies().is_settled() && s.intake.skip == Skip::No;
+    if !is_on(s) && !is_under_way(s) {
+        drop_record(s);
+        return Ok(Mark { bytes: 0 });
+    }
+    // A question of ours about the transaction before may be under way.
+    let is_rest = s.status() == IDLE && s.replies().is_only_ours() && s.intake.skip == Skip::No;
     let max = usize::try_from(w.peek_config().failover.replay_bytes_max).unwrap_or(usize::MAX);
     let record = s.intake.replay.get_or_insert_default();
     record.finish();
@@ -64,6 +69,14 @@ pub fn keep(s: &mut Session, w: &Context, header: Header) -> Result<Mark, Flow> 
         }
     }
     Ok(mark)
+}
+
+/// The session has it off by now.
+fn drop_record(s: &mut Session) {
+    s.intake.replay.iter_mut().for_each(|record| record.spoil());
+    if s.intake.replay.as_ref().is_some_and(|record| record.warning.is_none()) {
+        s.intake.replay = None;
+    }
 }
 
 /// The message was decided on.
@@ -155,36 +168,34 @@ pub fn may_begin(s: &Session, w: &Context) -> bool {
         State::Again(run) => {
             let limit_ms = s.account.limits.get().waits.primary_ms;
             let is_late = limit_ms > 0 && w.now().saturating_duration_since(run.since) > Duration::from_millis(limit_ms);
-            run.times < AGAIN_MAX && !is_late
+            !is_late
         }
         State::Spoiled => false,
     };
-    is_here && !s.down.is_mid_message() && !s.down.has_pending() && s.handle.final_error.borrow().is_none()
+    is_on(s) && is_here && !s.down.is_mid_message() && !s.down.has_pending() && s.handle.final_error.borrow().is_none()
 }
 
-/// Has the transaction run again. The server connection is gone. Gives the words back if it cannot.
+/// Has the transaction run again. The server connection is gone. Gives the words back if it cannot; those of the first loss are said here.
 #[cold]
 pub fn begin(s: &mut Session, w: &Context, told: Told) -> Option<Told> {
-    if !may_begin(s, w) {
+    let losses = if may_begin(s, w) { losses_with(s, &told) } else { None };
+    let (Some(record), Some(losses)) = (&mut s.intake.replay, losses) else {
+        if is_under_way(s) {
+            refuse(s, w);
+            return None;
+        }
+        forget(s);
         return Some(told);
-    }
-    let Some(record) = &mut s.intake.replay else { return Some(told) };
+    };
+    record.losses = losses;
     let all = record.messages.len();
     let (fed, run) = match std::mem::take(&mut record.state) {
         // The client still hears of the first loss.
-        State::Again(run) => (all - run.left.min(all), Run { times: run.times + 1, is_same: false, ..*run }),
+        State::Again(run) => (all - run.left.min(all), Run { is_same: false, ..*run }),
         state => {
             let is_ending = matches!(state, State::Ending);
-            let run = Run {
-                left: 0,
-                answers: Shown::default(),
-                since: w.now(),
-                times: 1,
-                told,
-                prepared: Vec::new(),
-                is_same: false,
-                is_ending,
-            };
+            let run =
+                Run { left: 0, answers: Shown::default(), since: w.now(), told, prepared: Vec::new(), is_same: false, is_ending };
             (all, run)
         }
     };
@@ -209,59 +220,102 @@ pub fn begin(s: &mut Session, w: &Context, told: Told) -> Option<Told> {
 /// The same; where it cannot run again, the client hears so.
 pub fn begin_or_tell(s: &mut Session, w: &Context, told: Told) {
     if let Some(told) = begin(s, w, told) {
+        w.count(Metric::ReplaysRefused);
+        w.count(Metric::TransactionsLost);
         lost::tell_lost(s, w, told);
     }
 }
 
-/// The client hears that its transaction is lost.
+/// The losses of the session's transaction with the present one.
+fn losses_with(s: &Session, told: &Told) -> Option<Losses> {
+    let record = s.intake.replay.as_ref()?;
+    let sent = match &record.state {
+        State::Again(run) => record.messages.len().saturating_sub(run.left),
+        State::Whole | State::Ending | State::Spoiled => record.messages.len(),
+    };
+    let ends = frames(record.messages.get(..sent)?).filter(|(header, _)| matches!(header.tag, front::QUERY | front::SYNC));
+    let groups: u32 = ends.map(|_| 1).sum();
+    let had_it = told.owed != Owed::default() && told.heard == Heard::Something;
+    record.losses.with(had_it.then(|| groups.saturating_sub(told.owed.readies)))
+}
+
+/// The client hears that its transaction is lost, or may have been committed. `owed`: all that the server owed. Says what of it is the client's.
+pub fn give_up(s: &mut Session, w: &Context, owed: Owed) -> Owed {
+    match s.intake.replay.as_mut().map(|record| std::mem::take(&mut record.state)) {
+        Some(State::Again(run)) => {
+            let owed = if run.is_same { owed } else { run.told.owed };
+            drop_run(s, w, *run);
+            owed
+        }
+        Some(State::Whole | State::Ending | State::Spoiled) | None => {
+            forget(s);
+            owed
+        }
+    }
+}
+
+/// The same of one that does not run again just now.
 pub fn forget(s: &mut Session) {
-    s.intake.replay.iter_mut().filter(|record| record.is_kept()).for_each(|record| record.spoil());
+    s.intake.replay.iter_mut().filter(|record| !record.is_under_way()).for_each(|record| record.spoil());
+}
+
+/// Messages, one behind the other, each with its body.
+fn frames(messages: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
+    let mut rest = messages;
+    std::iter::from_fn(move || {
+        let header = read_header(rest).ok()??;
+        let body = rest.get(HEADER_BYTES..header.frame_bytes())?;
+        rest = &rest[header.frame_bytes()..];
+        Some((header, body))
+    })
 }
 
 /// The names that messages prepare statements under.
 fn parsed(messages: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = messages;
-    std::iter::from_fn(move || {
-        loop {
-            let header = read_header(rest).ok()??;
-            let body = rest.get(HEADER_BYTES..header.frame_bytes())?;
-            rest = &rest[header.frame_bytes()..];
-            match split_cstr(body) {
-                Some((name, _)) if header.tag == front::PARSE && !name.is_empty() => return Some(name),
-                Some(_) | None => {}
-            }
-        }
-    })
+    frames(messages)
+        .filter(|(header, _)| header.tag == front::PARSE)
+        .filter_map(|(_, body)| split_cstr(body))
+        .map(|(name, _)| name)
+        .filter(|name| !name.is_empty())
 }
 
 /// The transaction did not come out the same, or cannot be run to its end: it has failed.
 #[cold]
 pub fn refuse(s: &mut Session, w: &Context) {
     let Some(record) = &mut s.intake.replay else { return };
-    let State::Again(run) = std::mem::replace(&mut record.state, State::Spoiled) else { return };
-    record.messages = Vec::new();
+    let State::Again(mut run) = std::mem::take(&mut record.state) else { return };
     w.count(Metric::ReplaysRefused);
     w.count(Metric::TransactionsLost);
     if let Some((conn, _)) = s.lose(w, Fate::Unknown) {
         s.host.close(conn);
     }
-    // Of these answers the client has seen nothing.
-    s.down.drop_unseen();
-    s.down.forget_pending(&w.buffers);
-    s.up.drop_rest();
-    s.intake.skip = Skip::No;
-    let mut left = run.left;
-    while left > 0 {
-        let Ok(Some(header)) = s.up.peek(&w.buffers) else { break };
-        s.up.eat(header);
-        left = left.saturating_sub(header.frame_bytes());
+    run.is_same = false;
+    let told = drop_run(s, w, *run);
+    lost::tell_lost(s, w, told);
+    s.show_doing();
+    s.host.run_again();
+}
+
+/// Takes back what is left of a run. Its server connection is gone. Says the words of the first loss.
+fn drop_run(s: &mut Session, w: &Context, run: Run) -> Told {
+    forget(s);
+    if !run.is_same {
+        // Of these answers the client has seen nothing.
+        s.down.drop_unseen();
+        s.down.forget_pending(&w.buffers);
+        s.up.drop_rest();
+        s.intake.skip = Skip::No;
+        let mut left = run.left;
+        while left > 0 {
+            let Ok(Some(header)) = s.up.peek(&w.buffers) else { break };
+            s.up.eat(header);
+            left = left.saturating_sub(header.frame_bytes());
+        }
     }
     for (name, own) in run.prepared {
         s.statements.named.entry(name).or_insert(own);
     }
-    lost::tell_lost(s, w, run.told);
-    s.show_doing();
-    s.host.run_again();
+    run.told
 }
 
 fn warn(s: &mut Session, w: &Context) {

@@ -15,8 +15,9 @@ use crate::read_retry;
 use crate::replay;
 use crate::session::doubt::Doubt;
 use crate::session::replay::Told;
-use crate::session::{Fate, IDLE, Presence, Server, Session};
+use crate::session::{Fate, IDLE, LazyBegin, Presence, Server, Session};
 use crate::session_state;
+use crate::upstream::Heard;
 use crate::upstream::left::Telling;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -135,23 +136,24 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
     // A reset or a commit was carried out, and only its ReadyForQuery waits for something of ours.
     let owes_ready =
         session_state::is_holding(s) || s.upstream().is_some_and(|upstream| upstream.resetting.telling == Telling::OwesReady);
+    let heard = heard(s);
     let Some((conn, owed)) = s.lose(w, Fate::Unknown) else { return Ok(()) };
     s.host.close(conn);
     s.up.drop_rest();
-    match remedy {
-        Remedy::None => replay::forget(s),
+    let owed = match remedy {
+        Remedy::None => replay::give_up(s, w, owed),
         Remedy::Replay(then) => {
             concern::lost(s, w);
-            replay::begin_or_tell(s, w, Told { then, owed, fault });
+            replay::begin_or_tell(s, w, Told { then, owed, fault, heard });
             return Ok(());
         }
         Remedy::Ask(doubt) => {
             take_outcome(s, w, outcome);
             concern::lost(s, w);
-            doubt::wait(s, doubt);
+            doubt::wait(s, w, doubt);
             return Ok(());
         }
-    }
+    };
     take_outcome(s, w, outcome);
     concern::lost(s, w);
     if s.down.is_mid_message() || is_dismissed {
@@ -178,10 +180,19 @@ enum Remedy {
 
 fn remedy(s: &mut Session, w: &Context, outcome: Outcome, fault: &Fault) -> Remedy {
     match outcome {
-        Outcome::RolledBack(then) if replay::may_begin(s, w) => Remedy::Replay(then),
+        Outcome::RolledBack(then) if replay::may_begin(s, w) || replay::is_under_way(s) => Remedy::Replay(then),
+        // Answers that the client has are among those that are owed.
+        Outcome::Unknown(_) if replay::is_under_way(s) => Remedy::None,
         Outcome::Unknown(_) => doubt::doubt(s, outcome, fault).map_or(Remedy::None, Remedy::Ask),
         Outcome::RolledBack(_) | Outcome::Unharmed | Outcome::Ended => Remedy::None,
     }
+}
+
+/// The server has said something since it was sent the transaction: it had it.
+fn heard(s: &Session) -> Heard {
+    let Some(upstream) = s.upstream() else { return Heard::Nothing };
+    let has_begun = upstream.txn.status != IDLE && !matches!(s.lazy_begin, LazyBegin::Sent(_));
+    if has_begun { Heard::Something } else { upstream.txn.heard }
 }
 
 /// The outcome of the statements under way, as far as can be known.

@@ -12,7 +12,7 @@ pub enum Body {
     Suspicious,
     /// It leaves nothing itself.
     Calls {
-        /// It may call these, lower case, each once; keywords and built-in functions are among them.
+        /// It may call these, lower case, each once; keywords and built-in functions are among them, and `copy` and `import`.
         calls: Vec<String>,
         /// It may change rows or define something, so that triggers run.
         writes: bool,
@@ -38,7 +38,7 @@ pub fn read_body(source: &str) -> Body {
                 }
                 writes |= is_writing(&word);
                 starts = matches!(word.as_str(), "begin" | "then" | "else" | "loop" | "atomic");
-                if is_call {
+                if is_call || reaches_outside(&word) {
                     if left_by_function(&word).is_some() {
                         return Body::Suspicious;
                     }
@@ -52,6 +52,11 @@ pub fn read_body(source: &str) -> Body {
     calls.sort_unstable();
     calls.dedup();
     Body::Calls { calls, writes }
+}
+
+/// Commands that read or write files, programs or other servers. They count as calls.
+fn reaches_outside(word: &str) -> bool {
+    matches!(word, "copy" | "import")
 }
 
 /// Words without which nothing is written or defined; they stand elsewhere, too (`FOR UPDATE`).

@@ -9,9 +9,8 @@ use weir_policy::replies::Owed;
 
 /// A COMMIT whose answer was lost. Its client waits for one.
 pub struct Doubt {
-    pub number: Number,
-    /// Connections that are older than this have been there when the number was.
-    pub asked_at: Us,
+    /// The transaction's number, and when it was asked for: older connections have been there when the number was. `None`: it has only read.
+    pub number: Option<(Number, Us)>,
     /// The answer to the COMMIT, as far as it is due, without its ReadyForQuery. `None`: other answers are lost.
     pub answer: Option<Vec<u8>>,
     pub owed: Owed,

@@ -1,10 +1,12 @@
 //! A session's transaction, kept to run again. `replay` works with it.
 
 use crate::fault::Fault;
+use crate::upstream::Heard;
 use crate::upstream::changes::Own;
 use sha2::{Digest, Sha256};
 use std::time::Instant;
 use weir_policy::loss::Then;
+use weir_policy::replay::Losses;
 use weir_policy::replies::Owed;
 
 /// Room that a session keeps between transactions.
@@ -16,6 +18,7 @@ pub struct Record {
     pub messages: Vec<u8>,
     pub shown: Shown,
     pub state: State,
+    pub losses: Losses,
     /// The bytes at the front of those to be sent that are counted already.
     pub counted: usize,
     /// The client has yet to hear that the new primary may lack what it was shown.
@@ -32,11 +35,11 @@ pub struct Shown {
 #[derive(Default)]
 pub enum State {
     /// All messages since a BEGIN are kept.
-    #[default]
     Whole,
     /// The same, and the transaction may be over.
     Ending,
-    /// It does not run again: it is too long, or does something that cannot be repeated.
+    /// It does not run again: its BEGIN was not kept, it is too long, or it does something that cannot be repeated.
+    #[default]
     Spoiled,
     Again(Box<Run>),
 }
@@ -48,7 +51,6 @@ pub struct Run {
     /// The answers so far, up to as many bytes as were shown.
     pub answers: Shown,
     pub since: Instant,
-    pub times: u32,
     pub told: Told,
     /// Statements that the transaction has prepared, as its client knows them.
     pub prepared: Vec<(Box<[u8]>, Own)>,
@@ -63,6 +65,8 @@ pub struct Told {
     pub then: Then,
     pub owed: Owed,
     pub fault: Fault,
+    /// The server's last word shows that it had what was under way before it.
+    pub heard: Heard,
 }
 
 impl Shown {
@@ -87,7 +91,7 @@ impl Record {
         if self.messages.capacity() > ROOM_BYTES_MAX {
             self.messages = Vec::new();
         }
-        (self.shown, self.state) = (Shown::default(), State::Whole);
+        (self.shown, self.state, self.losses) = (Shown::default(), State::Whole, Losses::default());
     }
 }
 

@@ -25,10 +25,22 @@ pub enum Asked {
     Spoiled,
 }
 
+/// The statements of the open transaction so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Deeds {
+    /// None, or nobody looked.
+    #[default]
+    None,
+    /// Reads, as the catalog says, and its snapshot cannot be refused at its end: nothing hangs on its COMMIT.
+    OnlyReads,
+    More,
+}
+
 /// The question for the number, and the COMMIT behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numbered {
     pub asked: Asked,
+    pub deeds: Deeds,
     /// A plain COMMIT of this transaction is the last that was sent.
     pub is_committing: bool,
 }
@@ -43,7 +55,7 @@ impl Numbered {
             Transaction::Within => {}
             Transaction::Begin(_) if self.asked == Asked::No && may_follow => {}
             // A transaction behind another one, without an answer in between.
-            _ => *self = Numbered { asked: Asked::Spoiled, is_committing: false },
+            _ => *self = Numbered { asked: Asked::Spoiled, deeds: Deeds::More, is_committing: false },
         }
     }
 
@@ -51,7 +63,7 @@ impl Numbered {
     pub fn answered(&mut self, status: u8) {
         self.is_committing = false;
         if status == b'I' {
-            self.asked = Asked::No;
+            (self.asked, self.deeds) = (Asked::No, Deeds::None);
         }
     }
 }

@@ -27,7 +27,7 @@ const REPLICATE: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'weir',
 /// Ends the wait of a client whose COMMIT is in doubt. Not cancel safe: a server connection may be on its way.
 pub async fn find(served: &mut Served) {
     let Some(doubt) = &served.s.intake.doubt else { return };
-    let (number, asked_at) = (doubt.number, doubt.asked_at);
+    let Some((number, asked_at)) = doubt.number else { return };
     served.s.handle.wait_cancelled.set(false);
     let verdict = ask(served, &number, asked_at).await;
     settle(&mut served.s, &served.w, verdict);

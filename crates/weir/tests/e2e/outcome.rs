@@ -2,7 +2,7 @@
 
 use crate::lost::{Stage, seen};
 use crate::support::faults::{Network, Toward};
-use crate::support::ground::{Owned, cluster_with};
+use crate::support::ground::{Owned, cluster_with, wait_for_catalog};
 use crate::support::proxy::Backend;
 use crate::support::raw::Message;
 use crate::support::time::let_pass;
@@ -63,6 +63,64 @@ fn a_commit_that_never_ran_is_rolled_back() {
         assert_eq!(client.value("select count(*) from t"), "0");
     }
     assert_eq!(stage.proxy.metric("outcomes_rolled_back_total"), 2);
+}
+
+/// A savepoint has a number of its own, which says nothing of the transaction's.
+#[test]
+fn the_outcome_of_a_transaction_with_savepoints_is_its_own() {
+    let stage = Stage::primary_with(ON);
+    let mut direct = stage.ground.direct();
+    for (stalled, expected, there) in
+        [(&[Toward::Client][..], "COMMIT", "2,4"), (&[Toward::Server, Toward::Client], "ERROR 40001", "2,4")]
+    {
+        let mut client = stage.client();
+        client.run("begin");
+        client.run("savepoint a");
+        client.run("insert into t values (1)");
+        client.run("rollback to a");
+        client.run("insert into t values (2)");
+        client.run("savepoint b");
+        client.run("insert into t values (4)");
+        client.run("release b");
+        stage.network.stall_present(stalled);
+        client.send(&commit(false));
+        if expected == "COMMIT" {
+            wait_until("the commit", || direct.value("select count(*) from t") == "2");
+        } else {
+            assert!(client.is_silent_for(Duration::from_millis(100)));
+        }
+        stage.network.cut();
+        stage.network.go_on();
+        assert_eq!(seen(&client.until_ready()), [expected, "ZI"]);
+        assert_eq!(client.value("select string_agg(a::text, ',' order by a) from t"), there);
+    }
+    assert_eq!(stage.proxy.metric("outcomes_unknown_total"), 0);
+}
+
+/// It does not matter if such a COMMIT ran.
+#[test]
+fn the_commit_of_a_transaction_that_has_only_read_is_answered() {
+    let stage = Stage::primary_with(ON);
+    let mut client = stage.client();
+    wait_for_catalog(&mut client, &stage.ground.database);
+    for (begin, text, expected) in [
+        ("begin", "select count(*) from t", "COMMIT"),
+        ("begin isolation level repeatable read read only", "select count(*) from t", "COMMIT"),
+        ("begin isolation level serializable", "select count(*) from t", "ERROR 08007"),
+        ("begin", "select pg_notify('news', 'x')", "ERROR 08007"),
+        ("begin", "notify news", "ERROR 08007"),
+        ("begin", "lock table t", "ERROR 08007"),
+    ] {
+        client.run(begin);
+        client.run(text);
+        stage.network.stall_present(&[Toward::Server, Toward::Client]);
+        client.send(&commit(false));
+        assert!(client.is_silent_for(Duration::from_millis(100)));
+        stage.network.cut();
+        stage.network.go_on();
+        assert_eq!(seen(&client.until_ready()), [expected, "ZI"], "{begin}; {text}");
+    }
+    assert_eq!(stage.proxy.metric("outcomes_committed_total"), 2);
 }
 
 /// The connection breaks at any moment around the COMMIT.
@@ -203,6 +261,51 @@ fn a_failover_under_load_leaves_no_outcome_unknown_and_gives_nobody_another_ones
 fn new_primary(cluster: &Owned) -> &weir_demo::Server {
     let is_primary = |server: &&weir_demo::Server| server.is_running() && server.in_recovery().is_ok_and(|recovers| !recovers);
     cluster.standbys().iter().find(is_primary).expect("a standby was promoted")
+}
+
+/// The standby never hears of the lost transaction, and gives its number to another who commits at once.
+#[test]
+fn a_number_that_was_given_out_again_is_not_taken_for_the_clients() {
+    let cluster = cluster_with(Options { standbys: 2, ..Options::default() });
+    cluster.primary().query("create table t (a int)").unwrap();
+    cluster.primary().query(
+        "create table slow (a int); create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(100); return null; end'; \
+         create constraint trigger wait after insert on slow deferrable initially deferred for each row execute function wait()",
+    ).unwrap();
+    cluster.wait_caught_up().unwrap();
+    let proxy = builtin(&cluster);
+    for standby in cluster.standbys() {
+        standby.query("alter system set primary_conninfo = ''").unwrap();
+        standby.reload().unwrap();
+        wait_until("the standby to hear nothing", || standby.value("select count(*) from pg_stat_wal_receiver").unwrap() == "0");
+    }
+    let mut client = proxy.console();
+    client.run("begin");
+    client.run("insert into slow values (1)");
+    let number = client.value("select txid_current()");
+    client.send(&commit(false));
+    let asleep = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
+    wait_until("the commit to run", || cluster.primary().value(asleep).unwrap() == "1");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for standby in cluster.standbys() {
+            let (mut writer, is_over) = (Raw::tcp(standby.port()).log_in("postgres", "postgres", &[]).unwrap(), &is_over);
+            // It takes numbers as soon as its server gives any out.
+            scope.spawn(move || {
+                while !is_over.load(Ordering::SeqCst) {
+                    drop(writer.query("insert into t values (1)"));
+                }
+            });
+        }
+        cluster.primary().kill9().unwrap();
+        let heard = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| seen(&client.until_ready())));
+        is_over.store(true, Ordering::SeqCst);
+        // Unknown, if the others were faster than Weir's look at the numbers that the new primary begins with.
+        let heard = heard.unwrap();
+        assert!(heard == ["ERROR 40001", "ZI"] || heard == ["ERROR 08007", "ZI"], "{heard:?}");
+    });
+    assert_eq!(new_primary(&cluster).value(&format!("select txid_status({number})")).unwrap(), "committed", "by another");
+    assert_eq!(new_primary(&cluster).value("select count(*) from slow").unwrap(), "0");
 }
 
 /// Weir did not see the promotion: it does not know which numbers were given out again.

@@ -21,13 +21,20 @@ fn stage() -> Stage {
 
 fn client(stage: &Stage) -> Raw {
     let mut client = stage.client();
-    wait_for_catalog(&mut client, &stage.ground.database);
+    // A cut may have hit the one who reads it.
+    wait_until("the catalog to be read", || {
+        let rows = client.rows("show pool_catalogs");
+        rows.iter().any(|row| row[0] == stage.ground.database && row[1] == "current")
+    });
     client
 }
 
 /// The error that the next statement hears after the connection was cut, by its code; none if it hears none.
 fn after_cut(stage: &Stage, client: &mut Raw, next: &str) -> String {
+    let lost = || stage.proxy.metric("server_connections_lost_total");
+    let before = lost();
     stage.network.cut();
+    wait_until("the loss to be noticed", || lost() > before);
     seen(&client.query(next)).into_iter().find(|word| word.starts_with("ERROR") || word.starts_with("FATAL")).unwrap_or_default()
 }
 
@@ -42,6 +49,11 @@ fn transactions_that_come_out_the_same_go_on() {
         ("a savepoint", &["savepoint a", "insert into u values (2)", "rollback to a", "insert into u values (3)"], "release a"),
         ("a number that was drawn and not shown", &["insert into drawn default values"], "select count(*) from drawn"),
         ("a notification", &["notify news, 'x'"], "select 1"),
+        (
+            "a lock of the transaction",
+            &["select pg_advisory_xact_lock(7)"],
+            "select count(*) from pg_locks where objid = 7 and granted",
+        ),
         ("settings of the transaction", &["set local work_mem = '7MB'", "show work_mem"], "show work_mem"),
     ];
     for (turn, (what, texts, next)) in stories.iter().enumerate() {
@@ -65,6 +77,7 @@ fn transactions_that_come_out_otherwise_fail() {
         ("rows that others changed", &["select count(*) from t"], "insert into t values (1)"),
         ("a number that was drawn and shown", &["select nextval('s')"], "select 1"),
         ("the time", &["select now()"], "select 1"),
+        ("a number by chance", &["select random()"], "select 1"),
         ("a row that others have by now", &["insert into u values (5)"], "insert into u values (5)"),
     ];
     for (turn, (what, texts, change)) in stories.iter().enumerate() {
@@ -112,6 +125,113 @@ fn what_cannot_be_repeated_does_not_run_again() {
         assert!(code.as_ref().is_some_and(|code| expected.contains(code.as_str())), "{what}: {code:?}");
     }
     assert_eq!(stage.proxy.metric("transactions_replayed_total"), 0);
+}
+
+/// A trigger that a transaction runs again, and some that act outside of the database.
+const TRIGGERS: &str =
+    "create extension dblink; create table far (a int); create table stamped (a int, at timestamptz); create table told (a int);
+    create function stamp() returns trigger language plpgsql as 'begin new.at = now(); return new; end';
+    create function tell() returns trigger language plpgsql as $$ begin
+        perform dblink_exec(format('host=127.0.0.1 port=%s dbname=%s user=postgres', current_setting('port'), current_database()),
+            'insert into far values (1)');
+        return new; end $$;
+    create trigger stamp before insert on stamped for each row execute function stamp();
+    create trigger tell before insert on told for each row execute function tell()";
+
+#[test]
+fn what_acts_outside_of_the_database_is_not_repeated() {
+    let stage = Stage::primary_with(ON);
+    stage.ground.direct().run(TRIGGERS);
+    let write = |table: &str| {
+        let mut client = client(&stage);
+        client.run("begin");
+        client.run(&format!("insert into {table} values (1)"));
+        after_cut(&stage, &mut client, "select 1")
+    };
+    assert_eq!(write("stamped"), "");
+    assert_eq!(write("told"), "ERROR 40001");
+    let mut direct = stage.ground.direct();
+    assert_eq!(direct.value("select count(*) from far"), "1", "it was told once");
+    direct.run(
+        "create extension postgres_fdw; create server loop foreign data wrapper postgres_fdw; create user mapping for public server loop options (user 'postgres');
+         create foreign table remote (a int) server loop options (table_name 'far')",
+    );
+    direct.run(
+        "do $$ begin execute format('alter server loop options (add host ''127.0.0.1'', add port %L, add dbname %L)', \
+         current_setting('port'), current_database()); end $$",
+    );
+    assert_eq!(write("remote"), "ERROR 40001");
+    assert_eq!(stage.proxy.metric("transactions_replayed_total"), 1);
+}
+
+/// A statement whose server ends under it is sent once more, and not again and again.
+#[test]
+fn a_statement_that_its_servers_do_not_survive_is_sent_twice() {
+    let stage = Stage::primary_with(ON);
+    let mut direct = stage.ground.direct();
+    direct.run(
+        "create sequence runs; create table slow (a int); create function wait() returns trigger language plpgsql as \
+         'begin perform nextval(''runs''); perform pg_sleep(100); return new; end'; \
+         create trigger wait before insert on slow for each row execute function wait()",
+    );
+    let mut client = client(&stage);
+    client.run("begin");
+    client.run("insert into t values (1)");
+    client.send(&wire::query("insert into slow values (1)"));
+    for run in ["1", "2"] {
+        wait_until("the statement to run", || {
+            direct.value("select count(*) filter (where is_called) * max(last_value) from runs") == run
+        });
+        let end = "select pg_terminate_backend(pid) from pg_stat_activity where query like 'insert into slow%' and pid <> pg_backend_pid()";
+        direct.run(end);
+    }
+    assert_eq!(seen(&client.until_ready()), ["ERROR 40001", "ZE"]);
+    assert_eq!(direct.value("select last_value from runs"), "2");
+    assert_eq!(stage.proxy.metric("transactions_lost_total"), 1);
+}
+
+#[test]
+fn a_copy_from_the_client_does_not_run_again() {
+    let stage = stage();
+    for is_over in [true, false] {
+        let mut client = client(&stage);
+        client.run("begin");
+        client.send(&wire::query("copy t from stdin"));
+        assert_eq!(client.read().tag, b'G');
+        client.send(&wire::copy_data(b"1\n"));
+        if is_over {
+            client.send(&wire::copy_done());
+            assert_eq!(seen(&client.until_ready()), ["COPY 1", "ZT"]);
+            assert_eq!(after_cut(&stage, &mut client, "select 1"), "ERROR 40001");
+        } else {
+            stage.network.cut();
+            assert_eq!(seen(&client.until_ready()), ["ERROR 40001", "ZE"]);
+        }
+        client.run("rollback");
+    }
+    assert_eq!(stage.ground.direct().value("select count(*) from t"), "0");
+    assert_eq!(stage.proxy.metric("transactions_replayed_total"), 0);
+}
+
+/// An acknowledged write would be missing if only what follows ran again.
+#[test]
+fn replay_begins_and_ends_with_the_word_for_it() {
+    let stage = Stage::primary_with("commit_outcome = on");
+    let mut first = client(&stage);
+    first.run("begin");
+    first.run("insert into t values (1)");
+    first.run("pgpool set weir.transaction_replay = on");
+    assert_eq!(after_cut(&stage, &mut first, "commit"), "ERROR 40001");
+    first.run("begin");
+    first.run("insert into t values (2)");
+    assert_eq!(after_cut(&stage, &mut first, "select 1"), "");
+    first.run("commit");
+    first.run("set weir.transaction_replay = off");
+    first.run("begin");
+    first.run("insert into t values (3)");
+    assert_eq!(after_cut(&stage, &mut first, "select 1"), "ERROR 40001");
+    assert_eq!(stage.ground.direct().value("select string_agg(a::text, ',' order by a) from t"), "2");
+    assert_eq!(stage.proxy.metric("transactions_replayed_total"), 1);
 }
 
 #[test]
