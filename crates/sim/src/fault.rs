@@ -18,6 +18,8 @@ pub enum Repair {
     Continue(NodeId),
     Weir(usize),
     Attach(NodeId),
+    /// Its replay goes on.
+    Replays(NodeId),
 }
 
 /// If the postmaster itself was started anew.
@@ -107,6 +109,17 @@ impl World {
                 }
             }
             Fault::SwitchOver => self.switch_over(),
+            Fault::Restart => {
+                let weir = self.dice.below(self.plan.weirs as u64) as usize;
+                self.ask(weir, Request::Restart(node));
+            }
+            Fault::ReplayStands => {
+                let server = &mut self.servers[at];
+                if server.power == Power::Up && !server.is_primary() {
+                    server.stands_at = Some(server.position());
+                    self.repair_in(lasts, Repair::Replays(node));
+                }
+            }
             Fault::AgentDies => {
                 let until = self.now + lasts;
                 self.agents[at].down_until = self.agents[at].down_until.max(until);
@@ -166,6 +179,7 @@ impl World {
                 }
             }
             Repair::Weir(weir) => self.start_weir(weir),
+            Repair::Replays(node) => self.servers[usize::from(node)].stands_at = None,
             Repair::Attach(node) => {
                 for weir in 0..self.plan.weirs {
                     self.ask(weir, Request::Attach(node));
@@ -252,8 +266,9 @@ impl World {
         for node in 0..self.plan.nodes {
             self.repair(Repair::Start(node));
             self.repair(Repair::Continue(node));
-            // A server that is still starting is refused.
-            [500, 4_000, 12_000].into_iter().for_each(|at| self.repair_in(at, Repair::Attach(node)));
+            self.repair(Repair::Replays(node));
+            // A server that is still starting is refused, or one that stops.
+            [500, 4_000, 12_000, 26_000].into_iter().for_each(|at| self.repair_in(at, Repair::Attach(node)));
         }
         self.agents.iter_mut().for_each(|agent| agent.down_until = 0);
         (0..self.plan.weirs).for_each(|weir| self.start_weir(weir));

@@ -27,6 +27,8 @@ pub struct Outcome {
     pub given_up: usize,
     /// Replaced primaries that agents made standbys.
     pub brought_back: usize,
+    /// Servers that agents ended as by a crash.
+    pub ended: usize,
     /// COMMITs whose answer was lost.
     pub told: Told,
     pub events: u64,
@@ -162,6 +164,7 @@ impl World {
             switchovers: records.iter().filter(|record| record.why == Why::SwitchedOver).count(),
             given_up,
             brought_back: self.counts.brought_back,
+            ended: self.counts.ended,
             told: self.counts.told,
             failovers: records.iter().filter(|record| record.why != Why::Found).count(),
             events: self.events,

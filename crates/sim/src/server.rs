@@ -47,6 +47,8 @@ pub enum Power {
     Dark,
     /// Stopped by a signal: it will go on where it was.
     Hung,
+    /// It was told to stop, and writes, archives and sends what it has: it lets nobody in.
+    Stopping,
     /// It starts, or recovers from a crash of a backend.
     Starting,
 }
@@ -78,6 +80,8 @@ pub struct Server {
     /// Commits that wait for standbys: their ends, and their writers.
     pub waiting: Vec<(Lsn, WriteId)>,
     pub sync: Sync,
+    /// Where its replay stands still: a report holds it up. It does not become a primary meanwhile.
+    pub stands_at: Option<Lsn>,
 }
 
 /// `synchronous_standby_names`, read and as it is.
@@ -115,6 +119,7 @@ impl Server {
             flushed: BTreeMap::new(),
             waiting: Vec::new(),
             sync: Sync { rule: parse_sync_names(sync_names).unwrap_or_default(), names: sync_names.into() },
+            stands_at: None,
         }
     }
 
@@ -146,6 +151,7 @@ impl Server {
             history: self.history.clone(),
             recovery,
             position: self.position(),
+            replayed: self.stands_at.unwrap_or(Lsn::MAX).min(self.position()),
             started_at: self.started_at,
             mark: self.mark,
             is_read_only: self.is_read_only,

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::action::{Action, Held, Lost, Transactions};
 use super::attempt::Attempt;
-use super::ballot::{Epoch, NodeId};
+use super::ballot::{Ballot, Epoch, NodeId};
 use super::choose::{Refusal, Sync};
 use super::durable::Durable;
 use super::event::{Facts, Ms};
 use super::history::{History, Lsn, Relation};
+use super::inquiry::Inquiry;
 use super::node::{Look, Node, Standing};
 use super::record::{Loss, RECORDS_MAX, Record};
 use super::restart;
@@ -18,6 +19,8 @@ use super::sync;
 
 /// Looks at the primary's position that are kept for the report of losses.
 const SAMPLES_MAX: usize = 64;
+/// Own attempts without an effect that are remembered.
+const VOID_MAX: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
@@ -30,6 +33,9 @@ pub struct State {
     pub(super) retry_at: Ms,
     pub(super) line: Line,
     pub(super) promises: Promises,
+    pub(super) inquiry: Inquiry,
+    /// The last attempts of this Weir that ended before anybody was told to promote himself or to vote: nothing can come of promises to them.
+    pub(super) void: BTreeSet<Ballot>,
     pub records: Vec<Record>,
     pub(super) commands: Queue,
     pub planned: Planned,
@@ -137,6 +143,8 @@ impl State {
             retry_at: 0,
             line: Line::default(),
             promises: Promises { term_seen: durable.term, ..Promises::default() },
+            inquiry: Inquiry::default(),
+            void: BTreeSet::new(),
             records: Vec::new(),
             commands: Queue::default(),
             planned: Planned::default(),
@@ -288,6 +296,14 @@ impl State {
     /// acknowledged a write past Weir to a primary that is not in the file, which only a majority's votes tell.
     pub(super) fn quorum(&self, rules: &Rules) -> Quorum {
         if rules.is_alone() && self.sync(rules) == Sync::Asynchronous { Quorum::One } else { Quorum::Majority }
+    }
+
+    /// Nothing will come of this attempt of ours.
+    pub(super) fn forget(&mut self, ballot: Ballot) {
+        self.void.insert(ballot);
+        if self.void.len() > VOID_MAX {
+            self.void.pop_first();
+        }
     }
 
     pub(super) fn keep_record(&mut self, record: Record) {
