@@ -94,7 +94,8 @@ impl World {
     pub fn finish_job(&mut self, job: Job) {
         let at = usize::from(job.node);
         let is_dead = self.now < self.agents[at].down_until;
-        if is_dead && self.dice.percent(50) {
+        // A server that was told to stop does so without its agent.
+        if is_dead && self.servers[at].power != Power::Stopping && self.dice.percent(50) {
             return;
         }
         let event = match (&job.order, self.servers[at].power) {
@@ -115,6 +116,7 @@ impl World {
                     (StopMode::Crash, Power::Up | Power::Stopping | Power::Starting | Power::Hung) if is_it => {
                         self.agents[at].clean_end = None;
                         self.counts.ended += 1;
+                        self.blame_end(job.weir, job.node);
                         self.power_off(job.node, Power::Stopped);
                         self.note(|| format!("node {} is ended", job.node));
                         End::Now

@@ -164,7 +164,7 @@ impl World {
             Repair::Ready(node, restarted) => {
                 let server = &mut self.servers[usize::from(node)];
                 if server.power == Power::Starting {
-                    server.power = Power::Up;
+                    (server.power, server.steady_from) = (Power::Up, self.now);
                     server.numbers.clock.checkpoint_at = self.now;
                     if restarted == Restarted::Yes {
                         server.started_at += 1;
@@ -174,7 +174,8 @@ impl World {
             }
             Repair::Continue(node) => {
                 if self.servers[usize::from(node)].power == Power::Hung {
-                    self.servers[usize::from(node)].power = Power::Up;
+                    let server = &mut self.servers[usize::from(node)];
+                    (server.power, server.steady_from) = (Power::Up, self.now);
                     self.run_queue(node);
                 }
             }

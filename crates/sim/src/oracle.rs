@@ -90,6 +90,8 @@ pub enum Broken {
     Lost { write: WriteId, node: NodeId, acknowledged_at: Ms, is_protected: bool },
     /// A Weir gave up a primary that a standby heard all the time, and could have told of.
     Needless { node: NodeId, at: Ms },
+    /// A Weir had a primary ended that it could reach all the time.
+    EndedAlive { node: NodeId, at: Ms },
     /// A node was made the primary that may never be.
     BarredPromoted { node: NodeId },
     /// Writes failed although nothing but a switchover happened.
@@ -122,6 +124,19 @@ impl World {
         let is_up = self.servers[usize::from(node)].power == Power::Up;
         if self.plan.late == 0 && is_up && self.now < plan::HEALED_AT && self.servers.iter().any(hears) {
             self.needless.push(Broken::Needless { node, at: self.now });
+        }
+    }
+
+    /// Notes that a Weir has a server ended.
+    pub fn blame_end(&mut self, weir: usize, node: NodeId) {
+        let (at, end) = (usize::from(node), self.end_of(weir));
+        let was_reached = self.cuts[at][end].max(self.cuts[end][at]) + REACHED_MS <= self.now;
+        let server = &self.servers[at];
+        let is_steady = server.power == Power::Up && server.steady_from + REACHED_MS <= self.now;
+        // Then cuts are forgotten.
+        let is_healing = (plan::HEALED_AT..plan::HEALED_AT + REACHED_MS).contains(&self.now);
+        if self.plan.late == 0 && was_reached && is_steady && !is_healing {
+            self.needless.push(Broken::EndedAlive { node, at: self.now });
         }
     }
 

@@ -82,6 +82,8 @@ pub struct Server {
     pub sync: Sync,
     /// Where its replay stands still: a report holds it up. It does not become a primary meanwhile.
     pub stands_at: Option<Lsn>,
+    /// Since when it runs without a break, of whatever kind.
+    pub steady_from: Ms,
 }
 
 /// `synchronous_standby_names`, read and as it is.
@@ -120,6 +122,7 @@ impl Server {
             waiting: Vec::new(),
             sync: Sync { rule: parse_sync_names(sync_names).unwrap_or_default(), names: sync_names.into() },
             stands_at: None,
+            steady_from: 0,
         }
     }
 

@@ -328,6 +328,12 @@ pub(super) fn newer_promise_of_any(state: &State) -> Option<Ballot> {
     unsettled(state, &state.epoch()?, |_| true, |_| false)
 }
 
+/// True if all such promises are to attempts of this Weir of which nothing can come.
+pub(super) fn are_void(state: &State) -> bool {
+    let is_void = |ballot| state.void.contains(&ballot);
+    state.epoch().is_some_and(|epoch| unsettled(state, &epoch, |_| true, is_void).is_none())
+}
+
 fn unsettled(state: &State, epoch: &Epoch, counts: impl Fn(NodeId) -> bool, is_void: impl Fn(Ballot) -> bool) -> Option<Ballot> {
     let others = state.nodes.iter().filter(|(id, _)| **id != epoch.node && counts(**id));
     let marks = others.filter_map(|(_, node)| Some(node.seen.as_ref()?.facts.mark));

@@ -75,6 +75,8 @@ pub enum Aim {
     Succeed { node: NodeId, started_at: Option<u64> },
     /// An attempt was left undone while the primary lives.
     Settle,
+    /// Promises to an attempt of ours without an effect are left, while the primary lives.
+    Tidy,
     /// The node that was replaced follows and shall vote again.
     Readmit,
 }
@@ -83,7 +85,7 @@ impl Aim {
     fn purpose(self) -> Purpose {
         match self {
             Aim::Succeed { .. } => Purpose::Switchover,
-            Aim::Replace | Aim::Force { .. } | Aim::Settle | Aim::Readmit => Purpose::Failover,
+            Aim::Replace | Aim::Force { .. } | Aim::Settle | Aim::Tidy | Aim::Readmit => Purpose::Failover,
         }
     }
 }
@@ -206,7 +208,7 @@ impl Attempt {
     /// True if writes go on meanwhile.
     pub(super) fn leaves_writes(&self) -> bool {
         match self.aim {
-            Aim::Readmit => true,
+            Aim::Readmit | Aim::Tidy => true,
             Aim::Succeed { .. } => matches!(self.phase, Phase::Storing | Phase::Pledging { .. } | Phase::Streaming { .. }),
             Aim::Replace | Aim::Force { .. } | Aim::Settle => false,
         }
@@ -220,7 +222,7 @@ impl Attempt {
     /// True if nothing comes of it if it ends now, and writes may go on: nobody was told to promote himself or to vote.
     fn is_void(&self) -> bool {
         let is_effective = matches!(self.phase, Phase::Promoting { .. } | Phase::Waiting { .. } | Phase::Voting { .. });
-        matches!(self.aim, Aim::Succeed { .. } | Aim::Settle) && !is_effective
+        matches!(self.aim, Aim::Succeed { .. } | Aim::Settle | Aim::Tidy) && !is_effective
     }
 
     /// The nodes that pledged.
@@ -239,7 +241,7 @@ impl Attempt {
     fn needed(&self, rules: &Rules) -> usize {
         match self.aim {
             Aim::Force { .. } => 1,
-            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Succeed { .. } => {
+            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Tidy | Aim::Succeed { .. } => {
                 rules.needed(self.electors(rules).len(), self.quorum)
             }
         }
@@ -250,7 +252,7 @@ impl Attempt {
         match self.aim {
             // One more than before: they overlap with every majority of before.
             Aim::Readmit => Epoch { replaced: None, ..self.parent }.voters(rules.ids()),
-            Aim::Replace | Aim::Settle | Aim::Succeed { .. } => rules.electors(&self.parent, self.quorum),
+            Aim::Replace | Aim::Settle | Aim::Tidy | Aim::Succeed { .. } => rules.electors(&self.parent, self.quorum),
             Aim::Force { .. } => rules.ids().collect(),
         }
     }
@@ -420,7 +422,7 @@ fn ask(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut V
     let is_over = match attempt.aim {
         Aim::Replace | Aim::Force { .. } => true,
         Aim::Succeed { .. } => attempt.phase != Phase::Storing,
-        Aim::Settle | Aim::Readmit => false,
+        Aim::Settle | Aim::Tidy | Aim::Readmit => false,
     };
     let cuts = rules.keeps(Rule::CutOff) && is_over;
     let ballot = attempt.ballot;
@@ -627,13 +629,13 @@ pub(super) fn end(state: &mut State, refusal: Refusal, now: Ms, out: &mut Vec<Ac
     match attempt.aim {
         Aim::Force { ticket, .. } => out.push(Action::Reply { ticket, answer: Err(refusal.describe()) }),
         Aim::Succeed { .. } => switchover::attempt_ended(state, &attempt, refusal, now, out),
-        Aim::Replace | Aim::Settle | Aim::Readmit => {}
+        Aim::Replace | Aim::Settle | Aim::Tidy | Aim::Readmit => {}
     }
     let spread =
         u64::from(attempt.ballot.weir).wrapping_mul(2_654_435_761).wrapping_add(attempt.ballot.term * 977) % RETRY_SPREAD_MS;
     // Where nothing was stopped, the promises are settled at once, or a primary that failed is replaced.
     state.retry_at = if attempt.is_before_stop() { now } else { now + RETRY_MS + spread };
-    if refusal != Refusal::Outrun && !matches!(attempt.aim, Aim::Succeed { .. }) {
+    if refusal != Refusal::Outrun && !matches!(attempt.aim, Aim::Succeed { .. } | Aim::Tidy) {
         stuck(state, refusal, out);
     }
 }

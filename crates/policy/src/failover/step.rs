@@ -343,6 +343,9 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         && state.primary().and_then(|id| state.facts(id)).is_some_and(|facts| state.is_on_line(facts))
         && eligible::could_be_decided(state, rules).is_ok()
     {
+        if accept::are_void(state) {
+            return attempt::begin(state, rules, Aim::Tidy, Why::Adopted, now);
+        }
         out.push(Action::Report(Report::TakingOver { ballot }));
         attempt::begin(state, rules, Aim::Settle, Why::Adopted, now);
     }

@@ -74,7 +74,8 @@ pub enum Stage {
     /// Another attempt is under way, or the standby does not stream yet.
     Waiting {
         until: Ms,
-        /// The log that the standby had at the first look: it must have replayed that.
+        since: Ms,
+        /// The log that the standby had at the first look since then: it must have replayed that.
         had: Option<Lsn>,
     },
     /// The primary writes out what its shutdown would have to.
@@ -138,7 +139,8 @@ pub(super) fn request(state: &mut State, rules: &Rules, to: NodeId, ticket: u64,
         return Err("a restart or a switchover is under way".into());
     }
     is_allowed(state, rules, from, to)?;
-    state.planned.switchover = Some(Switchover { from, to, ticket, stage: Stage::Waiting { until: now + QUIET_MS, had: None } });
+    state.planned.switchover =
+        Some(Switchover { from, to, ticket, stage: Stage::Waiting { until: now + QUIET_MS, since: now, had: None } });
     Ok(())
 }
 
@@ -195,8 +197,9 @@ fn is_ready(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<()
 }
 
 /// A standby whose replay stands still, for a report or because somebody paused it, would not become a primary.
-fn replays(state: &State, to: NodeId, had: &mut Option<Lsn>) -> Result<(), String> {
-    let Some(facts) = state.facts(to) else { return Err(format!("node {to} does not answer")) };
+fn replays(state: &State, to: NodeId, (since, had): (Ms, &mut Option<Lsn>)) -> Result<(), String> {
+    let is_new = state.nodes.get(&to).is_some_and(|node| node.was_looked_at_since(since));
+    let Some(facts) = state.facts(to).filter(|_| is_new) else { return Err(format!("node {to} does not answer")) };
     let had = *had.get_or_insert(facts.position);
     if facts.replayed >= had {
         return Ok(());
@@ -227,17 +230,19 @@ fn advance(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, out: 
         Stage::Waiting { .. } | Stage::Preparing { .. } if primary != Some(from) => {
             Next::End(Err("the primary is another one meanwhile".into()))
         }
-        Stage::Waiting { until, had } => match is_ready(state, rules, from, to).and_then(|()| replays(state, to, had)) {
-            Ok(()) => {
-                out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
-                Next::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
+        Stage::Waiting { until, since, had } => {
+            match is_ready(state, rules, from, to).and_then(|()| replays(state, to, (*since, had))) {
+                Ok(()) => {
+                    out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
+                    Next::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
+                }
+                Err(why) if now >= *until => Next::End(Err(why)),
+                Err(_) => {
+                    state.nodes.get_mut(&to).into_iter().for_each(|node| node.look_soon(now, RECHECK_MS));
+                    Next::Stay
+                }
             }
-            Err(why) if now >= *until => Next::End(Err(why)),
-            Err(_) => {
-                state.nodes.get_mut(&to).into_iter().for_each(|node| node.look_soon(now, RECHECK_MS));
-                Next::Stay
-            }
-        },
+        }
         Stage::Preparing { until } if now >= *until => take(state, rules, (from, to), now),
         Stage::Preparing { .. } => Next::Stay,
         Stage::Taking if primary == Some(to) => {

@@ -101,10 +101,8 @@ fn a_primary_that_answers_is_not_ended() {
     play.now += 1;
     play.probed(0, seen(primary(100)));
     ended(&mut play, End::Unknown);
-    play.check("it answers while its agent fails", &["ended 0 Unknown"]);
-    play.now += 1;
-    play.probed(0, seen(primary(100)));
-    assert_eq!(play.said.first().map(String::as_str), Some("repoint 0 to 0"), "it stays");
+    let expected = ["hold Replaced End", "ended 0 Unknown", "repoint 0 to 0", "repoint 1 to 0", "repoint 2 to 0"];
+    play.check("it answers while its agent fails, and stays", &expected);
 }
 
 #[test]

@@ -269,7 +269,16 @@ fn a_standby_that_ceases_to_replay_while_others_promise_is_refused() {
     play.probed(2, seen(Facts { mark: mark(), ..replaying(120, 90) }));
     let said = std::mem::take(&mut play.said);
     assert!(said.iter().any(|line| line.contains("node 2 has not replayed 30 bytes")), "{said:?}");
-    assert!(!said.iter().any(|line| line.starts_with("stop ") || line.starts_with("drain")), "{said:?}");
+    let expected = ["pledge 1 (3)", "pledge 2 (3)"];
+    assert_eq!(said[1..], expected, "promises are settled while writes go on");
+    let ballot = Ballot { term: 3, weir: 9 };
+    for node in [1, 2] {
+        let facts = Facts { mark: Mark { promised: ballot, vote: None }, ..standby(120, 5) };
+        play.tell(Event::Pledged { node, ballot, outcome: Pledge::Given { facts } });
+    }
+    play.now += 1;
+    play.probed(0, seen(primary(130)));
+    play.check("the primary stays", &["repoint 0 to 0", "repoint 1 to 0", "repoint 2 to 0"]);
 }
 
 #[test]
