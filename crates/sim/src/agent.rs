@@ -107,34 +107,13 @@ impl World {
                 return self.queues[at].push(Due::Job(job));
             }
             (_, Power::Dark) => return,
-            (Action::StopServer { ballot, started_at, mode, .. }, power) => {
-                let is_it = self.is_meant(job.node, *started_at);
-                let is_same = self.servers[at].incarnation == job.incarnation;
-                let end = match (mode, power) {
-                    (_, Power::Stopped) => End::Before,
-                    (StopMode::Clean, Power::Up | Power::Stopping) if is_it && is_same => self.stop(job.node),
-                    (StopMode::Crash, Power::Up | Power::Stopping | Power::Starting | Power::Hung) if is_it => {
-                        self.agents[at].clean_end = None;
-                        self.counts.ended += 1;
-                        self.blame_end(job.weir, job.node);
-                        self.power_off(job.node, Power::Stopped);
-                        self.note(|| format!("node {} is ended", job.node));
-                        End::Now
-                    }
-                    _ => End::Unknown,
-                };
-                Event::ServerStopped { node: job.node, ballot: *ballot, end }
+            (Action::StopServer { ballot, started_at, mode, .. }, _) => {
+                let (ballot, end) = (*ballot, self.end_server(&job, *started_at, *mode));
+                Event::ServerStopped { node: job.node, ballot, end }
             }
             (Action::AskAgent { .. }, _) => Event::AgentHeard { node: job.node, done: Done::Yes },
-            (Action::RestartServer { started_at, .. }, power) => {
-                let is_it = self.is_meant(job.node, Some(*started_at));
-                if power == Power::Stopped || power == Power::Up && is_it {
-                    self.power_off(job.node, Power::Stopped);
-                    self.servers[at].power = Power::Starting;
-                    self.agents[at].clean_end = None;
-                    let lasts = self.dice.within(50, 1_000);
-                    self.repair_in(lasts, Repair::Ready(job.node, Restarted::Yes));
-                }
+            (Action::RestartServer { started_at, .. }, _) => {
+                self.restart(job.node, *started_at);
                 Event::ServerStarted { node: job.node, done: Done::Yes }
             }
             (Action::Inspect { ballot, .. }, power) => {
@@ -170,6 +149,37 @@ impl World {
         let Some(event) = event else { return };
         let delay = self.delay();
         self.later(delay, Due::Answer { weir: job.weir, life: job.life, id: job.id, node: job.node, event: Box::new(event) });
+    }
+
+    /// A stop is over, of either kind.
+    fn end_server(&mut self, job: &Job, started_at: Option<u64>, mode: StopMode) -> End {
+        let at = usize::from(job.node);
+        let is_it = self.is_meant(job.node, started_at);
+        let is_same = self.servers[at].incarnation == job.incarnation;
+        match (mode, self.servers[at].power) {
+            (_, Power::Stopped) => End::Before,
+            (StopMode::Clean, Power::Up | Power::Stopping) if is_it && is_same => self.stop(job.node),
+            (StopMode::Crash, Power::Up | Power::Stopping | Power::Starting | Power::Hung) if is_it => {
+                self.agents[at].clean_end = None;
+                self.counts.ended += 1;
+                self.blame_end(job.weir, job.node);
+                self.power_off(job.node, Power::Stopped);
+                self.note(|| format!("node {} is ended", job.node));
+                End::Now
+            }
+            _ => End::Unknown,
+        }
+    }
+
+    fn restart(&mut self, node: NodeId, started_at: u64) {
+        let power = self.servers[usize::from(node)].power;
+        if power == Power::Stopped || power == Power::Up && self.is_meant(node, Some(started_at)) {
+            self.power_off(node, Power::Stopped);
+            self.servers[usize::from(node)].power = Power::Starting;
+            self.agents[usize::from(node)].clean_end = None;
+            let lasts = self.dice.within(50, 1_000);
+            self.repair_in(lasts, Repair::Ready(node, Restarted::Yes));
+        }
     }
 
     /// A server comes to the end of a stop. In some runs a few of them fail over it.

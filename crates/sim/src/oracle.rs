@@ -132,7 +132,7 @@ impl World {
         let (at, end) = (usize::from(node), self.end_of(weir));
         let was_reached = self.cuts[at][end].max(self.cuts[end][at]) + REACHED_MS <= self.now;
         let server = &self.servers[at];
-        let is_steady = server.power == Power::Up && server.steady_from + REACHED_MS <= self.now;
+        let is_steady = server.power == Power::Up && server.numbers.clock.steady_from + REACHED_MS <= self.now;
         // Then cuts are forgotten.
         let is_healing = (plan::HEALED_AT..plan::HEALED_AT + REACHED_MS).contains(&self.now);
         if self.plan.late == 0 && was_reached && is_steady && !is_healing {

@@ -35,6 +35,8 @@ pub struct Numbers {
 pub struct Clock {
     pub started_at: Ms,
     pub checkpoint_at: Ms,
+    /// Since when it runs without a break, of whatever kind. It tells nobody.
+    pub steady_from: Ms,
 }
 
 /// If it runs.
@@ -80,10 +82,6 @@ pub struct Server {
     /// Commits that wait for standbys: their ends, and their writers.
     pub waiting: Vec<(Lsn, WriteId)>,
     pub sync: Sync,
-    /// Where its replay stands still: a report holds it up. It does not become a primary meanwhile.
-    pub stands_at: Option<Lsn>,
-    /// Since when it runs without a break, of whatever kind.
-    pub steady_from: Ms,
 }
 
 /// `synchronous_standby_names`, read and as it is.
@@ -93,12 +91,14 @@ pub struct Sync {
     pub names: String,
 }
 
-/// When a standby heard its upstream.
+/// When a standby heard its upstream, and how far it got with that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heard {
     pub at: Option<Ms>,
     /// Since when without a break.
     pub from: Ms,
+    /// Where its replay stands still: a report holds it up. It does not become a primary meanwhile.
+    pub stands_at: Option<Lsn>,
 }
 
 pub const SYSTEM: u64 = 42;
@@ -121,8 +121,6 @@ impl Server {
             flushed: BTreeMap::new(),
             waiting: Vec::new(),
             sync: Sync { rule: parse_sync_names(sync_names).unwrap_or_default(), names: sync_names.into() },
-            stands_at: None,
-            steady_from: 0,
         }
     }
 
@@ -154,7 +152,7 @@ impl Server {
             history: self.history.clone(),
             recovery,
             position: self.position(),
-            replayed: self.stands_at.unwrap_or(Lsn::MAX).min(self.position()),
+            replayed: self.heard.stands_at.unwrap_or(Lsn::MAX).min(self.position()),
             started_at: self.started_at,
             mark: self.mark,
             is_read_only: self.is_read_only,

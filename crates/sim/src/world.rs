@@ -270,7 +270,7 @@ impl World {
             Due::Promote { node, incarnation } => {
                 let server = &self.servers[usize::from(node)];
                 let is_it = server.power == Power::Up && server.incarnation == incarnation && !server.is_primary();
-                if is_it && server.stands_at.is_some() {
+                if is_it && server.heard.stands_at.is_some() {
                     self.later(ASK_AGAIN_MS, Due::Promote { node, incarnation });
                 } else if is_it {
                     let reign = self.next_reign();
@@ -399,7 +399,7 @@ impl World {
         }
         server.power = power;
         // With its sessions the report ends.
-        server.stands_at = None;
+        server.heard.stands_at = None;
         server.drop_connections();
         self.queues[usize::from(node)].clear();
         for weir in 0..self.weirs.len() {

@@ -330,7 +330,7 @@ pub(super) fn newer_promise_of_any(state: &State) -> Option<Ballot> {
 
 /// True if all such promises are to attempts of this Weir of which nothing can come.
 pub(super) fn are_void(state: &State) -> bool {
-    let is_void = |ballot| state.void.contains(&ballot);
+    let is_void = |ballot| state.promises.void.contains(&ballot);
     state.epoch().is_some_and(|epoch| unsettled(state, &epoch, |_| true, is_void).is_none())
 }
 
@@ -366,7 +366,7 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if state.attempt.is_some() && own.is_none() {
         return held(Held::Replaced);
     }
-    let is_void = |ballot| Some(ballot) == own || state.void.contains(&ballot);
+    let is_void = |ballot| Some(ballot) == own || state.promises.void.contains(&ballot);
     let promise = unsettled(state, &epoch, |id| Some(id) != epoch.replaced, is_void);
     if let Some(promise) = promise.filter(|_| rules.mode == Mode::Builtin && rules.keeps(Rule::SeenPromise)) {
         return match promise.purpose() {

@@ -34,8 +34,6 @@ pub struct State {
     pub(super) line: Line,
     pub(super) promises: Promises,
     pub(super) inquiry: Inquiry,
-    /// The last attempts of this Weir that ended before anybody was told to promote himself or to vote: nothing can come of promises to them.
-    pub(super) void: BTreeSet<Ballot>,
     pub records: Vec<Record>,
     pub(super) commands: Queue,
     pub planned: Planned,
@@ -47,8 +45,8 @@ pub struct State {
     pub(super) failback_at: Option<Ms>,
 }
 
-/// Promises of other Weirs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// Promises, of which those to other Weirs count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Promises {
     /// Since when a newer one is seen on a server.
     pub(super) since: Option<Ms>,
@@ -56,6 +54,8 @@ pub struct Promises {
     pub(super) gone_since: Option<Ms>,
     /// Highest term seen anywhere.
     pub(super) term_seen: u64,
+    /// The last attempts of this Weir that ended before anybody was told to promote himself or to vote: nothing can come of promises to them.
+    pub(super) void: BTreeSet<Ballot>,
 }
 
 /// The source of the answer which node takes writes.
@@ -144,7 +144,6 @@ impl State {
             line: Line::default(),
             promises: Promises { term_seen: durable.term, ..Promises::default() },
             inquiry: Inquiry::default(),
-            void: BTreeSet::new(),
             records: Vec::new(),
             commands: Queue::default(),
             planned: Planned::default(),
@@ -300,9 +299,10 @@ impl State {
 
     /// Nothing will come of this attempt of ours.
     pub(super) fn forget(&mut self, ballot: Ballot) {
-        self.void.insert(ballot);
-        if self.void.len() > VOID_MAX {
-            self.void.pop_first();
+        let void = &mut self.promises.void;
+        void.insert(ballot);
+        if void.len() > VOID_MAX {
+            void.pop_first();
         }
     }
 
