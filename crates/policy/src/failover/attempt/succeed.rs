@@ -13,8 +13,8 @@ use crate::failover::switchover;
 
 /// Time for a receiver to start anew: `wal_retrieve_retry_interval` is 5 s.
 const STREAM_MS: Ms = 7_000;
-/// Time to replay the last of the log, which was waited for before the stop.
-const REPLAY_MS: Ms = 3_000;
+/// Time to replay the last of the log, which was waited for before the stop, and for looks that see it on a busy machine.
+const REPLAY_MS: Ms = 5_000;
 /// Time between two looks at that.
 const LOOK_MS: Ms = 20;
 /// More time for the driver to say that all transactions have ended, or were ended.

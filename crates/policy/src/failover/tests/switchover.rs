@@ -294,7 +294,7 @@ fn a_standby_is_told_to_promote_itself_when_it_has_replayed_all() {
     slow.now += 20;
     slow.probed(2, seen(cut_off(106, mark())));
     slow.check("now it has", &["promote 2"]);
-    play.now += 3_000;
+    play.now += 5_000;
     play.probed(2, seen(Facts { replayed: 100, ..cut_off(106, mark()) }));
     play.check("it never does: undone", &["start 0"]);
 }
