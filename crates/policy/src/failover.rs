@@ -18,6 +18,7 @@ mod event;
 mod forecast;
 mod health;
 mod history;
+mod inquiry;
 mod node;
 mod record;
 pub mod rejoin;
@@ -31,16 +32,17 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod view;
+pub mod walk;
 
-pub use action::{Action, Command, Held, Lost, Report, Transactions};
+pub use action::{Action, Command, Held, Lost, Report, StopMode, Transactions};
 pub use attempt::{Aim, Asked, Attempt, Phase};
 pub use ballot::{Ballot, Epoch, Mark, NodeId, Purpose, Vote, hearing, majority};
 pub use choose::Refusal;
 pub use durable::Durable;
 pub use event::{
-    Done, Event, Facts, Failure, Follower, Found, LinkEnd, Ms, Pledge, Recovering, Recovery, Repointed, Request, Stream,
+    Done, End, Event, Facts, Failure, Follower, Found, LinkEnd, Ms, Pledge, Recovering, Recovery, Repointed, Request, Stream,
 };
-pub use forecast::{Forecast, Outlook, forecast};
+pub use forecast::{Forecast, Outlook, Proof, forecast};
 pub use health::{Health, Stats, Suspicion, Verdict};
 pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
 pub use node::{Look, Node, Seen, Standing};
@@ -54,6 +56,6 @@ pub use rules::{
 };
 pub use state::{Decider, Gate, State};
 pub use step::step;
-pub use switchover::{Planned, Stage, Switchover};
+pub use switchover::{Planned, Stage, Start, StopOrder, Switchover};
 pub use sync::{Acknowledgers, SyncRule, may_acknowledge, parse as parse_sync_names};
 pub use view::{FailoverView, NodeFailover};

@@ -1,6 +1,6 @@
 //! Agents beside servers: they stop, start and change them, die, and do an order although its answer is lost.
 
-use weir_policy::failover::{Action, Done, Event, Failure, Lsn, Ms, NodeId};
+use weir_policy::failover::{Action, Done, End, Event, Failure, Lsn, Ms, NodeId, StopMode};
 
 use crate::fault::{Repair, Restarted};
 use crate::server::{Power, Role, WriteId};
@@ -14,6 +14,9 @@ pub struct Agent {
     /// The control file of its server: where the last record begins, if it was stopped cleanly.
     pub clean_end: Option<Lsn>,
 }
+
+/// Longest stop: of a server whose archive is slow, beyond the limit of Weir.
+const SLOW_STOP_MS: Ms = 28_000;
 
 /// An order that an agent works on, and the way for its answer.
 #[derive(Debug)]
@@ -30,7 +33,12 @@ pub struct Job {
 /// True if an order goes to the agent and not to the server.
 pub fn is_for_agent(order: &Action) -> bool {
     match order {
-        Action::StopServer { .. } | Action::Inspect { .. } | Action::StartServer { .. } | Action::FollowServer { .. } => true,
+        Action::StopServer { .. }
+        | Action::AskAgent { .. }
+        | Action::Inspect { .. }
+        | Action::StartServer { .. }
+        | Action::RestartServer { .. }
+        | Action::FollowServer { .. } => true,
         Action::Probe { .. }
         | Action::Hold { .. }
         | Action::Release { .. }
@@ -43,8 +51,6 @@ pub fn is_for_agent(order: &Action) -> bool {
         | Action::Fence { .. }
         | Action::Unfence { .. }
         | Action::Prepare { .. }
-        // No operator asks for it here.
-        | Action::RestartServer { .. }
         | Action::Rejoin { .. }
         | Action::Drain { .. }
         | Action::RunCommand { .. }
@@ -62,38 +68,53 @@ impl World {
             return;
         }
         let incarnation = self.servers[at].incarnation;
-        let job = Job { weir, life, id, node, order, incarnation };
+        let mut job = Job { weir, life, id, node, order, incarnation };
         if self.now < self.agents[at].down_until {
             return self.answer_agent(&job, weir::failed(&job.order, self.now, Failure::Refused));
         }
         let takes = match job.order {
-            Action::Inspect { .. } => 1,
+            Action::Inspect { .. } | Action::AskAgent { .. } => 1,
+            Action::StopServer { mode: StopMode::Clean, started_at, .. } if self.dice.percent(self.plan.slow_stops) => {
+                if self.servers[at].power == Power::Up && self.is_meant(node, started_at) {
+                    self.power_off(node, Power::Stopping);
+                    job.incarnation = self.servers[at].incarnation;
+                }
+                self.dice.within(1_000, SLOW_STOP_MS)
+            }
             _ => self.dice.within(5, 300),
         };
         self.later(takes, Due::Job(job));
+    }
+
+    fn is_meant(&self, node: NodeId, started_at: Option<u64>) -> bool {
+        started_at.is_none_or(|started_at| started_at == self.servers[usize::from(node)].started_at)
     }
 
     /// An agent comes to the end of an order, or has died over it.
     pub fn finish_job(&mut self, job: Job) {
         let at = usize::from(job.node);
         let is_dead = self.now < self.agents[at].down_until;
-        if is_dead && self.dice.percent(50) {
+        // A server that was told to stop does so without its agent.
+        if is_dead && self.servers[at].power != Power::Stopping && self.dice.percent(50) {
             return;
         }
         let event = match (&job.order, self.servers[at].power) {
             // A server that hangs does as it is told when it goes on.
-            (Action::StopServer { .. } | Action::StartServer { .. }, Power::Hung) => {
+            (
+                Action::StopServer { mode: StopMode::Clean, .. } | Action::StartServer { .. } | Action::RestartServer { .. },
+                Power::Hung,
+            ) => {
                 return self.queues[at].push(Due::Job(job));
             }
             (_, Power::Dark) => return,
-            (Action::StopServer { ballot, started_at, .. }, power) => {
-                let is_it = started_at.is_none_or(|started_at| started_at == self.servers[at].started_at);
-                let done = match power {
-                    Power::Stopped => Done::Yes,
-                    Power::Up if is_it && self.servers[at].incarnation == job.incarnation => self.stop_cleanly(job.node),
-                    Power::Up | Power::Starting | Power::Hung | Power::Dark => Done::No,
-                };
-                Event::ServerStopped { node: job.node, ballot: *ballot, done }
+            (Action::StopServer { ballot, started_at, mode, .. }, _) => {
+                let (ballot, end) = (*ballot, self.end_server(&job, *started_at, *mode));
+                Event::ServerStopped { node: job.node, ballot, end }
+            }
+            (Action::AskAgent { .. }, _) => Event::AgentHeard { node: job.node, done: Done::Yes },
+            (Action::RestartServer { started_at, .. }, _) => {
+                self.restart(job.node, *started_at);
+                Event::ServerStarted { node: job.node, done: Done::Yes }
             }
             (Action::Inspect { ballot, .. }, power) => {
                 let end = self.agents[at].clean_end.filter(|_| power == Power::Stopped);
@@ -128,6 +149,49 @@ impl World {
         let Some(event) = event else { return };
         let delay = self.delay();
         self.later(delay, Due::Answer { weir: job.weir, life: job.life, id: job.id, node: job.node, event: Box::new(event) });
+    }
+
+    /// A stop is over, of either kind.
+    fn end_server(&mut self, job: &Job, started_at: Option<u64>, mode: StopMode) -> End {
+        let at = usize::from(job.node);
+        let is_it = self.is_meant(job.node, started_at);
+        let is_same = self.servers[at].incarnation == job.incarnation;
+        match (mode, self.servers[at].power) {
+            (_, Power::Stopped) => End::Before,
+            (StopMode::Clean, Power::Up | Power::Stopping) if is_it && is_same => self.stop(job.node),
+            (StopMode::Crash, Power::Up | Power::Stopping | Power::Starting | Power::Hung) if is_it => {
+                self.agents[at].clean_end = None;
+                self.counts.ended += 1;
+                self.blame_end(job.weir, job.node);
+                self.power_off(job.node, Power::Stopped);
+                self.note(|| format!("node {} is ended", job.node));
+                End::Now
+            }
+            _ => End::Unknown,
+        }
+    }
+
+    fn restart(&mut self, node: NodeId, started_at: u64) {
+        let power = self.servers[usize::from(node)].power;
+        if power == Power::Stopped || power == Power::Up && self.is_meant(node, Some(started_at)) {
+            self.power_off(node, Power::Stopped);
+            self.servers[usize::from(node)].power = Power::Starting;
+            self.agents[usize::from(node)].clean_end = None;
+            let lasts = self.dice.within(50, 1_000);
+            self.repair_in(lasts, Repair::Ready(node, Restarted::Yes));
+        }
+    }
+
+    /// A server comes to the end of a stop. In some runs a few of them fail over it.
+    fn stop(&mut self, node: NodeId) -> End {
+        if self.dice.percent(self.plan.slow_stops / 4) {
+            self.agents[usize::from(node)].clean_end = None;
+            self.power_off(node, Power::Stopped);
+            self.note(|| format!("node {node} fails as it is stopped"));
+        } else {
+            self.stop_cleanly(node);
+        }
+        End::Now
     }
 
     /// A server that stops writes a last record and sends all log to the standbys that are there.

@@ -127,7 +127,7 @@ impl World {
         let server = &self.servers[at];
         match server.power {
             Power::Hung => return self.queues[at].push(Due::Question(question)),
-            Power::Dark | Power::Stopped | Power::Starting => return,
+            Power::Dark | Power::Stopped | Power::Starting | Power::Stopping => return,
             Power::Up => {}
         }
         let (status, end) = server.status(number.xid.get());

@@ -18,6 +18,8 @@ pub enum Repair {
     Continue(NodeId),
     Weir(usize),
     Attach(NodeId),
+    /// Its replay goes on.
+    Replays(NodeId),
 }
 
 /// If the postmaster itself was started anew.
@@ -99,14 +101,13 @@ impl World {
                 let lasts = self.dice.within(50, 4_000);
                 self.repair_in(lasts, Repair::Weir(weir));
             }
-            Fault::Promoted => {
-                let server = &self.servers[at];
-                if server.power == Power::Up && matches!(server.role, Role::Standby { .. }) {
-                    let reign = self.next_reign();
-                    self.servers[at].promote(reign);
-                }
-            }
+            Fault::Promoted => self.promote_by_hand(node),
             Fault::SwitchOver => self.switch_over(),
+            Fault::Restart => {
+                let weir = self.dice.below(self.plan.weirs as u64) as usize;
+                self.ask(weir, Request::Restart(node));
+            }
+            Fault::ReplayStands => self.hold_replay(node, lasts),
             Fault::AgentDies => {
                 let until = self.now + lasts;
                 self.agents[at].down_until = self.agents[at].down_until.max(until);
@@ -116,6 +117,22 @@ impl World {
                 self.ask(weir, Request::Detach(node));
                 self.repair_in(lasts, Repair::Attach(node));
             }
+        }
+    }
+
+    fn promote_by_hand(&mut self, node: NodeId) {
+        let server = &self.servers[usize::from(node)];
+        if server.power == Power::Up && matches!(server.role, Role::Standby { .. }) {
+            let reign = self.next_reign();
+            self.servers[usize::from(node)].promote(reign);
+        }
+    }
+
+    fn hold_replay(&mut self, node: NodeId, lasts: Ms) {
+        let server = &mut self.servers[usize::from(node)];
+        if server.power == Power::Up && !server.is_primary() {
+            server.heard.stands_at = Some(server.position());
+            self.repair_in(lasts, Repair::Replays(node));
         }
     }
 
@@ -151,7 +168,7 @@ impl World {
             Repair::Ready(node, restarted) => {
                 let server = &mut self.servers[usize::from(node)];
                 if server.power == Power::Starting {
-                    server.power = Power::Up;
+                    (server.power, server.numbers.clock.steady_from) = (Power::Up, self.now);
                     server.numbers.clock.checkpoint_at = self.now;
                     if restarted == Restarted::Yes {
                         server.started_at += 1;
@@ -161,11 +178,13 @@ impl World {
             }
             Repair::Continue(node) => {
                 if self.servers[usize::from(node)].power == Power::Hung {
-                    self.servers[usize::from(node)].power = Power::Up;
+                    let server = &mut self.servers[usize::from(node)];
+                    (server.power, server.numbers.clock.steady_from) = (Power::Up, self.now);
                     self.run_queue(node);
                 }
             }
             Repair::Weir(weir) => self.start_weir(weir),
+            Repair::Replays(node) => self.servers[usize::from(node)].heard.stands_at = None,
             Repair::Attach(node) => {
                 for weir in 0..self.plan.weirs {
                     self.ask(weir, Request::Attach(node));
@@ -252,8 +271,9 @@ impl World {
         for node in 0..self.plan.nodes {
             self.repair(Repair::Start(node));
             self.repair(Repair::Continue(node));
-            // A server that is still starting is refused.
-            [500, 4_000, 12_000].into_iter().for_each(|at| self.repair_in(at, Repair::Attach(node)));
+            self.repair(Repair::Replays(node));
+            // A server that is still starting is refused, or one that stops.
+            [500, 4_000, 12_000, 26_000].into_iter().for_each(|at| self.repair_in(at, Repair::Attach(node)));
         }
         self.agents.iter_mut().for_each(|agent| agent.down_until = 0);
         (0..self.plan.weirs).for_each(|weir| self.start_weir(weir));

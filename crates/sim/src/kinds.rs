@@ -30,6 +30,10 @@ pub enum Fault {
     SwitchOver,
     /// The agent of a server dies, and is started again some time later.
     AgentDies,
+    /// The operator has a standby started anew.
+    Restart,
+    /// A report holds up the replay of a standby.
+    ReplayStands,
 }
 
 impl Fault {
@@ -49,7 +53,7 @@ impl Fault {
     ];
 
     /// Those of runs in which primaries are moved.
-    pub const PLANNED: [Fault; 2] = [Fault::SwitchOver, Fault::AgentDies];
+    pub const PLANNED: [Fault; 4] = [Fault::SwitchOver, Fault::AgentDies, Fault::Restart, Fault::ReplayStands];
 
     /// Largest share.
     pub fn weight(self) -> u64 {
@@ -58,6 +62,7 @@ impl Fault {
             Fault::Dark | Fault::Hang | Fault::WeirDies | Fault::Blind | Fault::Narrow | Fault::Split => 6,
             Fault::Cut | Fault::Island | Fault::CrashInPlace => 4,
             Fault::Promoted | Fault::Detached => 2,
+            Fault::Restart | Fault::ReplayStands => 6,
             Fault::SwitchOver => 40,
             Fault::AgentDies => 8,
         }

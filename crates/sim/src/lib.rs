@@ -48,7 +48,10 @@ pub fn run_returning(seed: u64, options: Options) -> Outcome {
 
 /// Plays one seed.
 pub fn run(seed: u64, options: Options) -> Outcome {
-    let plan = Plan::of(seed, options.without);
+    let mut plan = Plan::of(seed, options.without);
+    if options.unproved.is_some() {
+        plan = plan.without_agents();
+    }
     let mut world = world::World::new(seed, plan, options);
     world.play();
     world.outcome(seed)

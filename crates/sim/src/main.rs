@@ -51,7 +51,7 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}\nrules: {:?}\nparts of a proof: {:?}", Rule::ALL, Proof::ALL);
         return ExitCode::FAILURE;
     };
-    let mut brought_back = 0;
+    let (mut brought_back, mut ended) = (0, 0);
     let (mut committed, mut rolled_back, mut unknown) = (0, 0, 0);
     let (mut broken, mut failovers, mut switchovers, mut events, mut acknowledged, mut lost) = (0, 0, 0, 0, 0, 0);
     for seed in from..from + seeds {
@@ -67,13 +67,14 @@ fn main() -> ExitCode {
         acknowledged += outcome.acknowledged;
         lost += outcome.announced_lost;
         brought_back += outcome.brought_back;
+        ended += outcome.ended;
         committed += outcome.told.committed;
         rolled_back += outcome.told.rolled_back;
         unknown += outcome.told.unknown;
     }
     println!(
         "{seeds} seeds, {broken} broken; {failovers} changes of the primary, {switchovers} of them asked for, {acknowledged} writes acknowledged, \
-         {lost} of them lost as announced, {brought_back} brought back, {events} events; lost answers: {committed} committed, {rolled_back} rolled back, {unknown} unknown"
+         {lost} of them lost as announced, {brought_back} brought back, {ended} ended, {events} events; lost answers: {committed} committed, {rolled_back} rolled back, {unknown} unknown"
     );
     if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

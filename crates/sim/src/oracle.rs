@@ -27,6 +27,8 @@ pub struct Outcome {
     pub given_up: usize,
     /// Replaced primaries that agents made standbys.
     pub brought_back: usize,
+    /// Servers that agents ended as by a crash.
+    pub ended: usize,
     /// COMMITs whose answer was lost.
     pub told: Told,
     pub events: u64,
@@ -88,6 +90,8 @@ pub enum Broken {
     Lost { write: WriteId, node: NodeId, acknowledged_at: Ms, is_protected: bool },
     /// A Weir gave up a primary that a standby heard all the time, and could have told of.
     Needless { node: NodeId, at: Ms },
+    /// A Weir had a primary ended that it could reach all the time.
+    EndedAlive { node: NodeId, at: Ms },
     /// A node was made the primary that may never be.
     BarredPromoted { node: NodeId },
     /// Writes failed although nothing but a switchover happened.
@@ -120,6 +124,19 @@ impl World {
         let is_up = self.servers[usize::from(node)].power == Power::Up;
         if self.plan.late == 0 && is_up && self.now < plan::HEALED_AT && self.servers.iter().any(hears) {
             self.needless.push(Broken::Needless { node, at: self.now });
+        }
+    }
+
+    /// Notes that a Weir has a server ended.
+    pub fn blame_end(&mut self, weir: usize, node: NodeId) {
+        let (at, end) = (usize::from(node), self.end_of(weir));
+        let was_reached = self.cuts[at][end].max(self.cuts[end][at]) + REACHED_MS <= self.now;
+        let server = &self.servers[at];
+        let is_steady = server.power == Power::Up && server.numbers.clock.steady_from + REACHED_MS <= self.now;
+        // Then cuts are forgotten.
+        let is_healing = (plan::HEALED_AT..plan::HEALED_AT + REACHED_MS).contains(&self.now);
+        if self.plan.late == 0 && was_reached && is_steady && !is_healing {
+            self.needless.push(Broken::EndedAlive { node, at: self.now });
         }
     }
 
@@ -162,6 +179,7 @@ impl World {
             switchovers: records.iter().filter(|record| record.why == Why::SwitchedOver).count(),
             given_up,
             brought_back: self.counts.brought_back,
+            ended: self.counts.ended,
             told: self.counts.told,
             failovers: records.iter().filter(|record| record.why != Why::Found).count(),
             events: self.events,

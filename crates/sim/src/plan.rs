@@ -41,6 +41,8 @@ pub struct Plan {
     pub is_planned: bool,
     /// Agents bring replaced primaries back.
     pub is_returning: bool,
+    /// Stops in a hundred that take long; a few of them are not clean.
+    pub slow_stops: u64,
     /// A part of the proof of an outcome that is left out.
     pub unproved: Option<Proof>,
     /// Longest ordinary delay of a message.
@@ -66,7 +68,7 @@ impl Plan {
         let barred = if nodes > 2 && dice.percent(10) { Some(dice.below(u64::from(nodes)) as NodeId) } else { None };
         let shares =
             Fault::ALL.iter().map(|fault| (*fault, if dice.percent(60) { dice.within(1, fault.weight()) } else { 0 })).collect();
-        Plan {
+        let mut plan = Plan {
             nodes,
             weirs,
             sync_names,
@@ -77,9 +79,30 @@ impl Plan {
             script: Vec::new(),
             is_planned: false,
             is_returning: false,
+            slow_stops: 0,
             unproved: None,
             delay_ms: *dice.pick(&[2, 5, 20, 60]),
             late: *dice.pick(&[0, 0, 2, 10]),
+        };
+        plan.draw_agents(&mut dice, &[0, 50, 100]);
+        plan
+    }
+
+    /// The same without agents: their servers stay primaries more often, and give numbers out again.
+    pub fn without_agents(mut self) -> Plan {
+        self.rules.nodes.iter_mut().for_each(|node| node.agent = Agent::None);
+        self.shares.retain(|(fault, _)| *fault != Fault::AgentDies);
+        self
+    }
+
+    /// Agents stand beside so many nodes in a hundred.
+    fn draw_agents(&mut self, dice: &mut Dice, shares: &[u64]) {
+        let share = *dice.pick(shares);
+        for node in &mut self.rules.nodes {
+            node.agent = if dice.percent(share) { Agent::There } else { Agent::None };
+        }
+        if share > 0 {
+            self.shares.push((Fault::AgentDies, dice.below(Fault::AgentDies.weight())));
         }
     }
 }
@@ -88,16 +111,19 @@ impl Plan {
     /// A run in which primaries are moved; in one of four nothing else happens.
     pub fn planned(seed: u64, without: Option<Rule>) -> Plan {
         let mut dice = Dice::new(seed ^ 0x5717);
-        let of = Plan::of(seed, without);
+        let mut of = Plan::of(seed, without);
         let is_calm = dice.percent(25);
+        of.draw_agents(&mut dice, if is_calm { &[100] } else { &[100, 100, 100, 60] });
         let mut shares = if is_calm { Vec::new() } else { of.shares };
         let others: u64 = shares.iter().map(|(_, share)| share).sum();
         shares.push((Fault::SwitchOver, dice.within(others / 2 + 1, others + Fault::SwitchOver.weight())));
         if !is_calm {
-            shares.push((Fault::AgentDies, dice.below(Fault::AgentDies.weight())));
+            shares.push((Fault::Restart, dice.below(Fault::Restart.weight())));
+            shares.push((Fault::ReplayStands, dice.below(Fault::ReplayStands.weight())));
         }
+        let slow_stops = if is_calm { 0 } else { *dice.pick(&[0, 0, 15, 50]) };
         let (spite, late) = if is_calm { (0, 0) } else { (of.spite, of.late) };
-        Plan { shares, spite, late, faults: dice.within(3, 12), is_planned: true, ..of }
+        Plan { shares, spite, late, slow_stops, faults: dice.within(3, 12), is_planned: true, ..of }
     }
 
     /// A run in which agents bring replaced primaries back.
@@ -105,6 +131,7 @@ impl Plan {
         let mut dice = Dice::new(seed ^ 0xBAC4);
         let mut plan = Plan::of(seed, without);
         plan.rules.nodes.iter_mut().for_each(|node| node.returns = Returns::ByAgent);
+        plan.draw_agents(&mut dice, &[0, 100, 100]);
         plan.rules.failback = *dice.pick(&[Failback::ByOperator, Failback::Auto { interval_ms: 1_000 }]);
         plan.shares.push((Fault::AgentDies, dice.below(Fault::AgentDies.weight())));
         plan.shares.push((Fault::Kill, Fault::Kill.weight()));
@@ -147,6 +174,7 @@ impl Plan {
             script,
             is_planned: false,
             is_returning: false,
+            slow_stops: 0,
             unproved: None,
             delay_ms: 3,
             late: 0,
@@ -168,7 +196,7 @@ fn rules(nodes: NodeId, company: Company, barred: Option<NodeId>, without: Optio
         address: Address { hostname: name(id), port: 5432, data_directory: "/data".into() },
         application_name: name(id),
         flag: Flag::None,
-        agent: Agent::There,
+        agent: Agent::None,
         returns: Returns::ByOperator,
         priority: if barred == Some(id) { 0 } else { 100 },
         health: HealthRules { period_ms: 1_000, timeout_ms: 1_000, retries: 1, retry_delay_ms: 500 },

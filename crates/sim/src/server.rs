@@ -35,6 +35,8 @@ pub struct Numbers {
 pub struct Clock {
     pub started_at: Ms,
     pub checkpoint_at: Ms,
+    /// Since when it runs without a break, of whatever kind. It tells nobody.
+    pub steady_from: Ms,
 }
 
 /// If it runs.
@@ -47,6 +49,8 @@ pub enum Power {
     Dark,
     /// Stopped by a signal: it will go on where it was.
     Hung,
+    /// It was told to stop, and writes, archives and sends what it has: it lets nobody in.
+    Stopping,
     /// It starts, or recovers from a crash of a backend.
     Starting,
 }
@@ -87,12 +91,14 @@ pub struct Sync {
     pub names: String,
 }
 
-/// When a standby heard its upstream.
+/// When a standby heard its upstream, and how far it got with that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Heard {
     pub at: Option<Ms>,
     /// Since when without a break.
     pub from: Ms,
+    /// Where its replay stands still: a report holds it up. It does not become a primary meanwhile.
+    pub stands_at: Option<Lsn>,
 }
 
 pub const SYSTEM: u64 = 42;
@@ -146,6 +152,7 @@ impl Server {
             history: self.history.clone(),
             recovery,
             position: self.position(),
+            replayed: self.heard.stands_at.unwrap_or(Lsn::MAX).min(self.position()),
             started_at: self.started_at,
             mark: self.mark,
             is_read_only: self.is_read_only,

@@ -75,7 +75,7 @@ impl World {
             Power::Dark => return,
             // It lies in the socket until the server goes on.
             Power::Hung => return self.queues[at].push(Due::Write { write, connection }),
-            Power::Stopped | Power::Starting => false,
+            Power::Stopped | Power::Starting | Power::Stopping => false,
             Power::Up => is_connected || is_opened,
         };
         if !is_there {

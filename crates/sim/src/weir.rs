@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_policy::failover::rejoin::SoFar;
 use weir_policy::failover::{
-    Action, Done, Durable, Event, Failure, Found, Lost, Ms, NodeId, Pledge, Record, Repointed, Report, Request, State,
+    Action, Done, Durable, End, Event, Failure, Found, Lost, Ms, NodeId, Pledge, Record, Repointed, Report, Request, State,
     Transactions, step,
 };
 
@@ -73,8 +73,11 @@ pub fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> 
         Action::Fence { node, .. } => Event::Fenced { node: *node, done: Done::No },
         Action::Unfence { node, .. } => Event::Unfenced { node: *node, done: Done::No },
         Action::Prepare { node, .. } => Event::Prepared { node: *node },
-        Action::StopServer { node, ballot, .. } => Event::ServerStopped { node: *node, ballot: *ballot, done: Done::No },
-        Action::StartServer { node, .. } => Event::ServerStarted { node: *node, done: Done::No },
+        Action::StopServer { node, ballot, .. } => Event::ServerStopped { node: *node, ballot: *ballot, end: End::Unknown },
+        Action::AskAgent { node, .. } => Event::AgentHeard { node: *node, done: Done::No },
+        Action::StartServer { node, .. } | Action::RestartServer { node, .. } => {
+            Event::ServerStarted { node: *node, done: Done::No }
+        }
         Action::FollowServer { node, .. } => Event::ServerFollows { node: *node, done: Done::No },
         Action::Inspect { node, ballot, .. } => Event::Inspected { node: *node, ballot: *ballot, outcome: Err(failure) },
         _ => return None,
@@ -93,7 +96,9 @@ pub fn target(action: &Action) -> Option<(NodeId, Ms)> {
         | Action::Fence { node, limit_ms, .. }
         | Action::Prepare { node, limit_ms }
         | Action::StopServer { node, limit_ms, .. }
+        | Action::AskAgent { node, limit_ms }
         | Action::StartServer { node, limit_ms }
+        | Action::RestartServer { node, limit_ms, .. }
         | Action::FollowServer { node, limit_ms, .. }
         | Action::Inspect { node, limit_ms, .. }
         | Action::Unfence { node, limit_ms } => Some((*node, *limit_ms)),

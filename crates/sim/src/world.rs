@@ -151,6 +151,7 @@ pub struct Counts {
     /// Last records of servers that were stopped.
     pub last_records: u64,
     pub brought_back: usize,
+    pub ended: usize,
     pub told: Told,
 }
 
@@ -268,7 +269,10 @@ impl World {
             }
             Due::Promote { node, incarnation } => {
                 let server = &self.servers[usize::from(node)];
-                if server.power == Power::Up && server.incarnation == incarnation && !server.is_primary() {
+                let is_it = server.power == Power::Up && server.incarnation == incarnation && !server.is_primary();
+                if is_it && server.heard.stands_at.is_some() {
+                    self.later(ASK_AGAIN_MS, Due::Promote { node, incarnation });
+                } else if is_it {
                     let reign = self.next_reign();
                     self.servers[usize::from(node)].promote(reign);
                     self.note(|| format!("node {node} is promoted, reign {reign}"));
@@ -319,6 +323,7 @@ impl World {
             }
             Power::Stopped => Some(Failure::Refused),
             Power::Starting => Some(Failure::Starting),
+            Power::Stopping => Some(Failure::ShuttingDown),
             Power::Up => None,
         };
         let event = match failure {
@@ -389,10 +394,12 @@ impl World {
     /// Ends a server, and its connections with it. A host without power tells nobody.
     pub fn power_off(&mut self, node: NodeId, power: Power) {
         let server = &mut self.servers[usize::from(node)];
-        if !matches!(server.power, Power::Up | Power::Hung | Power::Starting) {
+        if !matches!(server.power, Power::Up | Power::Hung | Power::Starting | Power::Stopping) {
             return;
         }
         server.power = power;
+        // With its sessions the report ends.
+        server.heard.stands_at = None;
         server.drop_connections();
         self.queues[usize::from(node)].clear();
         for weir in 0..self.weirs.len() {

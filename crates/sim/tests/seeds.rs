@@ -19,6 +19,7 @@ fn no_seed_breaks_a_promise() {
     let (failovers, acknowledged) = (sum(|outcome| outcome.failovers), sum(|outcome| outcome.acknowledged));
     assert!(failovers > 4_000 && acknowledged > 5_000_000, "{failovers} failovers, {acknowledged} acknowledged writes");
     assert!(sum(|outcome| outcome.announced_lost) > 1_000, "asynchronous runs lose something, and say so");
+    assert!(sum(|outcome| outcome.ended) > 100, "primaries that hang are ended by their agents");
     let told = |of: fn(&Told) -> usize| outcomes.iter().map(|outcome| of(&outcome.told)).sum::<usize>();
     let (committed, rolled_back) = (told(|told| told.committed), told(|told| told.rolled_back));
     assert!(committed > 1_000 && rolled_back > 1_000, "COMMITs in doubt: {committed} were committed, {rolled_back} rolled back");

@@ -13,7 +13,9 @@ fn no_switchover_breaks_a_promise() {
     let outcomes = play(0, SEEDS, |seed| run_planned(seed, Options::default()));
     check_unbroken(&outcomes, "cargo run -p weir-sim -- --planned");
     let switchovers: usize = outcomes.iter().map(|outcome| outcome.switchovers).sum();
+    let ended: usize = outcomes.iter().map(|outcome| outcome.ended).sum();
     assert!(switchovers > SEEDS as usize, "{switchovers} switchovers");
+    assert!(ended > 100, "{ended} servers that hung, or did not come to an end with their stop, were ended");
 }
 
 /// Rules of switchovers, and seeds within which each is missed.

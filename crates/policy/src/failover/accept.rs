@@ -320,18 +320,24 @@ pub(super) fn confirm(state: &mut State, rules: &Rules, now: Ms) {
 /// The newest promise of a voter to an attempt that is not decided. Promises of others decide nothing.
 pub(super) fn newer_promise(state: &State) -> Option<Ballot> {
     let epoch = state.epoch()?;
-    unsettled(state, &epoch, |id| Some(id) != epoch.replaced)
+    unsettled(state, &epoch, |id| Some(id) != epoch.replaced, |_| false)
 }
 
 /// The same of all other nodes: one that does not vote was left without its primary, perhaps.
 pub(super) fn newer_promise_of_any(state: &State) -> Option<Ballot> {
-    unsettled(state, &state.epoch()?, |_| true)
+    unsettled(state, &state.epoch()?, |_| true, |_| false)
 }
 
-fn unsettled(state: &State, epoch: &Epoch, counts: impl Fn(NodeId) -> bool) -> Option<Ballot> {
+/// True if all such promises are to attempts of this Weir of which nothing can come.
+pub(super) fn are_void(state: &State) -> bool {
+    let is_void = |ballot| state.promises.void.contains(&ballot);
+    state.epoch().is_some_and(|epoch| unsettled(state, &epoch, |_| true, is_void).is_none())
+}
+
+fn unsettled(state: &State, epoch: &Epoch, counts: impl Fn(NodeId) -> bool, is_void: impl Fn(Ballot) -> bool) -> Option<Ballot> {
     let others = state.nodes.iter().filter(|(id, _)| **id != epoch.node && counts(**id));
     let marks = others.filter_map(|(_, node)| Some(node.seen.as_ref()?.facts.mark));
-    marks.filter(|mark| !mark.is_settled(epoch)).map(|mark| mark.promised).max()
+    marks.filter(|mark| !mark.is_settled(epoch)).map(|mark| mark.promised).filter(|ballot| !is_void(*ballot)).max()
 }
 
 /// Where writes may go now.
@@ -360,7 +366,8 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if state.attempt.is_some() && own.is_none() {
         return held(Held::Replaced);
     }
-    let promise = newer_promise(state).filter(|promised| Some(*promised) != own);
+    let is_void = |ballot| Some(ballot) == own || state.promises.void.contains(&ballot);
+    let promise = unsettled(state, &epoch, |id| Some(id) != epoch.replaced, is_void);
     if let Some(promise) = promise.filter(|_| rules.mode == Mode::Builtin && rules.keeps(Rule::SeenPromise)) {
         return match promise.purpose() {
             Purpose::Failover => held(Held::Replaced),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::ballot::{Ballot, NodeId, Vote};
 use super::choose::Refusal;
-use super::event::{Failure, Ms};
+use super::event::{End, Failure, Ms};
 use super::record::Record;
 use super::rejoin::Way;
 
@@ -41,8 +41,10 @@ pub enum Action {
     Prepare { node: NodeId, limit_ms: Ms },
     /// Wait until no transaction is open on the node over any connection of Weir's, at most so long.
     Drain { node: NodeId, limit_ms: Ms },
-    /// By the agent: stop the server cleanly, if it is the one that was started then.
-    StopServer { node: NodeId, ballot: Ballot, started_at: Option<u64>, limit_ms: Ms },
+    /// By the agent: stop the server, if it is the one that was started then.
+    StopServer { node: NodeId, ballot: Ballot, started_at: Option<u64>, mode: StopMode, limit_ms: Ms },
+    /// See if the agent answers.
+    AskAgent { node: NodeId, limit_ms: Ms },
     /// By the agent: the place of the last record of a server that is stopped cleanly.
     Inspect { node: NodeId, ballot: Ballot, limit_ms: Ms },
     /// By the agent: start the server.
@@ -61,6 +63,15 @@ pub enum Action {
     WriteStatus { text: String },
     /// Tell people.
     Report(Report),
+}
+
+/// How a server is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StopMode {
+    /// All its log is written, archived, and sent to the standbys. It waits for that.
+    Clean,
+    /// As by a crash, within the limit: it recovers from its log when it is started.
+    Crash,
 }
 
 /// The operator's commands.
@@ -142,6 +153,11 @@ pub enum Report {
     },
     /// A primary was accepted.
     Done(Box<Record>),
+    /// The agent of a primary that does not answer was told to end it.
+    Ended {
+        node: NodeId,
+        end: End,
+    },
     /// Somebody is to start this server anew.
     AwaitsRestart {
         node: NodeId,

@@ -1,13 +1,13 @@
 //! One attempt to replace the primary, or to agree that it stays.
 //!
 //! ```text
-//! Storing -> Pledging -> Proving -> Promoting -> Waiting -> Voting -> decided
-//!               |  a vote is found: it is followed   -------^
-//!               |  the primary answers: it stays     -------^
+//! Storing -> Pledging -> Proving -> Ending -> Promoting -> Waiting -> Voting -> decided
+//!               |  a vote is found: it is followed   ------------------^
+//!               |  the primary answers: it stays     ------------------^
 //! ```
 //!
 //! A switchover (`switchover`) stops the primary between two rounds of pledges: `Pledging -> Streaming -> Draining -> Stopping -> Parting ->
-//! Inspecting -> Promoting`. With the first round other Weirs see that something is under way, and nothing is stopped for an attempt that a majority does not support.
+//! Inspecting -> Replaying -> Promoting`. With the first round other Weirs see that something is under way, and nothing is stopped for an attempt that a majority does not support.
 //! With the second one standbys are cut off, after the stopped primary has sent them all of its log.
 //!
 //! In: answers of the servers. Out: actions. An attempt that ends without a decision leaves marks, and the next one finds them.
@@ -15,13 +15,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::accept::{self, Accepting};
-use super::action::{Action, Report};
+use super::action::{Action, Report, StopMode};
 use super::ballot::{Ballot, Epoch, NodeId, Purpose, Vote};
 use super::choose::{self, Refusal, Sync};
 use super::eligible;
-use super::event::{Done, Facts, Failure, Ms, Pledge, Repointed};
+use super::event::{Done, End, Facts, Failure, Ms, Pledge, Repointed};
 use super::health::RECHECK_MS;
-use super::history::History;
+use super::history::{History, Lsn};
+use super::inquiry;
 use super::record::{Loss, Parts, Why};
 use super::rules::{Quorum, Rule, Rules};
 use super::state::State;
@@ -42,6 +43,8 @@ const PROVE_MS: Ms = 5_000;
 /// A server that stops writes a checkpoint, archives, and sends all log to its standbys.
 const STOP_MS: Ms = 20_000;
 const INSPECT_MS: Ms = 2_000;
+/// Time for an agent to end a primary that does not answer. Without an answer by then it is as without an agent.
+const END_MS: Ms = 2_000;
 /// A shutdown sends all WAL to the standbys before the port closes; it is waited for so long.
 const SHUTDOWN_MS: Ms = 1_000;
 /// Time between two attempts; a share of it hangs on the Weir's number, so that two do not always meet.
@@ -72,6 +75,8 @@ pub enum Aim {
     Succeed { node: NodeId, started_at: Option<u64> },
     /// An attempt was left undone while the primary lives.
     Settle,
+    /// Promises to an attempt of ours without an effect are left, while the primary lives.
+    Tidy,
     /// The node that was replaced follows and shall vote again.
     Readmit,
 }
@@ -80,7 +85,7 @@ impl Aim {
     fn purpose(self) -> Purpose {
         match self {
             Aim::Succeed { .. } => Purpose::Switchover,
-            Aim::Replace | Aim::Force { .. } | Aim::Settle | Aim::Readmit => Purpose::Failover,
+            Aim::Replace | Aim::Force { .. } | Aim::Settle | Aim::Tidy | Aim::Readmit => Purpose::Failover,
         }
     }
 }
@@ -95,6 +100,12 @@ pub enum Phase {
     /// The old primary is looked at once more.
     Proving {
         from: Ms,
+        until: Ms,
+    },
+    /// It does not answer, and its agent is to end it, which proves that it runs no more.
+    Ending {
+        /// Why the last look failed.
+        failure: Failure,
         until: Ms,
     },
     /// The chosen standby is to stream: its receiver starts anew when it pledges. Writes go on.
@@ -116,6 +127,11 @@ pub enum Phase {
     },
     /// Its files are looked at: where its log ends.
     Inspecting {
+        until: Ms,
+    },
+    /// The chosen standby holds all of the log, and is to replay it beyond this place.
+    Replaying {
+        last: Lsn,
         until: Ms,
     },
     Promoting {
@@ -169,6 +185,8 @@ impl Attempt {
             | Phase::Stopping { until }
             | Phase::Parting { until }
             | Phase::Inspecting { until }
+            | Phase::Replaying { until, .. }
+            | Phase::Ending { until, .. }
             | Phase::Proving { until, .. }
             | Phase::Promoting { until, .. }
             | Phase::Waiting { until, .. }
@@ -190,7 +208,7 @@ impl Attempt {
     /// True if writes go on meanwhile.
     pub(super) fn leaves_writes(&self) -> bool {
         match self.aim {
-            Aim::Readmit => true,
+            Aim::Readmit | Aim::Tidy => true,
             Aim::Succeed { .. } => matches!(self.phase, Phase::Storing | Phase::Pledging { .. } | Phase::Streaming { .. }),
             Aim::Replace | Aim::Force { .. } | Aim::Settle => false,
         }
@@ -199,6 +217,12 @@ impl Attempt {
     /// True if this is a switchover whose primary was not told to stop yet.
     pub(super) fn is_before_stop(&self) -> bool {
         matches!(self.aim, Aim::Succeed { .. }) && (self.leaves_writes() || matches!(self.phase, Phase::Draining { .. }))
+    }
+
+    /// True if nothing comes of it if it ends now, and writes may go on: nobody was told to promote himself or to vote.
+    fn is_void(&self) -> bool {
+        let is_effective = matches!(self.phase, Phase::Promoting { .. } | Phase::Waiting { .. } | Phase::Voting { .. });
+        matches!(self.aim, Aim::Succeed { .. } | Aim::Settle | Aim::Tidy) && !is_effective
     }
 
     /// The nodes that pledged.
@@ -217,7 +241,7 @@ impl Attempt {
     fn needed(&self, rules: &Rules) -> usize {
         match self.aim {
             Aim::Force { .. } => 1,
-            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Succeed { .. } => {
+            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Tidy | Aim::Succeed { .. } => {
                 rules.needed(self.electors(rules).len(), self.quorum)
             }
         }
@@ -228,7 +252,7 @@ impl Attempt {
         match self.aim {
             // One more than before: they overlap with every majority of before.
             Aim::Readmit => Epoch { replaced: None, ..self.parent }.voters(rules.ids()),
-            Aim::Replace | Aim::Settle | Aim::Succeed { .. } => rules.electors(&self.parent, self.quorum),
+            Aim::Replace | Aim::Settle | Aim::Tidy | Aim::Succeed { .. } => rules.electors(&self.parent, self.quorum),
             Aim::Force { .. } => rules.ids().collect(),
         }
     }
@@ -323,8 +347,8 @@ pub(super) fn repointed(state: &mut State, node: NodeId, vote: Vote, outcome: Re
 
 /// Goes on as far as the answers allow.
 pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
-    // Each turn enters a later phase, of which there are nine.
-    for _ in 0..9 {
+    // Each turn enters a later phase, of which there are eleven.
+    for _ in 0..11 {
         let Some(mut attempt) = state.attempt.take() else { return };
         let next = advance(state, &mut attempt, rules, now, out);
         match next {
@@ -363,11 +387,14 @@ fn advance(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out
         Phase::Stopping { until } => succeed::stopping(state, attempt, until, now),
         Phase::Inspecting { until } if now >= until => Next::End(Refusal::NotStopped { node: attempt.parent.node }),
         Phase::Inspecting { .. } => Next::Stay,
+        Phase::Replaying { last, until } => succeed::replaying(state, attempt, (last, until), now, out),
         Phase::Pledging { until } | Phase::Parting { until } => {
             let is_open = attempt.pledges.values().any(|answer| *answer == Answer::Open);
             if is_open && now < until { Next::Stay } else { count_pledges(state, attempt, rules, now, out) }
         }
         Phase::Proving { from, until } => prove(state, attempt, rules, (from, until), now, out),
+        Phase::Ending { failure, until } if now >= until => ended(state, attempt, rules, (failure, End::Unknown), now, out),
+        Phase::Ending { .. } => Next::Stay,
         Phase::Promoting { node, until } | Phase::Waiting { node, until }
             if now >= until || succeed::has_lost(state, attempt, node) =>
         {
@@ -395,7 +422,7 @@ fn ask(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut V
     let is_over = match attempt.aim {
         Aim::Replace | Aim::Force { .. } => true,
         Aim::Succeed { .. } => attempt.phase != Phase::Storing,
-        Aim::Settle | Aim::Readmit => false,
+        Aim::Settle | Aim::Tidy | Aim::Readmit => false,
     };
     let cuts = rules.keeps(Rule::CutOff) && is_over;
     let ballot = attempt.ballot;
@@ -489,6 +516,16 @@ fn prove(
             Next::Stay
         }
         (_, Some(failure)) if !failure.is_death() && failure != Failure::Starting => Next::End(Refusal::NotProvenDead),
+        (_, Some(failure)) if attempt.aim == Aim::Replace && is_to_be_ended(rules, old, failure) && !skips => {
+            // Nothing is stopped in favour of nobody.
+            if let Err(refusal) = chosen(state, attempt, rules) {
+                return Next::End(refusal);
+            }
+            let started_at = state.nodes.get(&old).and_then(|node| Some(node.seen.as_ref()?.facts.started_at));
+            let (ballot, mode, limit_ms) = (attempt.ballot, StopMode::Crash, END_MS);
+            out.push(Action::StopServer { node: old, ballot, started_at, mode, limit_ms });
+            Next::Phase(Phase::Ending { failure, until: now + END_MS + RECHECK_MS })
+        }
         (_, failure) if attempt.aim == Aim::Replace => {
             let is_proven = failure == Some(Failure::Refused) || failure.is_none();
             if is_proven || eligible::may_be_silent(state, rules, &attempt.given()) || skips {
@@ -502,15 +539,48 @@ fn prove(
     }
 }
 
-fn pick(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
-    let candidates = match eligible::candidates(state, rules, attempt.facts()) {
-        Ok(candidates) => candidates,
-        Err(refusal) => return Next::End(refusal),
+/// True if the agent of a primary that a look does not find ends it. One that answers is never ended, also if it only says that it starts or shuts
+/// down. A port that refuses may be that of a server behind a firewall.
+fn is_to_be_ended(rules: &Rules, id: NodeId, failure: Failure) -> bool {
+    rules.has_agent(id) && (failure == Failure::Refused || failure.is_silence())
+}
+
+/// The agent ended the old primary, or did not. It was ordered after the pledges and after the look in vain: before, somebody could have started the
+/// server again, and another Weir could have written to it.
+fn ended(
+    state: &mut State,
+    attempt: &mut Attempt,
+    rules: &Rules,
+    (failure, end): (Failure, End),
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> Next {
+    let old = attempt.parent.node;
+    out.push(Action::Report(Report::Ended { node: old, end }));
+    let is_proven = match end {
+        End::Before | End::Now => true,
+        End::Unknown => {
+            inquiry::failed(state, old, now);
+            if state.facts(old).is_some_and(|facts| state.is_on_line(facts)) {
+                // It answers meanwhile, perhaps: the look that decides is made once more.
+                return Next::Phase(Phase::Proving { from: now, until: now + PROVE_MS });
+            }
+            failure == Failure::Refused || eligible::may_be_silent(state, rules, &attempt.given())
+        }
     };
-    let sync = state.sync(rules);
-    match choose::choose(rules, &sync, &candidates, state.last_position()) {
+    if is_proven { pick(state, attempt, rules, now, out) } else { Next::End(Refusal::NotProvenDead) }
+}
+
+fn chosen(state: &State, attempt: &Attempt, rules: &Rules) -> Result<choose::Choice, Refusal> {
+    let candidates = eligible::candidates(state, rules, attempt.facts())?;
+    choose::choose(rules, &state.sync(rules), &candidates, state.last_position())
+}
+
+fn pick(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+    match chosen(state, attempt, rules) {
         Err(refusal) => Next::End(refusal),
         Ok(choice) => {
+            let sync = state.sync(rules);
             attempt.loss = match sync {
                 _ if !rules.keeps(Rule::TellLoss) => Loss::Nothing,
                 Sync::Synchronous(_) => Loss::Nothing,
@@ -559,16 +629,19 @@ fn decided(state: &mut State, rules: &Rules, mut attempt: Attempt, now: Ms, out:
 /// Ends the attempt without a decision.
 pub(super) fn end(state: &mut State, refusal: Refusal, now: Ms, out: &mut Vec<Action>) {
     let Some(attempt) = state.attempt.take() else { return };
+    if attempt.is_void() {
+        state.forget(attempt.ballot);
+    }
     match attempt.aim {
         Aim::Force { ticket, .. } => out.push(Action::Reply { ticket, answer: Err(refusal.describe()) }),
-        Aim::Succeed { .. } => switchover::attempt_ended(state, (attempt.parent.node, &attempt.phase), refusal, now, out),
-        Aim::Replace | Aim::Settle | Aim::Readmit => {}
+        Aim::Succeed { .. } => switchover::attempt_ended(state, &attempt, refusal, now, out),
+        Aim::Replace | Aim::Settle | Aim::Tidy | Aim::Readmit => {}
     }
     let spread =
         u64::from(attempt.ballot.weir).wrapping_mul(2_654_435_761).wrapping_add(attempt.ballot.term * 977) % RETRY_SPREAD_MS;
     // Where nothing was stopped, the promises are settled at once, or a primary that failed is replaced.
     state.retry_at = if attempt.is_before_stop() { now } else { now + RETRY_MS + spread };
-    if refusal != Refusal::Outrun && !matches!(attempt.aim, Aim::Succeed { .. }) {
+    if refusal != Refusal::Outrun && !matches!(attempt.aim, Aim::Succeed { .. } | Aim::Tidy) {
         stuck(state, refusal, out);
     }
 }

@@ -102,6 +102,11 @@ pub enum Refusal {
     LacksLog {
         node: NodeId,
     },
+    /// The node that is to take over does not replay what it has received.
+    NotReplayed {
+        node: NodeId,
+        bytes: u64,
+    },
     /// The chosen standby did not become a primary in time.
     NotPromoted {
         node: NodeId,
@@ -196,6 +201,9 @@ impl Refusal {
             Refusal::NoPledge { node } => format!("node {node} does not answer"),
             Refusal::NotStopped { node } => format!("node {node} could not be stopped cleanly"),
             Refusal::LacksLog { node } => format!("node {node} did not receive all of the log of the stopped primary"),
+            Refusal::NotReplayed { node, bytes } => {
+                format!("node {node} has not replayed {bytes} bytes of log that it has received")
+            }
             Refusal::NotPromoted { node } => format!("node {node} did not become a primary in time"),
         }
     }

@@ -81,6 +81,11 @@ pub enum Event {
     ServerStopped {
         node: NodeId,
         ballot: Ballot,
+        end: End,
+    },
+    /// The answer to `AskAgent`. No: it does not answer.
+    AgentHeard {
+        node: NodeId,
         done: Done,
     },
     ServerStarted {
@@ -130,6 +135,17 @@ pub enum Done {
     No,
 }
 
+/// How an order to stop a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// It had ended before.
+    Before,
+    /// It ran until now.
+    Now,
+    /// The agent failed, or does not answer, or the limit is over: it may have happened.
+    Unknown,
+}
+
 /// The result of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
@@ -144,6 +160,8 @@ pub struct Facts {
     pub recovery: Recovery,
     /// Primary: the end of its log. Standby: the end of the log that it received and flushed on its timeline, or replayed.
     pub position: Lsn,
+    /// Standby: the end of the log that it has replayed. A primary has nothing to replay.
+    pub replayed: Lsn,
     /// `pg_postmaster_start_time`: changes when the server was started anew.
     pub started_at: u64,
     pub mark: Mark,
@@ -346,6 +364,11 @@ impl Failure {
         }
     }
 
+    /// True if nothing was heard at all: the server may live.
+    pub fn is_silence(self) -> bool {
+        matches!(self, Failure::Unreachable | Failure::TimedOut | Failure::Lost)
+    }
+
     /// As operators read it.
     pub fn describe(self) -> &'static str {
         match self {
@@ -377,6 +400,11 @@ impl Facts {
             Recovery::Primary => None,
             Recovery::Standby { upstream, .. } => upstream,
         }
+    }
+
+    /// The log that it holds and has not replayed, in bytes.
+    pub fn unreplayed(&self) -> u64 {
+        if self.is_primary() { 0 } else { self.position.saturating_sub(self.replayed) }
     }
 
     /// Since when it has heard nothing from its upstream, if it streams.

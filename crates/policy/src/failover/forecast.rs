@@ -23,7 +23,7 @@ pub enum Outlook {
     /// There is none to lose, for this reason.
     NoPrimary(Missing),
     /// This standby would be promoted by Weir.
-    Promotes { node: NodeId, loss: Loss, only_if_refused: bool },
+    Promotes { node: NodeId, loss: Loss, proof: Proof },
     /// The command would be run for this standby.
     Runs { node: Option<NodeId> },
     /// Writes would wait.
@@ -41,6 +41,16 @@ pub enum Missing {
     OnlyOne,
     /// Another Weir may know of a newer one: more than half of the standbys must follow it.
     Followers,
+}
+
+/// The proof that is wanted before that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    None,
+    /// The host of the old primary says that nobody listens.
+    Refused,
+    /// Or its agent has ended it.
+    RefusedOrEnded,
 }
 
 /// As if the primary died now, and all standbys answered that answered their last look.
@@ -94,7 +104,12 @@ fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
         Err(why) => Outlook::Waits { why },
         Ok(choice) => {
             let loss = if sync.is_covered_by(&asked) { Loss::Nothing } else { state.loss_at(choice.position) };
-            Outlook::Promotes { node: choice.node, loss, only_if_refused: !eligible::could_be_silent(state, rules) }
+            let proof = match (eligible::could_be_silent(state, rules), rules.has_agent(primary)) {
+                (true, _) => Proof::None,
+                (false, true) => Proof::RefusedOrEnded,
+                (false, false) => Proof::Refused,
+            };
+            Outlook::Promotes { node: choice.node, loss, proof }
         }
     }
 }
@@ -104,8 +119,12 @@ impl Forecast {
     pub fn describe(&self, now: super::event::Ms) -> String {
         match &self.outlook {
             Outlook::NoPrimary(missing) => format!("there is no primary: {}", missing.describe()),
-            Outlook::Promotes { node, loss, only_if_refused } => {
-                let condition = if *only_if_refused { ", if the old one refuses connections" } else { "" };
+            Outlook::Promotes { node, loss, proof } => {
+                let condition = match proof {
+                    Proof::None => "",
+                    Proof::Refused => ", if the old one refuses connections",
+                    Proof::RefusedOrEnded => ", if the old one refuses connections or its agent answers",
+                };
                 format!("node {node} would be promoted{condition}; lost: {}", loss.describe(now))
             }
             Outlook::Runs { node: Some(node) } => format!("failover_command would be run for node {node}"),

@@ -202,6 +202,11 @@ impl Rules {
         self.company == Company::Alone
     }
 
+    /// True if a program beside the server can stop and start it.
+    pub fn has_agent(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(|node| node.agent == Agent::There)
+    }
+
     /// True if the node of this epoch is the primary without being asked.
     pub fn always_primary(&self) -> Option<NodeId> {
         self.nodes.iter().find(|node| node.flag == Flag::AlwaysPrimary).map(|node| node.id)

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::action::{Action, Held, Lost, Transactions};
 use super::attempt::Attempt;
-use super::ballot::{Epoch, NodeId};
+use super::ballot::{Ballot, Epoch, NodeId};
 use super::choose::{Refusal, Sync};
 use super::durable::Durable;
 use super::event::{Facts, Ms};
 use super::history::{History, Lsn, Relation};
+use super::inquiry::Inquiry;
 use super::node::{Look, Node, Standing};
 use super::record::{Loss, RECORDS_MAX, Record};
 use super::restart;
@@ -18,6 +19,8 @@ use super::sync;
 
 /// Looks at the primary's position that are kept for the report of losses.
 const SAMPLES_MAX: usize = 64;
+/// Own attempts without an effect that are remembered.
+const VOID_MAX: usize = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
@@ -30,6 +33,7 @@ pub struct State {
     pub(super) retry_at: Ms,
     pub(super) line: Line,
     pub(super) promises: Promises,
+    pub(super) inquiry: Inquiry,
     pub records: Vec<Record>,
     pub(super) commands: Queue,
     pub planned: Planned,
@@ -41,8 +45,8 @@ pub struct State {
     pub(super) failback_at: Option<Ms>,
 }
 
-/// Promises of other Weirs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// Promises, of which those to other Weirs count.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Promises {
     /// Since when a newer one is seen on a server.
     pub(super) since: Option<Ms>,
@@ -50,6 +54,8 @@ pub struct Promises {
     pub(super) gone_since: Option<Ms>,
     /// Highest term seen anywhere.
     pub(super) term_seen: u64,
+    /// The last attempts of this Weir that ended before anybody was told to promote himself or to vote: nothing can come of promises to them.
+    pub(super) void: BTreeSet<Ballot>,
 }
 
 /// The source of the answer which node takes writes.
@@ -137,6 +143,7 @@ impl State {
             retry_at: 0,
             line: Line::default(),
             promises: Promises { term_seen: durable.term, ..Promises::default() },
+            inquiry: Inquiry::default(),
             records: Vec::new(),
             commands: Queue::default(),
             planned: Planned::default(),
@@ -292,6 +299,15 @@ impl State {
     /// acknowledged a write past Weir to a primary that is not in the file, which only a majority's votes tell.
     pub(super) fn quorum(&self, rules: &Rules) -> Quorum {
         if rules.is_alone() && self.sync(rules) == Sync::Asynchronous { Quorum::One } else { Quorum::Majority }
+    }
+
+    /// Nothing will come of this attempt of ours.
+    pub(super) fn forget(&mut self, ballot: Ballot) {
+        let void = &mut self.promises.void;
+        void.insert(ballot);
+        if void.len() > VOID_MAX {
+            void.pop_first();
+        }
     }
 
     pub(super) fn keep_record(&mut self, record: Record) {

@@ -12,6 +12,7 @@ use super::eligible;
 use super::event::{Done, Event, Failure, Found, LinkEnd, Ms, Recovering, Request};
 use super::health::{RECHECK_MS, Verdict};
 use super::history::Relation;
+use super::inquiry::{self, Word};
 use super::node::{Look, Node, Seen, Standing};
 use super::record::Why;
 use super::rejoin;
@@ -70,7 +71,11 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
             attempt::drained(state, *node, now);
             restart::drained(state, *node, now);
         }
-        Event::ServerStopped { node, ballot, done } => attempt::stopped(state, rules, (*node, *ballot), *done, now, out),
+        Event::ServerStopped { node, ballot, end } => {
+            switchover::ended(state, (*node, *ballot), *end, now, out);
+            attempt::stopped(state, rules, (*node, *ballot), *end, now, out);
+        }
+        Event::AgentHeard { node, done } => inquiry::heard(state, *node, *done, now),
         Event::ServerStarted { node, done } => {
             switchover::started(state, *node, *done, now);
             restart::started(state, *node, *done, now);
@@ -337,13 +342,20 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         }
         let is_silent = matches!(why, Why::Died(failure) if failure != Failure::Refused && failure != Failure::ShuttingDown);
         if is_silent && !eligible::could_be_silent(state, rules) {
-            return attempt::stuck(state, Refusal::NotProvenDead, out);
+            match inquiry::about(state, rules, why, now, out) {
+                Word::Answers => {}
+                Word::NotYet => return,
+                Word::Silent => return attempt::stuck(state, Refusal::NotProvenDead, out),
+            }
         }
         attempt::begin(state, rules, Aim::Replace, why, now);
     } else if let Some(ballot) = promise
         && state.primary().and_then(|id| state.facts(id)).is_some_and(|facts| state.is_on_line(facts))
         && eligible::could_be_decided(state, rules).is_ok()
     {
+        if accept::are_void(state) {
+            return attempt::begin(state, rules, Aim::Tidy, Why::Adopted, now);
+        }
         out.push(Action::Report(Report::TakingOver { ballot }));
         attempt::begin(state, rules, Aim::Settle, Why::Adopted, now);
     }

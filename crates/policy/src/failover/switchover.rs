@@ -7,18 +7,19 @@
 //!
 //! `Taking` is an attempt like any other (`attempt`, with [`Aim::Succeed`]), so that votes, epochs and other Weirs need no rule of their own. A
 //! Weir that dies leaves a stopped primary and marks, which is a failover for the next one. The old primary is started again only while
-//! nobody was told to promote himself: after that the attempt, or the failover that follows it, decides.
+//! nobody was told to promote himself: after that the attempt, or the failover that follows it, decides. One that was told to stop and does not come to
+//! an end with it is ended as by a crash first: it cannot be told to go on.
 
 use super::accept;
-use super::action::{Action, Held, Lost, Transactions};
+use super::action::{Action, Held, Lost, StopMode, Transactions};
 use super::attempt::{self, Aim, Attempt, Phase};
 use super::ballot::{Ballot, NodeId};
 use super::choose::{self, Refusal, Sync};
 use super::duty;
 use super::eligible;
-use super::event::{Done, Facts, Failure, Ms};
+use super::event::{Done, End, Facts, Failure, Ms};
 use super::health::RECHECK_MS;
-use super::history::Relation;
+use super::history::{Lsn, Relation};
 use super::node::Standing;
 use super::record::Why;
 use super::restart::Restart;
@@ -33,6 +34,10 @@ const PREPARE_MS: Ms = 60_000;
 const SLACK_MS: Ms = 2_000;
 /// A primary that was stopped for nothing must answer again by then; else a standby is promoted.
 const UNDO_MS: Ms = 6_000;
+/// The same for one that must be ended first, and recovers from its log.
+const UNDO_CRASHED_MS: Ms = 20_000;
+/// Time for an agent to end it.
+const END_MS: Ms = 6_000;
 const START_MS: Ms = 5_000;
 const FOLLOW_MS: Ms = 10_000;
 /// Time for the old primary to stream from the new one.
@@ -71,6 +76,9 @@ pub enum Stage {
     /// Another attempt is under way, or the standby does not stream yet.
     Waiting {
         until: Ms,
+        since: Ms,
+        /// The log that the standby had at the first look since then: it must have replayed that.
+        had: Option<Lsn>,
     },
     /// The primary writes out what its shutdown would have to.
     Preparing {
@@ -83,6 +91,8 @@ pub enum Stage {
         why: String,
         since: Ms,
         start: Start,
+        /// The order to stop it, if it was given and is not known to be obeyed.
+        stop: Option<StopOrder>,
         until: Ms,
     },
     /// The files of the old primary are made those of a standby.
@@ -103,8 +113,17 @@ pub enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Start {
     DueAt(Ms),
+    /// Its agent is to end it first.
+    Ending(StopOrder),
     Ordered,
     Done,
+}
+
+/// The attempt that had a server stopped, and the start of the server that was meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StopOrder {
+    pub ballot: Ballot,
+    pub started_at: Option<u64>,
 }
 
 /// How far a switchover goes with an event.
@@ -122,7 +141,8 @@ pub(super) fn request(state: &mut State, rules: &Rules, to: NodeId, ticket: u64,
         return Err("a restart or a switchover is under way".into());
     }
     is_allowed(state, rules, from, to)?;
-    state.planned.switchover = Some(Switchover { from, to, ticket, stage: Stage::Waiting { until: now + QUIET_MS } });
+    state.planned.switchover =
+        Some(Switchover { from, to, ticket, stage: Stage::Waiting { until: now + QUIET_MS, since: now, had: None } });
     Ok(())
 }
 
@@ -178,6 +198,17 @@ fn is_ready(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<()
     eligible::could_be_decided(state, rules).map_err(|refusal| refusal.describe())
 }
 
+/// A standby whose replay stands still, for a report or because somebody paused it, would not become a primary.
+fn replays(state: &State, to: NodeId, (since, had): (Ms, &mut Option<Lsn>)) -> Result<(), String> {
+    let is_new = state.nodes.get(&to).is_some_and(|node| node.was_looked_at_since(since));
+    let Some(facts) = state.facts(to).filter(|_| is_new) else { return Err(format!("node {to} does not answer")) };
+    let had = *had.get_or_insert(facts.position);
+    if facts.replayed >= had {
+        return Ok(());
+    }
+    Err(Refusal::NotReplayed { node: to, bytes: facts.unreplayed() }.describe())
+}
+
 /// Goes on as far as the facts allow.
 pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     // Each turn enters a later stage, of which there are seven.
@@ -201,31 +232,33 @@ fn advance(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, out: 
         Stage::Waiting { .. } | Stage::Preparing { .. } if primary != Some(from) => {
             Next::End(Err("the primary is another one meanwhile".into()))
         }
-        Stage::Waiting { until } => match is_ready(state, rules, from, to) {
-            Ok(()) => {
-                out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
-                Next::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
+        Stage::Waiting { until, since, had } => {
+            match is_ready(state, rules, from, to).and_then(|()| replays(state, to, (*since, had))) {
+                Ok(()) => {
+                    out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
+                    Next::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
+                }
+                Err(why) if now >= *until => Next::End(Err(why)),
+                Err(_) => {
+                    state.nodes.get_mut(&to).into_iter().for_each(|node| node.look_soon(now, RECHECK_MS));
+                    Next::Stay
+                }
             }
-            Err(why) if now >= *until => Next::End(Err(why)),
-            Err(_) => {
-                state.nodes.get_mut(&to).into_iter().for_each(|node| node.look_soon(now, RECHECK_MS));
-                Next::Stay
-            }
-        },
+        }
         Stage::Preparing { until } if now >= *until => take(state, rules, (from, to), now),
         Stage::Preparing { .. } => Next::Stay,
         Stage::Taking if primary == Some(to) => {
-            put_aside(state, from);
+            put_aside(state, from, now);
             Next::Stage(Stage::Following { until: now + FOLLOW_MS, retry_at: now })
         }
         Stage::Taking if primary != Some(from) => Next::End(Err(format!("node {} is the primary now", of_primary(primary)))),
         // Votes that were found kept the old one, or `attempt_ended` has changed the stage.
         Stage::Taking if state.attempt.is_none() => {
             let why = "an earlier attempt was to be ended first".to_string();
-            Next::Stage(undoing(why, Start::DueAt(now), now))
+            Next::Stage(undoing(why, None, now))
         }
         Stage::Taking => Next::Stay,
-        Stage::Undoing { why, since, start, until } => undo(state, from, (why, *since, start, *until), now, out),
+        Stage::Undoing { .. } => undo(state, of, now, out),
         Stage::Following { .. } | Stage::Starting { .. } | Stage::Returning { .. } => bring_back(state, of, rules, now, out),
     }
 }
@@ -246,24 +279,21 @@ fn take(state: &mut State, rules: &Rules, (from, to): (NodeId, NodeId), now: Ms)
     Next::Stage(Stage::Taking)
 }
 
-fn undoing(why: String, start: Start, now: Ms) -> Stage {
-    Stage::Undoing { why, since: now, start, until: now + UNDO_MS }
+fn undoing(why: String, stop: Option<StopOrder>, now: Ms) -> Stage {
+    Stage::Undoing { why, since: now, start: Start::DueAt(now), stop, until: now + UNDO_MS }
 }
 
 /// The old primary is not needed for reads until it follows.
-fn put_aside(state: &mut State, from: NodeId) {
+fn put_aside(state: &mut State, from: NodeId, now: Ms) {
     if let Some(node) = state.nodes.get_mut(&from).filter(|node| node.is_in_use()) {
-        node.standing = Standing::Down { why: Lost::Following, since: 0 };
+        node.standing = Standing::Down { why: Lost::Following, since: now };
     }
 }
 
-fn undo(
-    state: &mut State,
-    from: NodeId,
-    (why, since, start, until): (&str, Ms, &mut Start, Ms),
-    now: Ms,
-    out: &mut Vec<Action>,
-) -> Next {
+fn undo(state: &mut State, of: &mut Switchover, now: Ms, out: &mut Vec<Action>) -> Next {
+    let from = of.from;
+    let Stage::Undoing { why, since, start, stop, until } = &mut of.stage else { return Next::Stay };
+    let since = *since;
     let primary = state.primary();
     if primary != Some(from) {
         return Next::End(Err(format!("{why}; node {} is the primary now", of_primary(primary))));
@@ -271,22 +301,33 @@ fn undo(
     // One that was told to stop, and not heard to be started, may still be about to stop.
     let since = match start {
         Start::Done => since,
-        Start::DueAt(_) | Start::Ordered => since + DOUBT_MS,
+        Start::DueAt(_) | Start::Ending(_) | Start::Ordered => since + DOUBT_MS,
     };
     let answers = state.nodes.get(&from).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at > since));
-    if answers && state.facts(from).is_some_and(|facts| state.is_on_line(facts)) {
+    // An order to end it may still arrive.
+    let is_ending = matches!(start, Start::Ending(_));
+    if answers && !is_ending && state.facts(from).is_some_and(|facts| state.is_on_line(facts)) {
         // Promises that the attempt left behind are settled at once.
         state.retry_at = now;
         return Next::End(Err(format!("{why}; node {from} is the primary as before")));
     }
-    if now >= until {
+    if now >= *until {
         return Next::End(Err(format!("{why}; node {from} does not answer, and a standby is to replace it")));
     }
     if let Start::DueAt(at) = *start
         && now >= at
     {
-        *start = Start::Ordered;
-        out.push(Action::StartServer { node: from, limit_ms: START_MS });
+        // A port that refuses is that of a server that has ended. One that answers has not begun to stop.
+        let failure = state.nodes.get(&from).and_then(|node| node.failure);
+        let is_stopping = failure.is_some_and(|failure| failure == Failure::ShuttingDown || failure.is_silence());
+        if let Some(order) = stop.filter(|_| is_stopping) {
+            let StopOrder { ballot, started_at } = order;
+            (*start, *until) = (Start::Ending(order), since + UNDO_CRASHED_MS);
+            out.push(Action::StopServer { node: from, ballot, started_at, mode: StopMode::Crash, limit_ms: END_MS });
+        } else {
+            *start = Start::Ordered;
+            out.push(Action::StartServer { node: from, limit_ms: START_MS });
+        }
     }
     if let Some(node) = state.nodes.get_mut(&from) {
         node.look_soon(now, RECHECK_MS);
@@ -349,6 +390,23 @@ pub(super) fn prepared(state: &mut State, node: NodeId, now: Ms) {
     }
 }
 
+/// The agent ended a server that did not come to an end with its stop, or did not. A late answer to the order to stop it tells the same.
+pub(super) fn ended(state: &mut State, (node, ballot): (NodeId, Ballot), end: End, now: Ms, out: &mut Vec<Action>) {
+    let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
+    let Stage::Undoing { start: start @ Start::Ending(_), stop, .. } = &mut of.stage else { return };
+    if !matches!(start, Start::Ending(order) if order.ballot == ballot) {
+        return;
+    }
+    match end {
+        End::Before | End::Now => {
+            // One that recovers is not ended again.
+            (*start, *stop) = (Start::Ordered, None);
+            out.push(Action::StartServer { node, limit_ms: START_MS });
+        }
+        End::Unknown => *start = Start::DueAt(now + RETRY_MS),
+    }
+}
+
 /// The agent started the server, or did not.
 pub(super) fn started(state: &mut State, node: NodeId, done: Done, now: Ms) {
     if let Some(known) = state.nodes.get_mut(&node) {
@@ -376,19 +434,28 @@ pub(super) fn followed(state: &mut State, node: NodeId, done: Done, now: Ms) {
 }
 
 /// The attempt ended without a decision, in this phase. Nothing was promoted before the order to do so: the old primary goes on.
-pub(super) fn attempt_ended(state: &mut State, (old, phase): (NodeId, &Phase), refusal: Refusal, now: Ms, out: &mut Vec<Action>) {
-    if state.primary() != Some(old) {
+pub(super) fn attempt_ended(state: &mut State, attempt: &Attempt, refusal: Refusal, now: Ms, out: &mut Vec<Action>) {
+    if state.primary() != Some(attempt.parent.node) {
         // A decision was learned from votes, ours perhaps.
         return;
     }
     let Some(of) = state.planned.switchover.take_if(|of| of.stage == Stage::Taking) else { return };
     let why = refusal.describe();
-    let start = match phase {
-        Phase::Storing | Phase::Pledging { .. } | Phase::Streaming { .. } | Phase::Draining { .. } | Phase::Proving { .. } => {
+    let stop = match (&attempt.phase, attempt.aim) {
+        (
+            Phase::Storing
+            | Phase::Pledging { .. }
+            | Phase::Streaming { .. }
+            | Phase::Draining { .. }
+            | Phase::Proving { .. }
+            | Phase::Ending { .. },
+            _,
+        ) => {
             return out.push(Action::Reply { ticket: of.ticket, answer: Err(why) });
         }
-        Phase::Stopping { .. } | Phase::Parting { .. } | Phase::Inspecting { .. } => Start::DueAt(now),
-        Phase::Promoting { .. } | Phase::Waiting { .. } | Phase::Voting { .. } => {
+        (Phase::Stopping { .. }, Aim::Succeed { started_at, .. }) => Some(StopOrder { ballot: attempt.ballot, started_at }),
+        (Phase::Stopping { .. } | Phase::Parting { .. } | Phase::Inspecting { .. } | Phase::Replaying { .. }, _) => None,
+        (Phase::Promoting { .. } | Phase::Waiting { .. } | Phase::Voting { .. }, _) => {
             let answer = Err(format!("{why}; a standby is to replace node {}", of.from));
             return out.push(Action::Reply { ticket: of.ticket, answer });
         }
@@ -396,7 +463,7 @@ pub(super) fn attempt_ended(state: &mut State, (old, phase): (NodeId, &Phase), r
     if let Some(node) = state.nodes.get_mut(&of.from) {
         node.look_anew(now);
     }
-    state.planned.switchover = Some(Switchover { stage: undoing(why, start, now), ..of });
+    state.planned.switchover = Some(Switchover { stage: undoing(why, stop, now), ..of });
 }
 
 /// The node that is stopped on purpose: its silence is no failure.
@@ -440,7 +507,7 @@ pub(super) fn gate(state: &State) -> Option<Gate> {
 /// When something is due.
 pub(super) fn due(of: &Switchover) -> Ms {
     match &of.stage {
-        Stage::Waiting { until } | Stage::Preparing { until } | Stage::Returning { until } => *until,
+        Stage::Waiting { until, .. } | Stage::Preparing { until } | Stage::Returning { until } => *until,
         Stage::Taking => Ms::MAX,
         Stage::Undoing { start: Start::DueAt(at), until, .. } => *until.min(at),
         Stage::Undoing { until, .. } => *until,

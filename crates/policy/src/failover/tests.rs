@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::rules::tests::rules;
 use super::*;
 
+mod agent;
 mod restart;
 mod switchover;
 
@@ -12,7 +13,7 @@ mod switchover;
 fn server(position: Lsn, recovery: Recovery) -> Facts {
     let history = History { system: 7, timeline: 1, switches: Vec::new() };
     let sync_names = (recovery == Recovery::Primary).then(String::new);
-    Facts { history, recovery, position, started_at: 1, sync_names, ..Facts::default() }
+    Facts { history, recovery, position, replayed: position, started_at: 1, sync_names, ..Facts::default() }
 }
 
 fn primary(position: Lsn) -> Facts {
@@ -114,7 +115,10 @@ fn say(action: &Action) -> Option<String> {
         Action::Report(Report::Done(record)) => format!("done {} {:?}", record.new, record.loss),
         Action::Prepare { node, .. } => format!("prepare {node}"),
         Action::Drain { node, .. } => format!("drain {node}"),
-        Action::StopServer { node, .. } => format!("stop {node}"),
+        Action::StopServer { node, mode: StopMode::Clean, .. } => format!("stop {node}"),
+        Action::StopServer { node, mode: StopMode::Crash, .. } => format!("end {node}"),
+        Action::AskAgent { node, .. } => format!("ask agent {node}"),
+        Action::Report(Report::Ended { node, end }) => format!("ended {node} {end:?}"),
         Action::Inspect { node, .. } => format!("inspect {node}"),
         Action::RestartServer { node, .. } => format!("restart {node}"),
         Action::StartServer { node, .. } => format!("start {node}"),
@@ -126,7 +130,7 @@ fn say(action: &Action) -> Option<String> {
 
 #[test]
 fn a_primary_that_is_lost_is_replaced_by_the_best_standby() {
-    let mut play = Play::new(|_| ());
+    let mut play = Play::new(|rules| rules.nodes[0].agent = Agent::None);
     play.after(1000, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
     play.check("one failed look", &[]);
     play.after(500, [gone(Failure::Refused), seen(standby(90, 510)), seen(standby(95, 510))]);
@@ -267,7 +271,10 @@ fn a_primary_that_made_room_for_nothing_is_put_into_use_again() {
 
 #[test]
 fn a_primary_that_ended_connections_and_refuses_them_then_is_proven_dead() {
-    let mut play = Play::new(|rules| rules.company = Company::Possible);
+    let mut play = Play::new(|rules| {
+        rules.company = Company::Possible;
+        rules.nodes[0].agent = Agent::None;
+    });
     let standbys = || [seen(standby(90, 9_000)), seen(standby(95, 9_000))];
     for passed in [1000, 200, 200, 500] {
         let [first, second] = standbys();
@@ -317,7 +324,10 @@ fn a_second_primary_is_false_while_the_first_answers() {
 
 #[test]
 fn with_company_silence_is_no_proof_and_one_standby_no_majority() {
-    let mut play = Play::new(|rules| rules.company = Company::Possible);
+    let mut play = Play::new(|rules| {
+        rules.company = Company::Possible;
+        rules.nodes[0].agent = Agent::None;
+    });
     play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
     play.said.clear();
     play.after(1000, [gone(Failure::TimedOut), seen(standby(100, 1_500)), seen(standby(100, 1_500))]);
@@ -466,7 +476,7 @@ fn operators_are_answered_truly() {
 fn the_forecast_says_what_a_failover_would_do() {
     let play = Play::new(|_| ());
     let outlook = forecast(&play.state, &play.rules).outlook;
-    assert_eq!(outlook, Outlook::Promotes { node: 2, loss: Loss::Unknown, only_if_refused: false });
+    assert_eq!(outlook, Outlook::Promotes { node: 2, loss: Loss::Unknown, proof: Proof::None });
     let mut play = Play::new(|rules| rules.company = Company::Possible);
     play.after(1000, [seen(primary(100)), gone(Failure::Refused), seen(standby(100, 5))]);
     let why = Refusal::TooFewPledged { pledged: 1, needed: 2, of: 2 };

@@ -104,7 +104,10 @@ pub fn run(options: &Keeper) -> anyhow::Result<ExitCode> {
     files::make_folder(&site.work)
         .with_context(|| format!("cannot make {} (--work-dir names another place)", site.work.display()))?;
     let _lock = lock(&site)?;
+    hold(&site)?;
     deeds::tidy(&site).with_context(|| format!("cannot put {} in order", site.work.display()))?;
+    // It may be there only now.
+    hold(&site)?;
     let config = Config::default();
     let log = Arc::new(Log::new(&config.log).context("cannot open the log")?);
     log.say(Level::Log, format_args!("agent of {} listens on {}", site.data.display(), options.listen));
@@ -126,7 +129,15 @@ fn check_owner(site: &Site) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One agent for a data directory.
+/// One agent for a data directory, also if each has a folder of its own.
+fn hold(site: &Site) -> anyhow::Result<()> {
+    let shown = site.data.display();
+    let is_ours = site.hold().with_context(|| format!("cannot lock {shown}"))?;
+    ensure!(is_ours, "another agent runs for {shown}, with another --work-dir");
+    Ok(())
+}
+
+/// One agent for a folder of agents.
 fn lock(site: &Site) -> anyhow::Result<File> {
     let path = site.work.join("lock");
     let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;

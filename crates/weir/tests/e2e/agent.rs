@@ -1,6 +1,7 @@
 //! `weir agent` beside real servers: each deed, strangers at its door, and its death at every step.
 
 mod debian;
+mod ends;
 mod returns;
 mod shown;
 pub mod stand;
@@ -12,6 +13,7 @@ use crate::support::wait_until;
 use stand::{Agent, Folder, SECRET, base_backup, block_on, fast, follow, next_id, rewind, servers, start, wait_streams};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -391,28 +393,46 @@ fn texts_with_quotes_and_blanks_stay_values() {
     assert_eq!((conninfo.get("user"), conninfo.get("port")), (Some(user.as_str()), Some(server.port().to_string().as_str())));
 }
 
+/// The words of an agent that is not to run here, beside this server's programs.
+fn refusal(server: &Server, secret: &Path, data: &Path, more: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["agent", "--listen", "127.0.0.1:1", "-D"]).arg(data).arg("--secret-file").arg(secret);
+    command.arg("--bin-dir").arg(server.programs().bin()).args(more);
+    let owner = std::fs::metadata(server.data_dir()).unwrap();
+    if rustix::process::geteuid().is_root() && data != Path::new("/") {
+        std::os::unix::process::CommandExt::uid(&mut command, std::os::unix::fs::MetadataExt::uid(&owner));
+    }
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_data_directory_has_one_agent_whichever_folder_it_works_in() {
+    let Some(cluster) = servers(1) else { return };
+    let server = &cluster.standbys()[0];
+    let agent = Agent::beside(server);
+    let (secret, other) = (agent.folder().join("secret"), agent.folder().join("other"));
+    let another = || refusal(server, &secret, server.data_dir(), &["--work-dir", other.to_str().unwrap()]);
+    let text = another();
+    assert!(text.contains("another agent runs"), "{text}");
+    agent.order(fast()).unwrap();
+    agent.order(base_backup(cluster.primary())).unwrap();
+    let text = another();
+    assert!(text.contains("another agent runs"), "the data directory is another one now: {text}");
+}
+
 #[test]
 fn an_agent_is_not_started_where_it_could_do_harm() {
     let Some(cluster) = servers(0) else { return };
     let agent = Agent::beside(cluster.primary());
     let secret = agent.folder().join("secret");
-    let run = |secret: &std::path::Path, data: &std::path::Path| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(["agent", "--listen", "127.0.0.1:1", "-D"]).arg(data).arg("--secret-file").arg(secret);
-        command.arg("--bin-dir").arg(cluster.primary().programs().bin());
-        let owner = std::fs::metadata(cluster.primary().data_dir()).unwrap();
-        if rustix::process::geteuid().is_root() && data != std::path::Path::new("/") {
-            std::os::unix::process::CommandExt::uid(&mut command, std::os::unix::fs::MetadataExt::uid(&owner));
-        }
-        let output = command.output().unwrap();
-        assert!(!output.status.success());
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    };
+    let run = |secret: &Path, data: &Path| refusal(cluster.primary(), secret, data, &[]);
     let data = cluster.primary().data_dir();
     let text = run(&secret, data);
     assert!(text.contains("another agent runs"), "{text}");
     if rustix::process::geteuid().is_root() {
-        let text = run(&secret, std::path::Path::new("/"));
+        let text = run(&secret, Path::new("/"));
         assert!(text.contains("must not run as root"), "{text}");
     }
     let open = agent.folder().join("open");

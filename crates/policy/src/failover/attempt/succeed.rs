@@ -1,10 +1,10 @@
 //! The part of an attempt that is a switchover's own: the primary is stopped, and one node must hold all that it had.
 
 use super::{Aim, Answer, Attempt, INSPECT_MS, Next, Phase, RECHECK_MS, STOP_MS, ask, promote};
-use crate::failover::action::Action;
+use crate::failover::action::{Action, StopMode};
 use crate::failover::ballot::{Ballot, NodeId};
 use crate::failover::choose::{self, Refusal, Sync};
-use crate::failover::event::{Done, Failure, Ms};
+use crate::failover::event::{End, Facts, Failure, Ms};
 use crate::failover::history::{Lsn, Relation};
 use crate::failover::record::Loss;
 use crate::failover::rules::{Rule, Rules};
@@ -13,6 +13,8 @@ use crate::failover::switchover;
 
 /// Time for a receiver to start anew: `wal_retrieve_retry_interval` is 5 s.
 const STREAM_MS: Ms = 7_000;
+/// Time to replay the last of the log, which was waited for before the stop, and for looks that see it on a busy machine.
+const REPLAY_MS: Ms = 5_000;
 /// Time between two looks at that.
 const LOOK_MS: Ms = 20;
 /// More time for the driver to say that all transactions have ended, or were ended.
@@ -47,7 +49,8 @@ pub(super) fn pledged(state: &State, attempt: &mut Attempt, rules: &Rules, node:
     Next::Phase(Phase::Streaming { from: now, until: now + STREAM_MS })
 }
 
-/// A standby's receiver starts anew with its pledge, and one that does not stream is sent nothing by a server that stops.
+/// A standby's receiver starts anew with its pledge, and one that does not stream is sent nothing by a server that stops. One that does not replay all
+/// that it had then would not become a primary.
 pub(super) fn streaming(
     state: &mut State,
     attempt: &Attempt,
@@ -61,9 +64,16 @@ pub(super) fn streaming(
     let Some(known) = state.nodes.get_mut(&node) else { return Next::End(Refusal::NoPledge { node }) };
     let is_new = known.seen.as_ref().is_some_and(|seen| seen.begun_at > from);
     let streams = known.facts().is_some_and(|facts| facts.upstream() == Some(old) && facts.silent_ms().is_some());
-    if !(is_new && streams) {
+    let had = attempt.facts().find(|(id, _)| *id == node).map_or(0, |(_, facts)| facts.position);
+    let replays = known.facts().is_some_and(|facts| facts.replayed >= had);
+    if !(is_new && streams && replays) {
         known.look_soon(now, LOOK_MS);
-        return if now >= until { Next::End(Refusal::NotStreaming { node }) } else { Next::Stay };
+        let bytes = known.facts().map_or(0, Facts::unreplayed);
+        return match is_new && streams {
+            _ if now < until => Next::Stay,
+            true => Next::End(Refusal::NotReplayed { node, bytes }),
+            false => Next::End(Refusal::NotStreaming { node }),
+        };
     }
     if !rules.keeps(Rule::Drain) {
         return Next::Phase(Phase::Draining { until: now });
@@ -76,7 +86,7 @@ pub(super) fn streaming(
 pub(super) fn draining(attempt: &Attempt, until: Ms, now: Ms, out: &mut Vec<Action>) -> Next {
     let (Aim::Succeed { started_at, .. }, true) = (attempt.aim, now >= until) else { return Next::Stay };
     let (node, ballot) = (attempt.parent.node, attempt.ballot);
-    out.push(Action::StopServer { node, ballot, started_at, limit_ms: STOP_MS });
+    out.push(Action::StopServer { node, ballot, started_at, mode: StopMode::Clean, limit_ms: STOP_MS });
     Next::Phase(Phase::Stopping { until: now + STOP_MS + RECHECK_MS })
 }
 
@@ -95,28 +105,41 @@ pub(super) fn stopping(state: &State, attempt: &Attempt, until: Ms, now: Ms) -> 
     if now >= until || switchover::hangs(state, node, now) { Next::End(Refusal::NotStopped { node }) } else { Next::Stay }
 }
 
-/// The agent stopped the old primary, or did not.
+/// The agent stopped the old primary, or did not: one that makes room, or one that does not answer.
 pub(in super::super) fn stopped(
     state: &mut State,
     rules: &Rules,
     (node, ballot): (NodeId, Ballot),
-    done: Done,
+    end: End,
     now: Ms,
     out: &mut Vec<Action>,
 ) {
     let Some(mut attempt) = state.attempt.take_if(|attempt| is_of(attempt, node, ballot)) else { return };
-    if !matches!(attempt.phase, Phase::Stopping { .. }) {
-        state.attempt = Some(attempt);
-        return;
-    }
-    if done == Done::Yes {
-        attempt.pledges.clear();
-        let until = ask(state, &mut attempt, rules, now, out);
-        attempt.phase = Phase::Parting { until };
-        state.attempt = Some(attempt);
-    } else {
-        state.attempt = Some(attempt);
-        super::end(state, Refusal::NotStopped { node }, now, out);
+    let next = match (attempt.phase.clone(), end) {
+        (Phase::Stopping { .. }, End::Before | End::Now) => {
+            attempt.pledges.clear();
+            Next::Phase(Phase::Parting { until: ask(state, &mut attempt, rules, now, out) })
+        }
+        (Phase::Stopping { .. }, End::Unknown) => Next::End(Refusal::NotStopped { node }),
+        (Phase::Ending { failure, .. }, _) => super::ended(state, &mut attempt, rules, (failure, end), now, out),
+        _ => Next::Stay,
+    };
+    go_on(state, attempt, next, now, out);
+}
+
+/// Takes up an attempt again whose next part an event has decided.
+fn go_on(state: &mut State, mut attempt: Attempt, next: Next, now: Ms, out: &mut Vec<Action>) {
+    let refusal = match next {
+        Next::Phase(phase) => {
+            attempt.phase = phase;
+            None
+        }
+        Next::End(refusal) => Some(refusal),
+        Next::Stay | Next::Decided => None,
+    };
+    state.attempt = Some(attempt);
+    if let Some(refusal) = refusal {
+        super::end(state, refusal, now, out);
     }
 }
 
@@ -135,24 +158,37 @@ pub(in super::super) fn inspected(
             Err(_) => Next::End(Refusal::NotStopped { node }),
             Ok(last) if holds(state, &attempt, chosen, last) || !rules.keeps(Rule::WholeLog) => {
                 attempt.loss = Loss::Nothing;
-                promote(&attempt, chosen, now, out)
+                if replayed(&attempt, chosen) > last || !rules.keeps(Rule::WholeLog) {
+                    promote(&attempt, chosen, now, out)
+                } else {
+                    Next::Phase(Phase::Replaying { last, until: now + REPLAY_MS })
+                }
             }
             Ok(_) => Next::End(Refusal::LacksLog { node: chosen }),
         },
         _ => Next::Stay,
     };
-    let refusal = match next {
-        Next::Phase(phase) => {
-            attempt.phase = phase;
-            None
-        }
-        Next::End(refusal) => Some(refusal),
-        Next::Stay | Next::Decided => None,
-    };
-    state.attempt = Some(attempt);
-    if let Some(refusal) = refusal {
-        super::end(state, refusal, now, out);
+    go_on(state, attempt, next, now, out);
+}
+
+/// A standby that was told to promote itself and does not replay is neither a standby nor a primary, and the old one can no longer be started.
+pub(super) fn replaying(state: &mut State, attempt: &Attempt, (last, until): (Lsn, Ms), now: Ms, out: &mut Vec<Action>) -> Next {
+    let Aim::Succeed { node, .. } = attempt.aim else { return Next::Stay };
+    if has_lost(state, attempt, node) {
+        return Next::End(Refusal::NoPledge { node });
     }
+    let Some(known) = state.nodes.get_mut(&node) else { return Next::End(Refusal::NoPledge { node }) };
+    if known.facts().is_some_and(|facts| facts.replayed > last) {
+        return promote(attempt, node, now, out);
+    }
+    known.look_soon(now, LOOK_MS);
+    let bytes = known.facts().map_or(0, Facts::unreplayed);
+    if now >= until { Next::End(Refusal::NotReplayed { node, bytes }) } else { Next::Stay }
+}
+
+/// The end of the log that a node had replayed when it pledged.
+fn replayed(attempt: &Attempt, node: NodeId) -> Lsn {
+    attempt.facts().find(|(id, _)| *id == node).map_or(0, |(_, facts)| facts.replayed)
 }
 
 fn is_of(attempt: &Attempt, node: NodeId, ballot: Ballot) -> bool {

@@ -30,8 +30,8 @@ fn announce(play: &mut Play) {
     pledge(play, 2, Facts { mark: mark(), ..server(100, Recovery::Standby { upstream: Some(0), stream: Stream::Off }) });
 }
 
-fn stopped(play: &mut Play, done: Done) {
-    play.tell(Event::ServerStopped { node: 0, ballot: BALLOT, done });
+fn stopped(play: &mut Play, end: End) {
+    play.tell(Event::ServerStopped { node: 0, ballot: BALLOT, end });
 }
 
 /// To the moment at which the old primary is being stopped.
@@ -58,7 +58,7 @@ fn to_inspect(position: Lsn) -> Play {
     play.probed(0, gone(Failure::Refused));
     play.probed(0, gone(Failure::Refused));
     play.check("its silence is no failure", &[]);
-    stopped(&mut play, Done::Yes);
+    stopped(&mut play, End::Now);
     play.check("standbys are cut off once it has sent all", &["cut off 1 (2)", "cut off 2 (2)"]);
     pledge(&mut play, 1, cut_off(106, mark()));
     pledge(&mut play, 2, cut_off(position, mark()));
@@ -117,7 +117,7 @@ fn one_that_cannot_be_finished_is_undone() {
     type Deed = fn(&mut Play);
     let after_stop = |position| move |_: ()| to_inspect(position);
     let cases: &[(&str, Play, Deed, &str)] = &[
-        ("the stop failed", to_stop(), |play| stopped(play, Done::No), "node 0 could not be stopped cleanly"),
+        ("the stop failed", to_stop(), |play| stopped(play, End::Unknown), "node 0 could not be stopped cleanly"),
         (
             "it hangs",
             to_stop(),
@@ -136,7 +136,7 @@ fn one_that_cannot_be_finished_is_undone() {
             "the standby died",
             {
                 let mut play = to_stop();
-                stopped(&mut play, Done::Yes);
+                stopped(&mut play, End::Now);
                 play.said.clear();
                 play
             },
@@ -152,6 +152,9 @@ fn one_that_cannot_be_finished_is_undone() {
             (Play { state: play.state.clone(), rules: play.rules.clone(), now: play.now, said: Vec::new() }, *name);
         deed(&mut play);
         play.tell(Event::Timer);
+        if play.said.last().map(String::as_str) == Some("end 0") {
+            stopped(&mut play, End::Now);
+        }
         assert_eq!(play.said.last().map(String::as_str), Some("start 0"), "{name}: {:?}", play.said);
         play.said.clear();
         play.now += 100;
@@ -163,6 +166,137 @@ fn one_that_cannot_be_finished_is_undone() {
         assert!(said.contains(&answer) && !said.iter().any(|line| line.starts_with("promote")), "{name}: {said:?}");
         assert_eq!(play.state.primary(), Some(0), "{name}");
     }
+}
+
+#[test]
+fn a_primary_that_does_not_come_to_an_end_is_ended_and_started_again() {
+    let mut play = to_stop();
+    for _ in 0..3 {
+        play.after(1000, [gone(Failure::ShuttingDown), seen(standby(100, 5)), seen(standby(100, 5))]);
+    }
+    play.check("it archives, perhaps", &[]);
+    stopped(&mut play, End::Unknown);
+    play.check("it cannot be told to go on", &["end 0"]);
+    stopped(&mut play, End::Unknown);
+    play.check("the agent was busy", &[]);
+    play.after(500, [gone(Failure::ShuttingDown), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.check("once more", &["end 0"]);
+    stopped(&mut play, End::Now);
+    play.check("it has ended", &["start 0"]);
+    play.after(5000, [gone(Failure::Starting), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.tell(Event::ServerStarted { node: 0, done: Done::No });
+    play.after(5000, [gone(Failure::Starting), seen(standby(100, 5)), seen(standby(100, 5))]);
+    play.check("one that recovers is not ended again", &["start 0"]);
+    play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
+    play.now += 1;
+    play.probed(0, seen(Facts { started_at: 2, ..primary(107) }));
+    let said = std::mem::take(&mut play.said);
+    let answer = "reply Err(\"node 0 could not be stopped cleanly; node 0 is the primary as before\")";
+    assert!(said.contains(&answer.to_string()), "{said:?}");
+    // The agent is dead: for ever is too long.
+    let mut play = to_stop();
+    play.probed(0, gone(Failure::ShuttingDown));
+    stopped(&mut play, End::Unknown);
+    for _ in 0..25 {
+        stopped(&mut play, End::Unknown);
+        play.after(1000, [gone(Failure::ShuttingDown), seen(standby(100, 5)), seen(standby(100, 5))]);
+    }
+    let text = "node 0 does not answer, and a standby is to replace it";
+    assert!(play.said.iter().any(|line| line.contains(text)), "{:?}", play.said);
+}
+
+#[test]
+fn a_primary_that_has_not_begun_to_stop_is_not_ended() {
+    let mut play = to_stop();
+    play.probed(0, seen(primary(100)));
+    stopped(&mut play, End::Unknown);
+    play.check("its agent has died, perhaps before it heard of it", &["start 0"]);
+}
+
+#[test]
+fn promises_to_a_move_that_was_undone_hold_nothing_up() {
+    let mut play = to_stop();
+    play.rules.company = Company::Possible;
+    stopped(&mut play, End::Now);
+    pledge(&mut play, 1, cut_off(106, mark()));
+    play.tell(Event::Pledged { node: 2, ballot: BALLOT, outcome: Pledge::Failed(Failure::Refused) });
+    play.after(100, [gone(Failure::Refused), seen(cut_off(106, mark())), gone(Failure::Refused)]);
+    play.tell(Event::ServerStarted { node: 0, done: Done::Yes });
+    play.said.clear();
+    play.after(1, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, mark())), gone(Failure::Refused)]);
+    assert!(
+        play.said.contains(&"release 0".into()),
+        "one of two standbys is dead, and no majority can settle it: {:?}",
+        play.said
+    );
+    let others = Mark { promised: Ballot { term: 4, weir: 8 }, vote: None };
+    play.said.clear();
+    play.after(1000, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, others)), gone(Failure::Refused)]);
+    play.check("a promise to another Weir does", &["hold Replaced Go"]);
+}
+
+/// A standby that holds all it was sent, and has replayed so much.
+fn replaying(position: Lsn, replayed: Lsn) -> Facts {
+    Facts { replayed, ..standby(position, 5) }
+}
+
+#[test]
+fn a_standby_that_does_not_replay_is_refused_before_anything_happens() {
+    let mut play = play();
+    play.probed(2, seen(replaying(100, 60)));
+    ask(&mut play, 2);
+    for _ in 0..5 {
+        play.check("it has a while", &[]);
+        play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(replaying(100, 60))]);
+    }
+    let expected = "reply Err(\"node 2 has not replayed 40 bytes of log that it has received\")";
+    play.check("nothing is stopped", &[expected]);
+    play.after(10, [seen(primary(200)), seen(standby(200, 5)), seen(replaying(200, 150))]);
+    ask(&mut play, 2);
+    play.after(100, [seen(primary(300)), seen(standby(300, 5)), seen(replaying(300, 200))]);
+    play.check("one that lags and goes on is none", &["prepare 0"]);
+}
+
+#[test]
+fn a_standby_that_ceases_to_replay_while_others_promise_is_refused() {
+    let mut play = play();
+    ask(&mut play, 2);
+    play.tell(Event::Prepared { node: 0 });
+    pledge(&mut play, 1, Facts { mark: mark(), ..standby(100, 5) });
+    pledge(&mut play, 2, Facts { mark: mark(), ..replaying(100, 90) });
+    play.said.clear();
+    play.now += 7_000;
+    play.probed(2, seen(Facts { mark: mark(), ..replaying(120, 90) }));
+    let said = std::mem::take(&mut play.said);
+    assert!(said.iter().any(|line| line.contains("node 2 has not replayed 30 bytes")), "{said:?}");
+    let expected = ["pledge 1 (3)", "pledge 2 (3)"];
+    assert_eq!(said[1..], expected, "promises are settled while writes go on");
+    let ballot = Ballot { term: 3, weir: 9 };
+    for node in [1, 2] {
+        let facts = Facts { mark: Mark { promised: ballot, vote: None }, ..standby(120, 5) };
+        play.tell(Event::Pledged { node, ballot, outcome: Pledge::Given { facts } });
+    }
+    play.now += 1;
+    play.probed(0, seen(primary(130)));
+    play.check("the primary stays", &["repoint 0 to 0", "repoint 1 to 0", "repoint 2 to 0"]);
+}
+
+#[test]
+fn a_standby_is_told_to_promote_itself_when_it_has_replayed_all() {
+    let mut play = to_stop();
+    stopped(&mut play, End::Now);
+    pledge(&mut play, 1, cut_off(106, mark()));
+    pledge(&mut play, 2, Facts { replayed: 100, ..cut_off(106, mark()) });
+    play.said.clear();
+    inspected(&mut play, Ok(105));
+    play.check("it has the last record, and has not replayed it", &[]);
+    let mut slow = Play { state: play.state.clone(), rules: play.rules.clone(), now: play.now, said: Vec::new() };
+    slow.now += 20;
+    slow.probed(2, seen(cut_off(106, mark())));
+    slow.check("now it has", &["promote 2"]);
+    play.now += 5_000;
+    play.probed(2, seen(Facts { replayed: 100, ..cut_off(106, mark()) }));
+    play.check("it never does: undone", &["start 0"]);
 }
 
 #[test]
@@ -245,7 +379,7 @@ fn after_the_order_to_promote_the_old_primary_is_not_started() {
 #[test]
 fn an_old_primary_that_cannot_be_started_is_replaced() {
     let mut play = to_stop();
-    stopped(&mut play, Done::No);
+    stopped(&mut play, End::Unknown);
     play.check("undone", &["start 0"]);
     for _ in 0..30 {
         play.tell(Event::ServerStarted { node: 0, done: Done::No });

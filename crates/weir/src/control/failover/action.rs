@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::Config;
-use weir_policy::failover::{Action, Done, Event, Failure, Found, Loss, Lost, Ms, NodeId, Pledge, Repointed, Report, Why};
+use weir_policy::failover::{Action, Done, End, Event, Failure, Found, Loss, Lost, Ms, NodeId, Pledge, Repointed, Report, Why};
 
 /// Tells what became of an order, also if its task ends by a fault.
 struct Promise {
@@ -89,6 +89,7 @@ impl Driver {
             | Action::Unfence { .. }
             | Action::Prepare { .. }
             | Action::StopServer { .. }
+            | Action::AskAgent { .. }
             | Action::Inspect { .. }
             | Action::StartServer { .. }
             | Action::RestartServer { .. }
@@ -179,6 +180,7 @@ fn complain(reach: &Reach, node: NodeId, order: &Action, error: &DeedError) {
         Action::Fence { .. } | Action::Unfence { .. } => (Level::Warning, "fence"),
         Action::Prepare { .. } => (Level::Log, "checkpoint before a switchover"),
         Action::StopServer { .. } => (Level::Warning, "stop"),
+        Action::AskAgent { .. } => (Level::Log, "question to its agent"),
         Action::Inspect { .. } => (Level::Warning, "look at the end of the log"),
         Action::StartServer { .. } => (Level::Warning, "start"),
         Action::RestartServer { .. } => (Level::Warning, "restart"),
@@ -223,9 +225,13 @@ async fn execute(reach: &Reach, order: &Action, begun_at: Ms, deadline: Instant)
             hands::checkpoint(reach, node, deadline).await?;
             Event::Prepared { node }
         }
-        Action::StopServer { node, ballot, started_at, .. } => {
-            agents::stop(reach, node, started_at, deadline).await?;
-            Event::ServerStopped { node, ballot, done: Done::Yes }
+        Action::StopServer { node, ballot, started_at, mode, .. } => {
+            let end = agents::stop(reach, node, started_at, mode, deadline).await?;
+            Event::ServerStopped { node, ballot, end }
+        }
+        Action::AskAgent { node, .. } => {
+            agents::ask(reach, node, deadline).await?;
+            Event::AgentHeard { node, done: Done::Yes }
         }
         Action::Inspect { node, ballot, .. } => {
             Event::Inspected { node, ballot, outcome: Ok(agents::inspect(reach, node, deadline).await?) }
@@ -258,6 +264,7 @@ fn target(action: &Action) -> Option<(NodeId, Ms)> {
         | Action::Fence { node, limit_ms, .. }
         | Action::Prepare { node, limit_ms }
         | Action::StopServer { node, limit_ms, .. }
+        | Action::AskAgent { node, limit_ms }
         | Action::Inspect { node, limit_ms, .. }
         | Action::StartServer { node, limit_ms }
         | Action::RestartServer { node, limit_ms, .. }
@@ -280,7 +287,8 @@ fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> {
         Action::Fence { node, .. } => Event::Fenced { node, done: Done::No },
         Action::Unfence { node, .. } => Event::Unfenced { node, done: Done::No },
         Action::Prepare { node, .. } => Event::Prepared { node },
-        Action::StopServer { node, ballot, .. } => Event::ServerStopped { node, ballot, done: Done::No },
+        Action::StopServer { node, ballot, .. } => Event::ServerStopped { node, ballot, end: End::Unknown },
+        Action::AskAgent { node, .. } => Event::AgentHeard { node, done: Done::No },
         Action::Inspect { node, ballot, .. } => Event::Inspected { node, ballot, outcome: Err(failure) },
         Action::StartServer { node, .. } | Action::RestartServer { node, .. } => Event::ServerStarted { node, done: Done::No },
         Action::FollowServer { node, .. } => Event::ServerFollows { node, done: Done::No },

@@ -5,13 +5,15 @@ use crate::control::agent::{Agent, AgentError};
 use crate::control::return_node::{self, Return, ReturnError};
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_agent::{ClusterState, Deed, FailureKind, ServerStatus, StopMode};
+use weir_agent::{ClusterState, Deed, FailureKind, ServerStatus};
 use weir_policy::failover::rejoin::Way;
-use weir_policy::failover::{Ballot, Failure, Lsn, Mark, NodeId};
+use weir_policy::failover::{Ballot, End, Failure, Lsn, Mark, NodeId, StopMode};
 
 /// A server notes the time of its start twice: for its file when it begins, and for its function when it takes connections. On a busy machine it
 /// takes its time between.
 const STARTS_S: u64 = 60;
+/// A time at which no server was started.
+const NEVER_S: u64 = 0;
 /// Of the time of an order, this much is left for its answer to arrive.
 const ANSWER: Duration = Duration::from_millis(200);
 
@@ -47,18 +49,39 @@ fn left_ms(deadline: Instant) -> u32 {
     u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1)
 }
 
-/// Stops a server cleanly, if it is the one that was started then (microseconds since 1970). Not cancel safe: it may be stopped.
-pub async fn stop(reach: &Reach, node: NodeId, started_at: Option<u64>, deadline: Instant) -> Result<(), OrderError> {
+/// Stops a server, if it is the one that was started then (microseconds since 1970). Not cancel safe: it may be stopped.
+pub async fn stop(
+    reach: &Reach,
+    node: NodeId,
+    started_at: Option<u64>,
+    mode: StopMode,
+    deadline: Instant,
+) -> Result<End, OrderError> {
     let agent = agent(reach, node)?;
-    let own = match agent.status(deadline).await?.server {
-        ServerStatus::Stopped => return Ok(()),
-        ServerStatus::Running(postmaster) => postmaster.started_at,
+    let (own, end) = match (agent.status(deadline).await?.server, mode) {
+        (ServerStatus::Stopped, StopMode::Clean) => return Ok(End::Before),
+        // Processes of a server that was killed may still answer clients. One that somebody starts meanwhile is not meant.
+        (ServerStatus::Stopped, StopMode::Crash) => (None, End::Before),
+        (ServerStatus::Running(postmaster), _) => (Some(postmaster.started_at), End::Now),
     };
-    if !started_at.is_none_or(|started_at| is_it(own, started_at)) {
+    if let (Some(own), Some(started_at)) = (own, started_at)
+        && !is_it(own, started_at)
+    {
         return Err(OrderError::OtherServer);
     }
-    let deed = Deed::Stop { mode: StopMode::Fast, limit_ms: left_ms(deadline), started_at: Some(own) };
-    Ok(agent.order(&deed, deadline, &mut |_| {}).await?)
+    let (mode, limit_ms) = match mode {
+        StopMode::Clean => (weir_agent::StopMode::Fast, left_ms(deadline)),
+        // One that does not end within it is killed, which takes a moment.
+        StopMode::Crash => (weir_agent::StopMode::Immediate, left_ms(deadline) / 2),
+    };
+    agent.order(&Deed::Stop { mode, limit_ms, started_at: own.or(Some(NEVER_S)) }, deadline, &mut |_| {}).await?;
+    Ok(end)
+}
+
+/// Sees if an agent answers. Cancel safe.
+pub async fn ask(reach: &Reach, node: NodeId, deadline: Instant) -> Result<(), OrderError> {
+    agent(reach, node)?.status(deadline).await?;
+    Ok(())
 }
 
 /// Starts a standby anew, if it is the one that was started then (microseconds since 1970). The agent goes on alone. Not cancel safe: it may be done.

@@ -96,6 +96,7 @@ impl Said {
         Facts {
             recovery: if self.in_recovery { Recovery::Standby { upstream, stream: self.stream } } else { Recovery::Primary },
             position: self.received.filter(|_| self.in_recovery).max(self.end).unwrap_or(0),
+            replayed: self.end.filter(|_| self.in_recovery).unwrap_or(0),
             started_at: self.started_at,
             mark: self.conninfo.as_ref().map(Conninfo::mark).unwrap_or_default(),
             is_read_only: self.is_read_only,

@@ -2,7 +2,7 @@
 
 use crate::control::context::Control;
 use crate::monitor::log::Level;
-use weir_policy::failover::{Command, Event, Found, Lost, Ms, NodeId, Record, Refusal, Report, Rules, Why};
+use weir_policy::failover::{Command, End, Event, Found, Lost, Ms, NodeId, Record, Refusal, Report, Rules, Why};
 
 /// Facts that an operator who looks for a fault wants to see.
 pub fn event(c: &Control, event: &Event) {
@@ -62,6 +62,7 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
             log.say(Level::Log, format_args!("{text} (attempt {} of {:08x})", ballot.term, ballot.weir));
         }
         Report::Done(record) => accepted(c, record, place, now),
+        Report::Ended { node, end } => log.say(Level::Log, format_args!("node {node}: {}", ended(*end))),
         Report::AwaitsRestart { node } => {
             log.say(Level::Log, format_args!("node {node} is out of use and has no agent: start its server anew now"));
         }
@@ -97,6 +98,14 @@ fn accepted(c: &Control, record: &Record, place: impl Fn(NodeId) -> String, now:
         format_args!("node {new} is the primary after node {old} ({}); {times}; lost: {loss}", why(record.why)),
     );
     log.say(Level::Log, format_args!("failover done. shutdown host {}", place(old)));
+}
+
+fn ended(end: End) -> &'static str {
+    match end {
+        End::Before => "its server had ended, says its agent",
+        End::Now => "its server ran and did not answer: it hangs, or its port is cut; its agent has ended it",
+        End::Unknown => "its agent does not answer either, or could not end it",
+    }
 }
 
 fn lost(why: Lost) -> String {

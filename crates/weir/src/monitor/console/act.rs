@@ -12,7 +12,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use weir_config::SetError;
 use weir_io::reactor::parked;
 use weir_policy::console::{Command, SetRequest, Shutdown, set_request};
-use weir_policy::failover;
+use weir_policy::failover::{self, walk};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::status::Doing;
 
@@ -238,8 +238,8 @@ impl Console<'_> {
         let Some(primary) = view.primary_id() else {
             return Err(Fault::error(sqlstate::NOT_IN_STATE, "there is no primary"));
         };
-        let standbys: Vec<u16> = view.nodes.iter().map(|node| node.id).filter(|id| *id != primary).collect();
-        for node in &standbys {
+        let plan = walk::plan(primary, &self.members());
+        for node in &plan.standbys {
             self.operate(failover::Request::Restart(*node), "RESTART").await?;
         }
         let has_agent = |id: u16| self.w.shared.config.load().nodes.iter().any(|node| node.id == id && node.agent().is_some());
@@ -247,11 +247,29 @@ impl Console<'_> {
             let text = format!("all standbys were started anew; node {primary} is the primary and has no agent");
             return Err(Fault::error(sqlstate::NOT_IN_STATE, text).hint("Switch over in another way, and start its server anew."));
         }
-        let Some(next) = standbys.first() else {
-            return Err(Fault::error(sqlstate::NOT_IN_STATE, "there is no standby that could become the primary"));
+        let Some(next) = plan.successor else {
+            let text = format!(
+                "all standbys were started anew; node {primary} is the primary, and none of them may be promoted (backend_promote_priority)"
+            );
+            return Err(Fault::error(sqlstate::NOT_IN_STATE, text)
+                .hint("Start the server of the primary anew by hand: writes wait meanwhile."));
         };
-        self.operate(failover::Request::SwitchOver(*next), "SWITCHOVER").await?;
-        Ok(done("UPGRADE_WALK"))
+        self.operate(failover::Request::SwitchOver(next), "SWITCHOVER").await?;
+        let left_out: Vec<String> = plan.left_out.iter().map(|id| format!("node {id} is out of use: it was left out")).collect();
+        let notice = (!left_out.is_empty()).then(|| Fault::error("00000", left_out.join("; ")));
+        Ok(Outcome::Done { tag: "UPGRADE_WALK".into(), notice })
+    }
+
+    /// The nodes as a walk sees them.
+    fn members(&self) -> Vec<walk::Member> {
+        let config = self.w.shared.config.load();
+        let priority = |id: u16| config.nodes.iter().find(|node| node.id == id).map_or(0, |node| node.promote_priority);
+        let known = self.w.shared.cluster.failover.load();
+        known
+            .nodes
+            .iter()
+            .map(|node| walk::Member { id: node.id, standing: node.standing, priority: priority(node.id) })
+            .collect()
     }
 
     /// The console is no database, and a name that nobody has used is one only if it is listed.

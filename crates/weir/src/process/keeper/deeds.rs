@@ -12,6 +12,7 @@ use super::site::Site;
 use rustix::process::Signal;
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use weir_agent::{Data, Deed, Failure, FailureKind, Outcome, Progress};
 
@@ -23,10 +24,10 @@ const ORDER_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Hears of progress.
 pub type Tell<'a> = &'a dyn Fn(Progress);
 
-/// Does it. Blocks.
-pub fn perform(site: &Site, deed: &Deed, tell: Tell<'_>) -> Outcome {
+/// Does it. Blocks. `is_outrun`: set once a stop in order is to make room for another one.
+pub fn perform(site: &Site, deed: &Deed, tell: Tell<'_>, is_outrun: &AtomicBool) -> Outcome {
     match deed {
-        Deed::Stop { mode, limit_ms, started_at } => run::stop(site, *mode, *started_at, until(*limit_ms)),
+        Deed::Stop { mode, limit_ms, started_at } => run::stop(site, *mode, *started_at, (until(*limit_ms), is_outrun)),
         Deed::Start { limit_ms } => run::start(site, until(*limit_ms)),
         Deed::Restart { limit_ms, started_at } => run::restart(site, *started_at, until(*limit_ms)),
         Deed::Follow(order) => follow::follow(site, order),

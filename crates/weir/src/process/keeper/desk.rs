@@ -7,9 +7,10 @@ use crate::monitor::log::{Level, Log};
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::sync::watch;
-use weir_agent::{Failure, FailureKind, Finished, JobView, Kind, Order, OrderId, Outcome, Progress, Status};
+use weir_agent::{Deed, Failure, FailureKind, Finished, JobView, Kind, Order, OrderId, Outcome, Progress, Status, StopMode};
 
 /// See the module.
 pub struct Desk {
@@ -30,6 +31,8 @@ struct Running {
     order: Order,
     begun: Instant,
     progress: Progress,
+    /// It is to end early: somebody wants the server to be ended who does not wait until it has stopped in order.
+    is_outrun: Arc<AtomicBool>,
 }
 
 /// The fate of an order that was brought.
@@ -58,16 +61,29 @@ impl Board {
     fn take(&mut self, order: &Order) -> Option<Taken> {
         match (&self.running, &self.last) {
             (Some(running), _) if running.order == *order => Some(Taken::UnderWay),
-            (Some(running), _) => Some(Taken::Busy(running.view())),
+            (Some(running), _) => {
+                if outruns(&order.deed, &running.order.deed) {
+                    running.is_outrun.store(true, Ordering::Relaxed);
+                }
+                Some(Taken::Busy(running.view()))
+            }
             (None, Some(last)) if last.id == order.id && last.kind == Kind::of(&order.deed) => {
                 Some(Taken::Over(last.outcome.clone()))
             }
             (None, Some(_) | None) => {
-                self.running = Some(Running { order: order.clone(), begun: Instant::now(), progress: Progress::default() });
+                let begun = Instant::now();
+                self.running =
+                    Some(Running { order: order.clone(), begun, progress: Progress::default(), is_outrun: Arc::default() });
                 None
             }
         }
     }
+}
+
+/// True if one who brings this deed need not wait until that one is done.
+fn outruns(deed: &Deed, running: &Deed) -> bool {
+    let (wanted, under_way) = (StopMode::Immediate, StopMode::Fast);
+    matches!(deed, Deed::Stop { mode, .. } if *mode == wanted) && matches!(running, Deed::Stop { mode, .. } if *mode == under_way)
 }
 
 impl Desk {
@@ -84,16 +100,20 @@ impl Desk {
 
     /// Takes an order, and begins it if nothing is under way and it was not done before.
     pub fn take(self: &Arc<Self>, order: &Order, who: &str) -> Taken {
-        if let Some(taken) = self.board.lock().take(order) {
-            return taken;
-        }
+        let is_outrun = {
+            let mut board = self.board.lock();
+            if let Some(taken) = board.take(order) {
+                return taken;
+            }
+            board.running.as_ref().map(|running| running.is_outrun.clone()).unwrap_or_default()
+        };
         let kind = Kind::of(&order.deed).name();
         self.log.say(Level::Log, format_args!("{kind}, ordered by {who}: begins"));
         let (own, deed) = (self.clone(), order.deed.clone());
         let work = move || {
             let tell = |progress| own.tell(progress);
             // A fault of ours must not leave the board with an order that never ends.
-            let outcome = catch_unwind(AssertUnwindSafe(|| deeds::perform(&own.site, &deed, &tell)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| deeds::perform(&own.site, &deed, &tell, &is_outrun)));
             own.finish(outcome.unwrap_or_else(|_| Err(Failure::new(FailureKind::Other, "a fault in the agent"))));
         };
         if let Err(cause) = std::thread::Builder::new().name(kind.into()).spawn(work) {
@@ -142,8 +162,6 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_agent::Deed;
-
     #[test]
     fn one_order_is_done_at_a_time_and_the_same_one_is_done_once() {
         let mut board = Board::default();
@@ -153,6 +171,15 @@ mod tests {
         assert!(matches!(board.take(&order(1, 6)), Some(Taken::Busy(_))), "another one of the same number");
         let Some(Taken::Busy(job)) = board.take(&order(2, 5)) else { panic!("one at a time") };
         assert_eq!((job.id, job.kind), (OrderId(1), Kind::Start));
+        let is_outrun = |board: &Board| board.running.as_ref().is_some_and(|running| running.is_outrun.load(Ordering::Relaxed));
+        let stop = |mode| Order { id: OrderId(3), deed: Deed::Stop { mode, limit_ms: 5, started_at: None } };
+        assert!(matches!(board.take(&stop(StopMode::Immediate)), Some(Taken::Busy(_))) && !is_outrun(&board), "a start");
+        board.running = None;
+        assert!(board.take(&stop(StopMode::Fast)).is_none());
+        let other = Order { id: OrderId(4), ..stop(StopMode::Fast) };
+        assert!(matches!(board.take(&other), Some(Taken::Busy(_))) && !is_outrun(&board));
+        let other = Order { id: OrderId(4), ..stop(StopMode::Immediate) };
+        assert!(matches!(board.take(&other), Some(Taken::Busy(_))) && is_outrun(&board), "a stop in order makes room");
         board.running = None;
         board.last = Some(Finished { id: OrderId(1), kind: Kind::Start, outcome: Ok(()) });
         assert!(matches!(board.take(&order(1, 5)), Some(Taken::Over(Ok(())))));

@@ -51,11 +51,16 @@ pub fn signal(pids: &[Pid], signal: Signal) {
 
 /// Waits until there is none left; false: the time is over.
 pub fn wait_gone(until: Instant, look: impl Fn() -> Vec<Pid>) -> bool {
+    wait_gone_unless(until, || false, look)
+}
+
+/// The same; false also once `is_over`.
+pub fn wait_gone_unless(until: Instant, is_over: impl Fn() -> bool, look: impl Fn() -> Vec<Pid>) -> bool {
     loop {
         if look().is_empty() {
             return true;
         }
-        if Instant::now() >= until {
+        if Instant::now() >= until || is_over() {
             return false;
         }
         std::thread::sleep(LOOK_PERIOD);

@@ -1,6 +1,9 @@
 //! The fixed facts of an agent: its data directory, the programs it may run, and how its server is started. All of the operator's command line.
 
 use anyhow::{Context, bail, ensure};
+use parking_lot::Mutex;
+use std::fs::{File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use weir_demo::Programs;
@@ -21,6 +24,8 @@ pub struct Site {
     pub config_file: Option<PathBuf>,
     /// `PGPASSFILE` of the programs, if it is not the user's own.
     pub passfile: Option<PathBuf>,
+    /// Keeps other agents off the data directory, whichever folder of their own they have.
+    held: Mutex<Option<File>>,
 }
 
 /// How the server is started.
@@ -80,7 +85,7 @@ impl Site {
         }
         let bin = programs.bin().to_path_buf();
         let passfile = words.passfile.map(Path::to_path_buf);
-        let site = Site { data, work, bin, major: u16::try_from(major)?, starter, config_file, passfile };
+        let site = Site { data, work, bin, major: u16::try_from(major)?, starter, config_file, passfile, held: Mutex::default() };
         // A crash could not be recovered from without it, and a copy be made in vain.
         ensure!(
             of_data.is_none() || site.has_configuration(),
@@ -88,6 +93,32 @@ impl Site {
             site.data.display()
         );
         Ok(site)
+    }
+
+    /// Holds the data directory until the agent ends. False: another agent does. One that is not there yet is held once a copy is in its place.
+    pub fn hold(&self) -> io::Result<bool> {
+        if self.held.lock().is_some() || !self.data.exists() {
+            return Ok(true);
+        }
+        let lock = Site::lock(&self.data)?;
+        let is_ours = lock.is_some();
+        self.keep(lock);
+        Ok(is_ours)
+    }
+
+    /// A lock on a folder, which goes with it if it is renamed; `None`: another agent has it.
+    pub fn lock(folder: &Path) -> io::Result<Option<File>> {
+        let file = File::open(folder)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(cause)) => Err(cause),
+        }
+    }
+
+    /// From now on this is the lock of the data directory.
+    pub fn keep(&self, lock: Option<File>) {
+        *self.held.lock() = lock;
     }
 
     /// False if nobody knows where its configuration is. What a rewind has put aside is put back later.

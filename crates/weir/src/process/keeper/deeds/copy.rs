@@ -34,7 +34,9 @@ pub fn copy(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> 
         return Err(failure);
     }
     super::check_rests(site, until)?;
+    let lock = Site::lock(&new).map_err(broke(&new))?;
     swap(site)?;
+    site.keep(lock);
     // The rest of it goes when an agent starts.
     let _ = files::remove(&site.old_data());
     Ok(())

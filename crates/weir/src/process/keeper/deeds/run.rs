@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_agent::{Failure, FailureKind, Outcome, ServerStatus, Step, StopMode, postmaster};
 
@@ -18,8 +19,8 @@ const KILL_LIMIT: Duration = Duration::from_secs(20);
 /// Bytes of the log that are looked at when a server does not start.
 const LOG_BYTES: u64 = 2000;
 
-/// Ends the server. An immediate stop that takes too long kills it.
-pub fn stop(site: &Site, mode: StopMode, started_at: Option<u64>, until: Instant) -> Outcome {
+/// Ends the server. An immediate stop that takes too long kills it. A stop in order ends early once it is outrun.
+pub fn stop(site: &Site, mode: StopMode, started_at: Option<u64>, (until, is_outrun): (Instant, &AtomicBool)) -> Outcome {
     let there = processes::of_server(&site.data);
     let postmaster = leader(site, &there);
     if let (Some(postmaster), Some(meant)) = (postmaster, started_at)
@@ -47,7 +48,8 @@ pub fn stop(site: &Site, mode: StopMode, started_at: Option<u64>, until: Instant
         processes::signal(&processes::of_server(&site.data), Signal::CONT);
     }
     let left = || processes::of_server(&site.data);
-    if processes::wait_gone(until, left) {
+    let is_over = || mode == StopMode::Fast && is_outrun.load(Ordering::Relaxed);
+    if processes::wait_gone_unless(until, is_over, left) {
         return Ok(());
     }
     if mode == StopMode::Immediate {
@@ -61,10 +63,13 @@ pub fn stop(site: &Site, mode: StopMode, started_at: Option<u64>, until: Instant
 
 /// Stops the server that was started then, and starts it. Half of the time is for a stop in order: a standby recovers from any other, too.
 pub fn restart(site: &Site, started_at: u64, until: Instant) -> Outcome {
+    let never = AtomicBool::new(false);
     let half = Instant::now() + until.saturating_duration_since(Instant::now()) / 2;
     let is_meant = !matches!(server(site), ServerStatus::Running(known) if known.started_at != started_at);
-    match is_meant.then(|| stop(site, StopMode::Fast, Some(started_at), half)) {
-        Some(Err(failure)) if failure.kind == FailureKind::Late => stop(site, StopMode::Immediate, Some(started_at), until)?,
+    match is_meant.then(|| stop(site, StopMode::Fast, Some(started_at), (half, &never))) {
+        Some(Err(failure)) if failure.kind == FailureKind::Late => {
+            stop(site, StopMode::Immediate, Some(started_at), (until, &never))?;
+        }
         Some(outcome) => outcome?,
         None => {}
     }
