@@ -24,14 +24,14 @@ pub struct Number {
     pub xid: NonZeroU64,
     pub node: u16,
     pub line: Line,
-    /// When its server said it, by the server's clock: whole seconds since 1970.
-    pub said_s: u64,
+    /// When its server said it, by the server's clock: milliseconds since 1970.
+    pub said_ms: u64,
 }
 
 impl Number {
     /// The latest time, by the same clock, at which its connection was lost. `after_ms`: so long after the number was asked for.
     pub fn lost_ms(&self, after_ms: u64) -> u64 {
-        (self.said_s + 1) * 1000 + after_ms
+        self.said_ms + 1 + after_ms
     }
 }
 
@@ -147,7 +147,8 @@ pub fn judge(number: &Number, lost_ms: u64, answer: &Answer, horizon: Option<&Ho
 
 /// The same of the server that gave the number out.
 fn judge_own(number: &Number, answer: &Answer) -> Verdict {
-    let has_run_on = answer.is_of_old || (answer.started_s <= number.said_s && answer.checkpoint_s < number.said_s);
+    let said_s = number.said_ms / 1000;
+    let has_run_on = answer.is_of_old || (answer.started_s <= said_s && answer.checkpoint_s < said_s);
     match answer.status {
         Status::Committed if has_run_on => Verdict::Committed,
         Status::Committed | Status::Forgotten => Verdict::Unknown,
@@ -167,7 +168,7 @@ mod tests {
     const LOST_MS: u64 = 1_001_500;
 
     fn number(xid: u64) -> Number {
-        Number { xid: NonZeroU64::new(xid).unwrap(), node: 1, line: LINE, said_s: 1000 }
+        Number { xid: NonZeroU64::new(xid).unwrap(), node: 1, line: LINE, said_ms: 1_000_999 }
     }
 
     fn answer(line: Line, status: Status) -> Answer {

@@ -28,13 +28,13 @@ const LINE: Question = Question {
 };
 const NUMBER: Question = Question {
     id: StatementId::MAX - 1,
-    text: "SELECT pg_catalog.txid_current(), pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))",
+    text: "SELECT pg_catalog.txid_current(), pg_catalog.floor(1000 OPERATOR(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))::pg_catalog.int8",
 };
 /// A transaction that has written nothing gets no number by it.
 const NUMBER_IF_ANY: Question = Question {
     id: StatementId::MAX - 2,
     text: "SELECT pg_catalog.txid_current_if_assigned(), \
-           pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))",
+           pg_catalog.floor(1000 OPERATOR(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))::pg_catalog.int8",
 };
 
 /// The portal of a question. It is closed at once.
@@ -217,7 +217,7 @@ pub fn on_row(s: &mut Session, header: Header) {
     let Asked::Waits { at } = numbered.asked else { return };
     let number = read.and_then(|(xid, said)| {
         let xid: NonZeroU64 = xid.parse().ok()?;
-        Some(Number { xid, node: conn.status.address.node, line, said_s: said.parse().ok()? })
+        Some(Number { xid, node: conn.status.address.node, line, said_ms: said.parse().ok()? })
     });
     // A transaction that has none yet may write later.
     numbered.asked = number.map_or(Asked::Due, |number| Asked::Known { number, at });

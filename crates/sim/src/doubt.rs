@@ -66,7 +66,7 @@ impl World {
         let entry = &mut self.writes[write as usize];
         let server = &mut self.servers[usize::from(entry.node)];
         let xid = NonZeroU64::new(server.give_number()).expect("numbers begin with 1");
-        let number = Number { xid, node: entry.node, line: line(server), said_s: seconds(now) };
+        let number = Number { xid, node: entry.node, line: line(server), said_ms: EPOCH_MS + now };
         entry.transaction = Transaction::Numbered(number);
         (entry.incarnation, entry.begun_at) = (server.incarnation, now);
         let connection = Some(server.incarnation);

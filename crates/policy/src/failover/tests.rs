@@ -215,7 +215,9 @@ fn a_primary_that_lets_no_look_in_keeps_its_writes_when_a_connection_breaks() {
 fn a_primary_that_is_dead_at_the_start_may_have_had_any_standby_by_a_star() {
     for (names, expected) in [("*", &["stuck SyncUnknown"][..]), ("ANY 2 (b, c)", &["promote 2"])] {
         let named = |rules: &mut Rules| {
-            rules.nodes.iter_mut().zip(["a", "b", "c"]).for_each(|(node, name)| node.application_name = name.into());
+            rules.nodes.iter_mut().zip(["a", "b", "c"]).for_each(|(node, name)| {
+                (node.application_name, node.agent) = (name.into(), Agent::None);
+            });
         };
         let mut before = Play::new(named);
         let sync_names = Some(names.to_string());
