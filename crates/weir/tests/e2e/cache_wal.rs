@@ -244,6 +244,24 @@ fn without_the_means_nothing_is_kept_and_the_log_says_what_to_do() {
     check("sr_check_user = 'plain'", "user \"plain\" (sr_check_user) needs the attribute REPLICATION");
 }
 
+/// The stream would acknowledge commits that no standby has.
+#[test]
+fn where_all_who_stream_acknowledge_commits_nothing_is_followed() {
+    let cluster = logical(0);
+    let primary = cluster.primary();
+    primary.query("create table t as select 0 as v").unwrap();
+    primary.query("alter system set synchronous_standby_names = 'FIRST 1 (standby1, *)'").unwrap();
+    primary.query("select pg_reload_conf()").unwrap();
+    let proxy = Proxy::start(&cluster, ON);
+    let mut reader = client(&proxy);
+    wait_until("the reason to be known", || {
+        assert!(!is_hit(&proxy, &mut reader, "select v from t"));
+        let said = "synchronous_standby_names of node 0 names all who stream";
+        show(&mut reader, "pool_cache_wal", "error").iter().any(|error| error.contains(said))
+    });
+    assert_eq!(primary.value("select count(*) from pg_stat_replication").unwrap(), "0");
+}
+
 #[test]
 fn a_stream_that_stands_still_makes_servers_answer() {
     let cluster = logical(0);
