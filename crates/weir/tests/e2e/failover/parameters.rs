@@ -84,8 +84,11 @@ fn pcp_is_served_while_a_command_hangs() {
     let cluster = servers(2, &[]);
     let conf = BUILTIN.replace("failover_mode = builtin\n", "");
     let port = ReservedPort::any().unwrap();
-    let (proxy, passfile) =
-        with_pcp(&cluster, &format!("{conf}backend_weight0 = 0\nfailover_wait = 5s\nfailover_command = 'exec sleep 300'\n"), &port);
+    let (proxy, passfile) = with_pcp(
+        &cluster,
+        &format!("{conf}backend_weight0 = 0\nfailover_wait = 5s\nfailover_command = 'exec sleep 300'\n"),
+        &port,
+    );
     // Sessions that spoke to the primary last wait for the next one.
     wait_until("reads to go to standbys", || {
         let port = proxy.console().value("select inet_server_port() from readable");
