@@ -503,17 +503,14 @@ fn prove(
             vote(attempt, rules, Epoch { ballot: attempt.ballot, node: old, replaced }, Some(Box::new(facts)), now, out);
             Next::Stay
         }
-        (_, Some(Failure::ShuttingDown)) if now < from + SHUTDOWN_MS || !rules.is_alone() => {
+        // It goes and is not gone yet, or nobody was asked.
+        (_, Some(again @ (Failure::ShuttingDown | Failure::Ended | Failure::Local)))
+            if again != Failure::ShuttingDown || now < from + SHUTDOWN_MS || !rules.is_alone() =>
+        {
             if let Some(node) = state.nodes.get_mut(&old) {
                 node.look_by(now + RECHECK_MS);
             }
             if now >= until { Next::End(Refusal::NotProvenDead) } else { Next::Stay }
-        }
-        (_, Some(Failure::Ended | Failure::Local)) if now < until => {
-            if let Some(node) = state.nodes.get_mut(&old) {
-                node.look_by(now + RECHECK_MS);
-            }
-            Next::Stay
         }
         (_, Some(failure)) if !failure.is_death() && failure != Failure::Starting => Next::End(Refusal::NotProvenDead),
         (_, Some(failure)) if attempt.aim == Aim::Replace && is_to_be_ended(rules, old, failure) && !skips => {

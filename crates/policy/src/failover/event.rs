@@ -112,10 +112,6 @@ pub enum Event {
         number: u64,
         done: Done,
     },
-    /// Somebody who decides outside named the primary.
-    Named {
-        node: NodeId,
-    },
     /// An operator asks for something; `ticket` goes with the answer.
     Operator {
         ticket: u64,

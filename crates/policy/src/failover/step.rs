@@ -84,7 +84,6 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
         Event::Inspected { node, ballot, outcome } => attempt::inspected(state, rules, (*node, *ballot), *outcome, now, out),
         Event::Rejoined { node, done } => rejoin::rejoined(state, *node, *done, now),
         Event::CommandEnded { number, done } => duty::command_ended(state, *number, *done, now, out),
-        Event::Named { node } => state.planned.named = Some(*node).filter(|_| rules.mode != Mode::Builtin),
         Event::Operator { ticket, request } => operator(state, rules, *ticket, *request, now, out),
         Event::TestFile { down } => state.tested_down.clone_from(down),
     }

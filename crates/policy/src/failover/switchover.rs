@@ -54,7 +54,7 @@ const LAG_BYTES_MAX: u64 = 128 << 20;
 /// Wishes of operators that are not fulfilled yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Planned {
-    /// Named by somebody outside, and not yet seen as a primary.
+    /// Named by an operator, and not yet seen as a primary.
     pub named: Option<NodeId>,
     /// When the command failed that was to promote it.
     pub failed_at: Option<Ms>,

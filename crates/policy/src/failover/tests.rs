@@ -254,6 +254,21 @@ fn a_command_is_told_of_no_standby_that_may_not_be_promoted() {
     play.check("its commands ran when it was lost", &["reply Ok(())"]);
 }
 
+/// A restart of Weir does not turn a node that failed into one that somebody took out.
+#[test]
+fn auto_failback_takes_nodes_that_the_status_file_kept_out() {
+    for (failback, expected) in [(Failback::Auto { interval_ms: 0 }, true), (Failback::ByOperator, false)] {
+        let rules = Rules { failback, ..rules(3) };
+        let state = State::new(&rules, None, 9, &BTreeSet::from([2]));
+        let mut play = Play { state, rules, now: 0, said: Vec::new() };
+        play.tell(Event::Timer);
+        for passed in [0, 1000] {
+            play.after(passed, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
+        }
+        assert_eq!(play.state.nodes[&2].is_in_use(), expected, "{failback:?}");
+    }
+}
+
 #[test]
 fn a_primary_that_made_room_for_nothing_is_put_into_use_again() {
     let live = || [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))];

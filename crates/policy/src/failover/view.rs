@@ -27,7 +27,7 @@ pub struct FailoverView {
     pub primary_since: Option<Ms>,
     /// The effect of the primary's death now, as a sentence.
     pub forecast: String,
-    /// The node that a command or somebody outside is to make the primary.
+    /// The node that an operator named, or that a command is to make the primary.
     pub named: Option<NodeId>,
     /// Why writes wait, if they do.
     pub held: Option<&'static str>,

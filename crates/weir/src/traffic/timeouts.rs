@@ -27,6 +27,9 @@ const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// Time for which the connection of a question is kept for another one.
 const REST_LIMIT: Duration = Duration::from_secs(10);
 
+/// Time for a full server to get room for the next question.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
+
 /// The user sees only processes of its own if it lacks `pg_monitor`.
 const WAITING: &str = "SELECT pid FROM pg_catalog.pg_stat_get_activity(NULL::pg_catalog.int4) \
     WHERE wait_event OPERATOR(pg_catalog.=) 'SyncRep'";
@@ -113,6 +116,9 @@ fn ask_first(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) -> bo
     if since.is_none() || !w.is_primary(conn.address.node) {
         return false;
     }
+    if questions.again_at.get().is_some_and(|at| w.now() < at) {
+        return true;
+    }
     *entry.overdue.borrow_mut() = Overdue::Asking(commits);
     questions.due.borrow_mut().push(Question { entry: entry.clone(), conn, since, commits });
     if questions.asker.replace(Asker::Asks) == Asker::Rests {
@@ -145,6 +151,8 @@ struct Questions {
     asker: Cell<Asker>,
     /// The connection of the last question, to this node, and the time of that.
     kept: RefCell<Option<(u16, Talk, Instant)>>,
+    /// A server that was full is not asked again before.
+    again_at: Cell<Option<Instant>>,
 }
 
 impl Questions {
@@ -174,7 +182,8 @@ async fn answer_all(w: Rc<Worker>, questions: Rc<Questions>) {
             // Another statement may run by now.
             if entry.clock.busy_since.get() == since && matches!(*entry.overdue.borrow(), Overdue::Asking(_)) {
                 let Some(waiting) = &known else {
-                    // The next look asks again.
+                    // A later look asks again.
+                    questions.again_at.set(Some(w.now() + FULL_PAUSE));
                     *entry.overdue.borrow_mut() = if commits == Commits::May { Overdue::Commits } else { Overdue::No };
                     continue;
                 };

@@ -530,6 +530,37 @@ fn no_limit_on_time_cancels_what_waits_for_a_synchronous_standby() {
     assert_eq!(clients[1].tags(), "CZ");
 }
 
+/// The server lets nobody in who could ask if a statement waits for a standby.
+#[test]
+fn no_limit_on_time_cancels_what_waits_for_a_synchronous_standby_on_a_full_server() {
+    let cluster = cluster(1);
+    let primary = cluster.primary();
+    primary.query("create table t (a int)").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let proxy = Proxy::start(&cluster, "query_timeout = 1s");
+    let mut client = proxy.console();
+    client.run("insert into t values (1)");
+    primary.query("alter system set synchronous_standby_names = 'nobody'").unwrap();
+    primary.reload().unwrap();
+    wait_until("the server to wait for nobody", || primary.value("show synchronous_standby_names").unwrap() == "nobody");
+    let mut others = Vec::new();
+    wait_until("the server to be full", || match Raw::tcp(primary.port()).log_in("postgres", "postgres", &[]) {
+        Ok(other) => {
+            others.push(other);
+            false
+        }
+        Err(failure) => failure.sqlstate == "53300",
+    });
+    let mut observer = others.pop().unwrap();
+    client.send(&wire::query("insert into t values (2)"));
+    let waiting = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'";
+    wait_until("the insert to wait", || observer.value(waiting) == "1");
+    check_never("it is given up", Duration::from_secs(4), || observer.value(waiting) != "1");
+    observer.run("alter system reset synchronous_standby_names");
+    observer.run("select pg_reload_conf()");
+    assert_eq!(client.tags(), "CZ");
+}
+
 /// A row of a lost commit is not told again.
 #[test]
 fn the_query_cache_forgets_what_the_next_primary_may_lack() {

@@ -263,15 +263,16 @@ fn new_primary(cluster: &Owned) -> &weir_demo::Server {
     cluster.standbys().iter().find(is_primary).expect("a standby was promoted")
 }
 
+/// A table whose rows hold the COMMIT of their transaction up on the server.
+const SLOW: &str = "create table slow (a int); create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(100); return null; end'; \
+    create constraint trigger wait after insert on slow deferrable initially deferred for each row execute function wait()";
+
 /// The standby never hears of the lost transaction, and gives its number to another who commits at once.
 #[test]
 fn a_number_that_was_given_out_again_is_not_taken_for_the_clients() {
     let cluster = cluster_with(Options { standbys: 2, ..Options::default() });
     cluster.primary().query("create table t (a int)").unwrap();
-    cluster.primary().query(
-        "create table slow (a int); create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(100); return null; end'; \
-         create constraint trigger wait after insert on slow deferrable initially deferred for each row execute function wait()",
-    ).unwrap();
+    cluster.primary().query(SLOW).unwrap();
     cluster.wait_caught_up().unwrap();
     let proxy = builtin(&cluster);
     for standby in cluster.standbys() {
@@ -313,10 +314,7 @@ fn a_number_that_was_given_out_again_is_not_taken_for_the_clients() {
 fn a_promotion_by_others_leaves_the_outcome_unknown() {
     let cluster = cluster_with(Options { standbys: 1, ..Options::default() });
     cluster.primary().query("create table t (a int)").unwrap();
-    cluster.primary().query(
-        "create table slow (a int); create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(100); return null; end'; \
-         create constraint trigger wait after insert on slow deferrable initially deferred for each row execute function wait()",
-    ).unwrap();
+    cluster.primary().query(SLOW).unwrap();
     cluster.wait_caught_up().unwrap();
     let proxy = Proxy::start(&cluster, ON);
     let mut client = proxy.console();
