@@ -20,6 +20,7 @@ mod health;
 mod history;
 mod inquiry;
 mod node;
+mod numbers;
 mod record;
 pub mod rejoin;
 mod restart;
@@ -46,6 +47,7 @@ pub use forecast::{Forecast, Outlook, Proof, forecast};
 pub use health::{Health, Stats, Suspicion, Verdict};
 pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
 pub use node::{Look, Node, Seen, Standing};
+pub use numbers::Numbers;
 pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
 pub use restart::{Restart, Step};
 #[cfg(test)]

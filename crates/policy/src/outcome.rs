@@ -7,7 +7,7 @@
 //! crashed: where nothing of a transaction reached the disk, the next one gets its number. So `committed` proves nothing unless the number
 //! cannot have been another's. `aborted` is a proof always: a number that was committed is never given out again.
 
-use crate::failover::Facts;
+use crate::failover::{Facts, Numbers};
 use std::num::NonZeroU64;
 
 /// A server's log: one cluster's, on one timeline.
@@ -35,47 +35,65 @@ impl Number {
     }
 }
 
-/// The numbers that a standby gives out, and those that it does not, from when it became the primary.
+/// The numbers of the server that takes writes, as its promotion left them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Horizon {
     pub node: u16,
-    /// Those below this one had reached it before: they are not given out again.
-    pub reached: u64,
-    /// Of those from this one on nothing had ended when it took writes: what ends later is another's.
-    pub fresh: u64,
-    /// The line that began then.
-    pub line: Line,
+    pub system: u64,
     /// The timeline before.
     pub before: u32,
-    /// See `Promoted`.
-    pub last_ms: Option<u64>,
+    pub numbers: Numbers,
 }
 
-/// A standby as it was when Weir promoted it.
+/// A standby that Weir makes the primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Promoted {
-    pub node: u16,
-    /// The number above all transactions whose end it had heard of before.
-    pub reached: u64,
-    /// The same when it was out of recovery; `None`: that was not seen.
-    pub fresh: Option<u64>,
-    /// As in `failover::Facts`.
-    pub started_at: u64,
-    /// When the last transaction ended of which it had heard, by the clock of the primary of then: since 1970.
-    pub last_ms: Option<u64>,
+pub enum Promoted {
+    /// It is told to.
+    Ordered {
+        node: u16,
+        /// As in `failover::Facts`.
+        started_at: u64,
+        /// As in `Numbers`.
+        reached: u64,
+        last_ms: Option<u64>,
+    },
+    /// It is out of recovery.
+    Done { node: u16, numbers: Numbers },
+}
+
+impl Promoted {
+    /// The same when a node is out of recovery. One that was started since may have been promoted by somebody else. `fresh`: as in `Numbers`.
+    #[must_use]
+    pub fn done(self, at: u16, facts: &Facts, fresh: u64) -> Promoted {
+        match self {
+            Promoted::Ordered { node, started_at, reached, last_ms } if (node, started_at) == (at, facts.started_at) => {
+                Promoted::Done { node, numbers: Numbers { timeline: facts.history.timeline, reached, fresh, last_ms } }
+            }
+            Promoted::Ordered { .. } | Promoted::Done { .. } => self,
+        }
+    }
+
+    /// Those that a node has to keep.
+    pub fn numbers(&self, of: u16) -> Option<Numbers> {
+        match self {
+            Promoted::Done { node, numbers } if *node == of => Some(*numbers),
+            Promoted::Ordered { .. } | Promoted::Done { .. } => None,
+        }
+    }
 }
 
 impl Horizon {
-    /// The numbers that reached the new primary before Weir promoted it, or those of the promotion before, if that made the same primary.
-    pub fn of(promoted: Option<Promoted>, known: Option<Horizon>, node: u16, facts: &Facts) -> Option<Horizon> {
-        let line = Line { system: facts.history.system, timeline: facts.history.timeline };
-        if let Some(known) = known.filter(|known| known.node == node && known.line == line) {
-            return Some(known);
-        }
-        let promoted = promoted.filter(|promoted| promoted.node == node && promoted.started_at == facts.started_at)?;
+    /// The horizon of a primary. `promoted`: it may not have told yet that it keeps the numbers.
+    pub fn of(promoted: Option<Promoted>, node: u16, facts: &Facts) -> Option<Horizon> {
+        let own = promoted.and_then(|promoted| promoted.numbers(node));
         let (before, _) = facts.history.switches.last()?;
-        let Promoted { reached, fresh, last_ms, .. } = promoted;
-        Some(Horizon { node, reached, fresh: fresh.unwrap_or(u64::MAX), line, before: *before, last_ms })
+        let is_of_it = |numbers: &Numbers| numbers.timeline == facts.history.timeline;
+        let numbers = [own, facts.numbers].into_iter().flatten().find(is_of_it)?;
+        Some(Horizon { node, system: facts.history.system, before: *before, numbers })
+    }
+
+    fn line(&self) -> Line {
+        Line { system: self.system, timeline: self.numbers.timeline }
     }
 }
 
@@ -127,18 +145,18 @@ pub fn judge(number: &Number, lost_ms: u64, answer: &Answer, horizon: Option<&Ho
         return judge_own(number, answer);
     }
     let horizon = horizon.filter(|horizon| {
-        let is_next = horizon.before == number.line.timeline && horizon.line.system == number.line.system;
-        is_next && horizon.node == answer.node && horizon.line == answer.line
+        let is_next = horizon.before == number.line.timeline && horizon.system == number.line.system;
+        is_next && horizon.node == answer.node && horizon.line() == answer.line
     });
     match (horizon, answer.status) {
         (None, _) | (Some(_), Status::Forgotten) => Verdict::Unknown,
-        (Some(horizon), Status::Committed) if number.xid.get() < horizon.reached => {
+        (Some(horizon), Status::Committed) if number.xid.get() < horizon.numbers.reached => {
             // The old primary may have crashed after the loss, and given the number to another whose commit reached the standby.
-            let is_all_before = horizon.last_ms.is_some_and(|last_ms| last_ms <= lost_ms);
+            let is_all_before = horizon.numbers.last_ms.is_some_and(|last_ms| last_ms <= lost_ms);
             if is_all_before { Verdict::Committed } else { Verdict::Unknown }
         }
         // Somebody else's.
-        (Some(horizon), Status::Committed) if number.xid.get() >= horizon.fresh => Verdict::RolledBack,
+        (Some(horizon), Status::Committed) if number.xid.get() >= horizon.numbers.fresh => Verdict::RolledBack,
         (Some(_), Status::Committed) => Verdict::Unknown,
         // Transactions that were open on the old primary are aborted here, so that one in progress is another.
         (Some(_), Status::Aborted | Status::InProgress | Status::Future) => Verdict::RolledBack,
@@ -164,7 +182,8 @@ mod tests {
 
     const LINE: Line = Line { system: 7, timeline: 3 };
     const NEXT: Line = Line { system: 7, timeline: 4 };
-    const HORIZON: Horizon = Horizon { node: 1, reached: 100, fresh: 103, line: NEXT, before: 3, last_ms: Some(LOST_MS) };
+    const NUMBERS: Numbers = Numbers { timeline: 4, reached: 100, fresh: 103, last_ms: Some(LOST_MS) };
+    const HORIZON: Horizon = Horizon { node: 1, system: 7, before: 3, numbers: NUMBERS };
     const LOST_MS: u64 = 1_001_500;
 
     fn number(xid: u64) -> Number {
@@ -234,7 +253,7 @@ mod tests {
             (None, Status::Committed, Verdict::Unknown),
             (Some(LOST_MS + 1), Status::Aborted, Verdict::RolledBack),
         ] {
-            let horizon = Horizon { last_ms, ..HORIZON };
+            let horizon = Horizon { numbers: Numbers { last_ms, ..NUMBERS }, ..HORIZON };
             let verdict = judge(&number(50), LOST_MS, &answer(NEXT, status), Some(&horizon));
             assert_eq!(verdict, expected, "{last_ms:?} {status:?}");
         }
@@ -246,9 +265,9 @@ mod tests {
         for (what, horizon) in [
             ("none was seen", None),
             ("another node's", Some(Horizon { node: 2, ..HORIZON })),
-            ("an earlier one", Some(Horizon { line: LINE, before: 2, ..HORIZON })),
+            ("an earlier one", Some(Horizon { before: 2, numbers: Numbers { timeline: 3, ..NUMBERS }, ..HORIZON })),
             ("two in a row", Some(Horizon { before: 2, ..HORIZON })),
-            ("another cluster's", Some(Horizon { line: Line { system: 8, timeline: 4 }, ..HORIZON })),
+            ("another cluster's", Some(Horizon { system: 8, ..HORIZON })),
         ] {
             assert_eq!(judge(&number(50), LOST_MS, &aborted, horizon.as_ref()), Verdict::Unknown, "{what}");
         }
@@ -258,16 +277,28 @@ mod tests {
     fn a_horizon_is_that_of_the_promotion_that_made_the_primary() {
         let history = |timeline, switches: &[(u32, u64)]| History { system: 7, timeline, switches: switches.to_vec() };
         let facts = |history, started_at| Facts { history, started_at, ..Facts::default() };
-        let promoted = Promoted { node: 1, reached: 50, fresh: Some(51), started_at: 9, last_ms: Some(8) };
-        let made =
-            Horizon { node: 1, reached: 50, fresh: 51, line: Line { system: 7, timeline: 2 }, before: 1, last_ms: Some(8) };
         let second = || facts(history(2, &[(1, 100)]), 9);
-        assert_eq!(Horizon::of(Some(promoted), None, 1, &second()), Some(made));
-        assert_eq!(Horizon::of(Some(promoted), None, 2, &second()), None, "another node was promoted");
-        assert_eq!(Horizon::of(Some(promoted), None, 1, &facts(history(2, &[(1, 100)]), 8)), None, "it was made anew since");
-        assert_eq!(Horizon::of(None, None, 1, &second()), None, "somebody else promoted it");
-        // The primary takes writes again after a moment, perhaps after a start.
-        assert_eq!(Horizon::of(None, Some(made), 1, &facts(history(2, &[(1, 100)]), 8)), Some(made));
-        assert_eq!(Horizon::of(None, Some(made), 1, &facts(history(3, &[(1, 100), (2, 200)]), 9)), None);
+        let ordered = Promoted::Ordered { node: 1, started_at: 9, reached: 50, last_ms: Some(8) };
+        let numbers = Numbers { timeline: 2, reached: 50, fresh: 51, last_ms: Some(8) };
+        let done = ordered.done(1, &second(), 51);
+        assert_eq!(done, Promoted::Done { node: 1, numbers });
+        assert_eq!(ordered.done(1, &Facts { started_at: 8, ..second() }, 51), ordered, "it was made anew since");
+        assert_eq!(ordered.done(2, &second(), 51), ordered, "another one");
+        assert_eq!((done.numbers(1), done.numbers(2), ordered.numbers(1)), (Some(numbers), None, None));
+
+        let made = Some(Horizon { node: 1, system: 7, before: 1, numbers });
+        assert_eq!(Horizon::of(Some(done), 1, &second()), made);
+        assert_eq!(Horizon::of(Some(ordered), 1, &second()), None, "it is not seen out of recovery");
+        assert_eq!(Horizon::of(Some(done), 2, &second()), None, "another node was promoted");
+        assert_eq!(Horizon::of(None, 1, &second()), None, "somebody else promoted it");
+        let keeps = |facts| Facts { numbers: Some(numbers), ..facts };
+        assert_eq!(Horizon::of(None, 1, &keeps(second())), made, "another Weir did, and it tells of that");
+        assert_eq!(Horizon::of(None, 1, &keeps(facts(history(2, &[(1, 100)]), 8))), made, "it was started since");
+        let third = facts(history(3, &[(1, 100), (2, 200)]), 9);
+        assert_eq!(Horizon::of(Some(done), 1, &keeps(third)), None, "it was promoted once more");
+        assert_eq!(
+            Horizon::of(Some(Promoted::Done { node: 1, numbers: Numbers { timeline: 1, ..numbers } }), 1, &keeps(second())),
+            made
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Statements that may run again with their transaction, by the word they begin with, and how often a transaction may. No IO: `session::replay` runs
+//! Transactions that run again: their statements, by the word they begin with, how often, and if they came out the same. No IO: `session::replay` runs
 //! them again.
 
 /// Times one transaction is begun again, whatever it was lost by.
@@ -21,6 +21,26 @@ impl Losses {
         let is_same = at.is_some() && at == self.at;
         let is_over = is_same || self.count >= AGAIN_MAX;
         (!is_over).then(|| Losses { count: self.count + 1, at: at.or(self.at) })
+    }
+}
+
+/// The answers of a transaction that runs again, beside those that its client was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Came {
+    /// There are less of them, and more may come.
+    Short,
+    Same,
+    /// Its client was shown something else: the transaction has failed.
+    Other,
+}
+
+/// Compares them. `answered` of the bytes of the answers, up to `shown`, are there, and `is_equal` looks at all of them. `has_ended`: no more will come.
+pub fn came_out(shown: u64, answered: u64, has_ended: bool, is_equal: impl FnOnce() -> bool) -> Came {
+    match answered < shown {
+        true if has_ended => Came::Other,
+        true => Came::Short,
+        false if is_equal() => Came::Same,
+        false => Came::Other,
     }
 }
 
@@ -81,6 +101,20 @@ mod tests {
         }
         assert!(after(&vec![None; AGAIN_MAX as usize]).is_some());
         assert!(after(&vec![None; AGAIN_MAX as usize + 1]).is_none());
+    }
+
+    #[test]
+    fn a_transaction_goes_on_once_all_that_was_shown_came_again() {
+        for (shown, answered, has_ended, is_equal, expected) in [
+            (9, 8, false, true, Came::Short),
+            (9, 8, true, true, Came::Other),
+            (9, 9, false, true, Came::Same),
+            (9, 9, true, true, Came::Same),
+            (9, 9, false, false, Came::Other),
+            (0, 0, false, true, Came::Same),
+        ] {
+            assert_eq!(came_out(shown, answered, has_ended, || is_equal), expected, "{answered} of {shown} {has_ended}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
 use crate::session_state;
 use crate::upstream::Heard;
 use std::time::Duration;
-use weir_policy::replay::Losses;
+use weir_policy::replay::{Came, Losses, came_out};
 use weir_policy::replies::Owed;
 use weir_wire::frame::{HEADER_BYTES, Header, front, read_header, split_cstr};
 
@@ -129,12 +129,11 @@ fn take(s: &mut Session, w: &Context) -> Took {
         run.answers.add(second);
         let taken = first.len() + second.len();
         s.down.skip_pending(taken, &w.buffers);
-        if run.answers.bytes < shown.bytes {
-            let has_ended = run.left == 0 && is_over && !s.down.has_pending();
-            return if has_ended { Took::Other } else { Took::Same };
-        }
-        if !run.answers.is(shown) {
-            return Took::Other;
+        let has_ended = run.left == 0 && is_over && !s.down.has_pending();
+        match came_out(shown.bytes, run.answers.bytes, has_ended, || run.answers.is(shown)) {
+            Came::Short => return Took::Same,
+            Came::Other => return Took::Other,
+            Came::Same => {}
         }
         run.is_same = true;
         *counted = 0;

@@ -3,11 +3,12 @@
 
 use std::num::NonZeroU64;
 
-use weir_policy::failover::{Ms, NodeId};
+use weir_policy::failover::{Ms, NodeId, Numbers};
 use weir_policy::outcome::{Answer, Horizon, Line, Number, Promoted, Status, Verdict, judge};
 
+use crate::again::Place;
 use crate::kinds::Proof;
-use crate::oracle::{Broken, Transaction};
+use crate::oracle::{Broken, Transaction, Write};
 use crate::plan;
 use crate::server::{Power, Server, WriteId};
 use crate::world::{Due, World};
@@ -18,6 +19,9 @@ pub struct Told {
     pub committed: usize,
     pub rolled_back: usize,
     pub unknown: usize,
+    /// Transactions that ran again and were shown the same, and those that failed.
+    pub again: usize,
+    pub refused: usize,
 }
 
 /// A Weir's knowledge about numbers.
@@ -25,6 +29,13 @@ pub struct Told {
 pub struct Doubts {
     promoted: Option<Promoted>,
     horizon: Option<Horizon>,
+}
+
+impl Doubts {
+    /// The numbers that a node is to keep.
+    pub fn numbers(&self, node: NodeId) -> Option<Numbers> {
+        self.promoted?.numbers(node)
+    }
 }
 
 /// A question for an outcome, over a connection to one incarnation of the server.
@@ -46,8 +57,8 @@ pub struct Reply {
 }
 
 /// Time between two questions, and the longest wait of a client.
-const PERIOD_MS: Ms = 150;
-const WAIT_MS: Ms = 10_000;
+pub const PERIOD_MS: Ms = 150;
+pub const WAIT_MS: Ms = 10_000;
 /// The servers' clocks are at so much when a run begins.
 const EPOCH_MS: Ms = 1_000_000;
 
@@ -60,29 +71,33 @@ fn line(server: &Server) -> Line {
 }
 
 impl World {
-    /// The first write of a transaction: it has a number now, and its client sends the COMMIT.
-    pub(crate) fn begin(&mut self, write: WriteId) {
+    /// The first write of a transaction at its server: it has a number now.
+    pub(crate) fn number(&mut self, write: WriteId, row: u8) {
         let now = self.now;
         let entry = &mut self.writes[write as usize];
         let server = &mut self.servers[usize::from(entry.node)];
-        let xid = NonZeroU64::new(server.give_number()).expect("numbers begin with 1");
+        let xid = NonZeroU64::new(server.give_number(Some(row))).expect("numbers begin with 1");
         let number = Number { xid, node: entry.node, line: line(server), said_ms: EPOCH_MS + now };
-        entry.transaction = Transaction::Numbered(number);
+        entry.transaction = Transaction::Open(number);
         (entry.incarnation, entry.begun_at) = (server.incarnation, now);
-        let connection = Some(server.incarnation);
-        let delay = self.delay() + self.delay();
-        self.later(delay, Due::Write { write, connection });
     }
 
-    /// A write is lost with its connection. If it has a number its client waits for the outcome.
+    /// A write is lost with its connection. If its COMMIT was sent its client waits for the outcome, else it runs again.
     pub(crate) fn doubt(&mut self, write: WriteId) {
+        self.close(write);
         let entry = &mut self.writes[write as usize];
-        if std::mem::replace(&mut entry.is_over, true) || !matches!(entry.transaction, Transaction::Numbered(_)) {
+        if std::mem::replace(&mut entry.is_over, true) {
             return;
         }
         entry.lost_at = self.now;
-        let (weir, life) = (entry.weir, entry.life);
-        self.later(1, Due::Ask { weir, life, write });
+        let Write { weir, life, transaction, again, .. } = *entry;
+        let was_shown = self.writes[again.unwrap_or(write) as usize].shown.is_some();
+        match transaction {
+            Transaction::None => {}
+            Transaction::Open(_) if was_shown => self.begin_again(write, Place::Rest),
+            Transaction::Begun | Transaction::Open(_) => self.begin_again(write, Place::Statement),
+            Transaction::Numbered(_) => self.later(1, Due::Ask { weir, life, write }),
+        }
     }
 
     /// Connections to a node have ended: transactions over those of an earlier incarnation are lost.
@@ -90,7 +105,7 @@ impl World {
         let incarnation = self.servers[usize::from(node)].incarnation;
         let is_lost = |write: &WriteId| {
             let entry = &self.writes[*write as usize];
-            let is_numbered = matches!(entry.transaction, Transaction::Numbered(_));
+            let is_numbered = matches!(entry.transaction, Transaction::Open(_) | Transaction::Numbered(_));
             is_numbered && entry.node == node && entry.incarnation != incarnation
         };
         let lost: Vec<WriteId> = self.weirs[weir].writes.iter().copied().filter(is_lost).collect();
@@ -169,10 +184,10 @@ impl World {
     fn judged(&self, weir: usize, (number, lost_ms): (&Number, Ms), mut answer: Answer) -> Verdict {
         let mut horizon = self.weirs[weir].doubts.horizon;
         match (self.plan.unproved, &mut horizon) {
-            (Some(Proof::Reached), Some(horizon)) => horizon.reached = u64::MAX,
-            (Some(Proof::Fresh), Some(horizon)) => horizon.fresh = horizon.reached,
+            (Some(Proof::Reached), Some(horizon)) => horizon.numbers.reached = u64::MAX,
+            (Some(Proof::Fresh), Some(horizon)) => horizon.numbers.fresh = horizon.numbers.reached,
             (Some(Proof::NextLine), Some(horizon)) => horizon.before = number.line.timeline,
-            (Some(Proof::AllBefore), Some(horizon)) => horizon.last_ms = Some(0),
+            (Some(Proof::AllBefore), Some(horizon)) => horizon.numbers.last_ms = Some(0),
             (Some(Proof::RunOn), _) => answer.is_of_old = true,
             (Some(Proof::InProgress), _) if answer.status == Status::InProgress => answer.status = Status::Aborted,
             _ => {}
@@ -186,7 +201,7 @@ impl World {
         let now = self.now;
         let entry = &mut self.writes[write as usize];
         entry.told = Some(verdict);
-        let (weir, root) = (entry.weir, entry.again.unwrap_or(write));
+        let weir = entry.weir;
         match verdict {
             Verdict::Committed => {
                 self.counts.told.committed += 1;
@@ -198,7 +213,7 @@ impl World {
             }
             Verdict::RolledBack => {
                 self.counts.told.rolled_back += 1;
-                self.send_write(weir, Transaction::Begun, Some(root));
+                self.begin_again(write, Place::Commit);
             }
             Verdict::Unknown | Verdict::NotYet => self.counts.told.unknown += 1,
         }
@@ -212,7 +227,7 @@ impl World {
         let above = server.log[..unplayed].iter().map(|logged| logged.number + 1).max().unwrap_or(1);
         let last = server.log[..unplayed].iter().rev().find_map(|logged| self.writes.get(logged.write as usize));
         let last_ms = last.map(|write| EPOCH_MS + write.appended_at);
-        let promoted = Promoted { node, reached: above, fresh: None, started_at: server.started_at, last_ms };
+        let promoted = Promoted::Ordered { node, started_at: server.started_at, reached: above, last_ms };
         if self.weirs[weir].life == life {
             self.weirs[weir].doubts.promoted = Some(promoted).filter(|_| !self.servers[usize::from(node)].is_primary());
         }
@@ -221,13 +236,10 @@ impl World {
     /// The standby takes writes.
     pub(crate) fn see_writable(&mut self, weir: usize, life: u32, node: NodeId) {
         let server = &self.servers[usize::from(node)];
-        if self.weirs[weir].life != life {
-            return;
-        }
-        if let Some(promoted) = &mut self.weirs[weir].doubts.promoted
-            && (promoted.node, promoted.started_at, promoted.fresh) == (node, server.started_at, None)
-        {
-            promoted.fresh = Some(server.numbers.above);
+        let promoted = self.weirs[weir].doubts.promoted.filter(|_| self.weirs[weir].life == life);
+        if let Some(promoted) = promoted {
+            let facts = server.facts(self.now);
+            self.weirs[weir].doubts.promoted = Some(promoted.done(node, &facts, server.numbers.above));
         }
     }
 
@@ -236,12 +248,14 @@ impl World {
         let server = &self.servers[usize::from(node)];
         let facts = self.weirs[weir].state.as_ref().and_then(|state| state.nodes.get(&node)?.facts());
         let Some(facts) = facts else { return };
-        let doubts = &self.weirs[weir].doubts;
-        let mut promoted = doubts.promoted;
-        if self.plan.unproved == Some(Proof::OwnPromotion) && promoted.is_none_or(|promoted| promoted.node != node) {
-            let reached = server.numbers.above;
-            promoted = Some(Promoted { node, reached, fresh: Some(reached), started_at: facts.started_at, last_ms: Some(0) });
+        let mut horizon = Horizon::of(self.weirs[weir].doubts.promoted, node, facts);
+        if let (Some(Proof::SeenPromotion), None, Some((before, _))) =
+            (self.plan.unproved, horizon, facts.history.switches.last())
+        {
+            let (timeline, reached) = (facts.history.timeline, server.numbers.above);
+            let numbers = Numbers { timeline, reached, fresh: reached, last_ms: Some(0) };
+            horizon = Some(Horizon { node, system: facts.history.system, before: *before, numbers });
         }
-        self.weirs[weir].doubts.horizon = Horizon::of(promoted, doubts.horizon, node, facts);
+        self.weirs[weir].doubts.horizon = horizon;
     }
 }

@@ -97,15 +97,15 @@ impl Scripted {
     ];
 }
 
-/// A part of the proof that is left out, to see that a run finds it.
+/// A part of a proof that is left out, to see that a run finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// A number counts only if it had reached the standby before the promotion.
     Reached,
     /// One that had not is another's only if nothing of it had ended when the standby took writes.
     Fresh,
-    /// Only a Weir that has promoted the server itself knows these numbers.
-    OwnPromotion,
+    /// Only a Weir that has promoted the server knows these numbers.
+    SeenPromotion,
     /// A server counts only if it has run on since it gave the number out.
     RunOn,
     /// Of the promotions only the one after which the number was given out.
@@ -116,17 +116,20 @@ pub enum Proof {
     InProgress,
     /// Nothing that the standby had before the promotion was committed after the loss.
     AllBefore,
+    /// A transaction that runs again goes on only if its client was shown the same.
+    SameAnswers,
 }
 
 impl Proof {
-    pub const ALL: [Proof; 8] = [
+    pub const ALL: [Proof; 9] = [
         Proof::Reached,
         Proof::Fresh,
-        Proof::OwnPromotion,
+        Proof::SeenPromotion,
         Proof::RunOn,
         Proof::NextLine,
         Proof::Replicated,
         Proof::InProgress,
         Proof::AllBefore,
+        Proof::SameAnswers,
     ];
 }

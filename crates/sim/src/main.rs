@@ -52,7 +52,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let (mut brought_back, mut ended) = (0, 0);
-    let (mut committed, mut rolled_back, mut unknown) = (0, 0, 0);
+    let (mut committed, mut rolled_back, mut unknown, mut again, mut refused) = (0, 0, 0, 0, 0);
     let (mut broken, mut failovers, mut switchovers, mut events, mut acknowledged, mut lost) = (0, 0, 0, 0, 0, 0);
     for seed in from..from + seeds {
         let outcome = run(seed, options);
@@ -71,10 +71,12 @@ fn main() -> ExitCode {
         committed += outcome.told.committed;
         rolled_back += outcome.told.rolled_back;
         unknown += outcome.told.unknown;
+        again += outcome.told.again;
+        refused += outcome.told.refused;
     }
     println!(
         "{seeds} seeds, {broken} broken; {failovers} changes of the primary, {switchovers} of them asked for, {acknowledged} writes acknowledged, \
-         {lost} of them lost as announced, {brought_back} brought back, {ended} ended, {events} events; lost answers: {committed} committed, {rolled_back} rolled back, {unknown} unknown"
+         {lost} of them lost as announced, {brought_back} brought back, {ended} ended, {events} events; lost answers: {committed} committed, {rolled_back} rolled back, {unknown} unknown; transactions: {again} ran again, {refused} did not"
     );
     if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

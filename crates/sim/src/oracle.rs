@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_policy::failover::{Loss, Ms, NodeId, Record, Why};
 use weir_policy::outcome::{Number, Verdict};
+use weir_policy::replay::Losses;
 
+use crate::again::{ROWS, Version};
 use crate::doubt::Told;
 use crate::plan;
 use crate::server::{Power, Role, Server, WriteId};
@@ -56,8 +58,12 @@ pub struct Write {
     pub lost_at: Ms,
     /// The outcome that its client heard, if the answer to its COMMIT was lost.
     pub told: Option<Verdict>,
+    /// The row that the transaction changes, and the version of it that its client was shown.
+    pub row: Option<u8>,
+    pub shown: Option<Version>,
     /// The transaction that runs again in it.
     pub again: Option<WriteId>,
+    pub losses: Losses,
 }
 
 /// The kind of a write, and how far it has come.
@@ -68,7 +74,9 @@ pub enum Transaction {
     None,
     /// Its first write is on its way.
     Begun,
-    /// That has been answered, and the COMMIT is on its way.
+    /// That was carried out.
+    Open(Number),
+    /// The COMMIT is on its way.
     Numbered(Number),
 }
 
@@ -100,6 +108,8 @@ pub enum Broken {
     FalseOutcome { write: WriteId, told: Verdict, at: Ms },
     /// A transaction that ran again is there twice.
     Twice { write: WriteId },
+    /// A transaction is there whose client was shown something else than it found.
+    OtherShown { write: WriteId },
     /// After the faults ended there is no primary that all agree on and that takes writes.
     NotWell { targets: Vec<Option<NodeId>> },
 }
@@ -166,6 +176,7 @@ impl World {
             let (lost, announced) = self.find_lost(&records);
             broken.extend(lost);
             broken.extend(self.find_false_outcomes());
+            broken.extend(self.find_other_shown());
             announced_lost = announced;
         } else {
             let targets = self.weirs.iter().map(|weir| weir.target.map(|(node, _)| node)).collect();
@@ -239,6 +250,26 @@ impl World {
             if !seen.insert(entry.again.unwrap_or(write)) {
                 broken.push(Broken::Twice { write });
             }
+        }
+        broken.truncate(3);
+        broken
+    }
+}
+
+impl World {
+    /// Transactions that are there, one change of a row after the other, of which a client was not shown the version before it.
+    fn find_other_shown(&self) -> Vec<Broken> {
+        let Some(primary) = self.agreed() else { return Vec::new() };
+        let mut versions = [0_u64; ROWS as usize];
+        let mut broken = Vec::new();
+        for write in self.servers[usize::from(primary)].log.iter().map(|logged| logged.write) {
+            let Some(row) = self.row(write) else { continue };
+            let version = &mut versions[usize::from(row)];
+            let root = self.writes[write as usize].again.unwrap_or(write);
+            if self.writes[root as usize].shown != Some(version.to_be_bytes()) {
+                broken.push(Broken::OtherShown { write });
+            }
+            *version += 1;
         }
         broken.truncate(3);
         broken

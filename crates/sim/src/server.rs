@@ -1,10 +1,10 @@
 //! A simulated PostgreSQL server: a log, a timeline, a role, the rule of synchronous standbys, and the Weirs' marks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use weir_policy::failover::{
-    Ballot, Facts, Follower, History, Lsn, Mark, Ms, NodeId, Pledge, Recovery, Relation, Repointed, Stream, SyncRule, Vote,
-    parse_sync_names,
+    Ballot, Facts, Follower, History, Lsn, Mark, Ms, NodeId, Numbers as Promotion, Pledge, Recovery, Relation, Repointed, Stream,
+    SyncRule, Vote, parse_sync_names,
 };
 use weir_policy::outcome::Status;
 
@@ -25,7 +25,8 @@ pub struct Numbers {
     next: u64,
     /// Above all in the log.
     pub above: u64,
-    open: BTreeSet<u64>,
+    /// Those that are open, and the rows that they have changed.
+    open: BTreeMap<u64, Option<u8>>,
     /// By which a Weir sees if they may have been given out again.
     pub clock: Clock,
 }
@@ -70,6 +71,8 @@ pub struct Server {
     pub numbers: Numbers,
     pub history: History,
     pub mark: Mark,
+    /// The numbers of the promotion that made it a primary.
+    pub promotion: Option<Promotion>,
     pub is_read_only: bool,
     pub started_at: u64,
     /// Moves at every end of its connections.
@@ -110,9 +113,10 @@ impl Server {
             power: Power::Up,
             role,
             log: Vec::new(),
-            numbers: Numbers { next: 1, above: 1, open: BTreeSet::new(), clock: Clock::default() },
+            numbers: Numbers { next: 1, above: 1, open: BTreeMap::new(), clock: Clock::default() },
             history: History { system: SYSTEM, timeline: 1, switches: Vec::new() },
             mark: Mark::default(),
+            promotion: None,
             is_read_only: false,
             started_at: 1,
             incarnation: 1,
@@ -155,6 +159,7 @@ impl Server {
             replayed: self.heard.stands_at.unwrap_or(Lsn::MAX).min(self.position()),
             started_at: self.started_at,
             mark: self.mark,
+            numbers: self.promotion,
             is_read_only: self.is_read_only,
             sync_names: self.is_primary().then(|| self.sync.names.clone()),
             followers: self.flushed.iter().map(follower).collect(),
@@ -162,16 +167,29 @@ impl Server {
     }
 
     /// Begins a transaction that writes: gives it a number.
-    pub fn give_number(&mut self) -> u64 {
+    pub fn give_number(&mut self, row: Option<u8>) -> u64 {
         let number = self.numbers.next;
         self.numbers.next += 1;
-        self.numbers.open.insert(number);
+        self.numbers.open.insert(number, row);
         number
+    }
+
+    /// The open transaction that has changed a row.
+    pub fn holder(&self, row: u8) -> Option<u64> {
+        self.numbers.open.iter().find(|(_, held)| **held == Some(row)).map(|(number, _)| *number)
+    }
+
+    pub fn is_open(&self, number: u64) -> bool {
+        self.numbers.open.contains_key(&number)
+    }
+
+    pub fn roll_back(&mut self, number: u64) {
+        self.numbers.open.remove(&number);
     }
 
     /// Takes the commit of a write, of the transaction that has this number or of a new one.
     pub fn append(&mut self, write: WriteId, number: Option<u64>) {
-        let number = number.unwrap_or_else(|| self.give_number());
+        let number = number.unwrap_or_else(|| self.give_number(None));
         self.numbers.open.remove(&number);
         self.log(write, number);
         self.waiting.push((self.position(), write));
@@ -194,7 +212,7 @@ impl Server {
         if number >= self.numbers.next {
             return (Status::Future, 0);
         }
-        if self.numbers.open.contains(&number) {
+        if self.is_open(number) {
             return (Status::InProgress, 0);
         }
         match self.log.iter().rposition(|logged| logged.number == number) {
@@ -253,9 +271,12 @@ impl Server {
         Pledge::Given { facts: self.facts(now) }
     }
 
-    pub fn repoint(&mut self, vote: Vote) -> Repointed {
+    pub fn repoint(&mut self, vote: Vote, numbers: Option<Promotion>) -> Repointed {
         let Some(mark) = self.mark.cast(vote) else { return Repointed::Refused { mark: self.mark } };
         self.mark = mark;
+        if vote.epoch.node == self.id {
+            self.promotion = numbers.or(self.promotion);
+        }
         if let Role::Standby { upstream } = self.role
             && vote.epoch.node != self.id
             && upstream != Some(vote.epoch.node)
@@ -295,6 +316,7 @@ impl Server {
         self.log.clone_from(&source.log);
         self.numbers.above = source.numbers.above;
         self.history.clone_from(&source.history);
+        self.promotion = source.promotion;
         self.role = Role::Standby { upstream: Some(source.id) };
         self.drop_connections();
     }

@@ -2,6 +2,7 @@
 
 use weir_policy::failover::{History, LinkEnd, Lsn, Ms, NodeId};
 
+use crate::again::ROWS;
 use crate::oracle::{Path, Transaction, Write};
 use crate::plan;
 use crate::server::{Logged, Power, Role, WriteId};
@@ -36,7 +37,12 @@ impl World {
         let connection = self.weirs[weir].connections.get(&node).copied();
         let write = self.writes.len() as WriteId;
         let life = self.weirs[weir].life;
-        self.writes.push(Write { weir, life, node, started_at, transaction, again, ..Write::default() });
+        let row = match (transaction, again) {
+            (Transaction::None, _) => None,
+            (_, Some(root)) => self.row(root),
+            (_, None) => Some(self.dice.below(ROWS) as u8),
+        };
+        self.writes.push(Write { weir, life, node, started_at, transaction, again, row, ..Write::default() });
         self.weirs[weir].writes.insert(write);
         let delay = self.delay();
         self.later(delay, Due::Write { write, connection });
@@ -90,9 +96,14 @@ impl World {
         let (reign, incarnation) = (server.reign, server.incarnation);
         let number = match transaction {
             Transaction::None => None,
-            Transaction::Begun => return self.begin(write),
+            Transaction::Begun | Transaction::Open(_) => return self.begin(write),
             Transaction::Numbered(number) => Some(number.xid.get()),
         };
+        if number.is_some_and(|number| !server.is_open(number)) {
+            // Its session was ended.
+            let delay = self.delay();
+            return self.later(delay, Due::Failed { write, how: LinkEnd::Broken });
+        }
         server.append(write, number);
         let entry = &mut self.writes[write as usize];
         (entry.appended_at, entry.reign, entry.incarnation) = (self.now, reign, incarnation);
@@ -142,6 +153,7 @@ impl World {
 
     /// Its client waits no longer. The connection is none the worse.
     pub(crate) fn give_up(&mut self, write: WriteId) {
+        self.close(write);
         let entry = &mut self.writes[write as usize];
         entry.is_over = true;
         self.weirs[entry.weir].writes.remove(&write);

@@ -129,8 +129,9 @@ impl World {
         (weir.state, weir.target) = (None, None);
         weir.open.clear();
         weir.connections.clear();
-        weir.writes.clear();
+        let writes = std::mem::take(&mut weir.writes);
         weir.doubts = Doubts::default();
+        writes.into_iter().for_each(|write| self.close(write));
         self.note(|| format!("weir {at} dies"));
     }
 

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 
 use weir_policy::failover::{Action, Done, Event, Failure, Found, LinkEnd, Ms, NodeId};
 
+use crate::again::{Again, Version};
 use crate::agent::{self, Agent, Job};
 use crate::dice::Dice;
 use crate::doubt::{Question, Reply, Told};
@@ -82,6 +83,20 @@ pub enum Due {
         write: WriteId,
         how: LinkEnd,
     },
+    /// The first answer of a transaction arrives at the Weir.
+    Shown {
+        write: WriteId,
+        version: Version,
+    },
+    /// Its client sends the COMMIT.
+    Commit {
+        write: WriteId,
+    },
+    /// A server hears that a transaction's connection has ended.
+    Closed {
+        write: WriteId,
+    },
+    Again(Again),
     /// A client waits no longer.
     GivenUp {
         write: WriteId,
@@ -283,6 +298,10 @@ impl World {
             Due::Write { write, connection } => self.write(write, connection),
             Due::Acknowledged { write, incarnation } => self.acknowledged(write, incarnation),
             Due::Failed { write, how } => self.write_failed(write, how),
+            Due::Shown { write, version } => self.shown(write, version),
+            Due::Commit { write } => self.commit(write),
+            Due::Closed { write } => self.closed(write),
+            Due::Again(again) => self.run_again(again),
             Due::GivenUp { write } => self.give_up(write),
             Due::Ask { weir, life, write } => self.ask_outcome(weir, life, write),
             Due::Question(question) => self.question(question),
@@ -366,7 +385,11 @@ impl World {
                 }
                 return None;
             }
-            Action::Repoint { vote, .. } => Event::Repointed { node, vote: *vote, outcome: server.repoint(*vote) },
+            Action::Repoint { vote, .. } => {
+                let sender = &self.weirs[weir];
+                let numbers = sender.doubts.numbers(node).filter(|_| sender.life == life);
+                Event::Repointed { node, vote: *vote, outcome: server.repoint(*vote, numbers) }
+            }
             Action::Fence { ballot, .. } => {
                 let done = if server.mark.promised <= *ballot { Done::Yes } else { Done::No };
                 if done == Done::Yes {
@@ -415,8 +438,8 @@ impl World {
     /// The operator makes servers anew that cannot follow, once all Weirs agree on a primary.
     fn operate(&mut self) {
         self.later(OPERATOR_MS, Due::Operator);
-        if self.plan.is_planned && self.now > plan::HEALED_AT {
-            // A switchover may have stopped one since.
+        if !self.plan.is_returning && self.now > plan::HEALED_AT {
+            // A switchover or an agent may have stopped one since.
             (0..self.plan.nodes).for_each(|node| self.repair(Repair::Start(node)));
         }
         if self.plan.is_returning && self.now < plan::HEALED_AT + OPERATOR_LATE_MS {

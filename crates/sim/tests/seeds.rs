@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use support::{check_unbroken, play};
 use weir_policy::failover::Rule;
-use weir_sim::{Broken, Options, Outcome, Proof, Told, run};
+use weir_sim::{Broken, Options, Outcome, Proof, Told, run, run_returning};
 
 const SEEDS: u64 = 10_000;
 
@@ -23,6 +23,8 @@ fn no_seed_breaks_a_promise() {
     let told = |of: fn(&Told) -> usize| outcomes.iter().map(|outcome| of(&outcome.told)).sum::<usize>();
     let (committed, rolled_back) = (told(|told| told.committed), told(|told| told.rolled_back));
     assert!(committed > 1_000 && rolled_back > 1_000, "COMMITs in doubt: {committed} were committed, {rolled_back} rolled back");
+    let (again, refused) = (told(|told| told.again), told(|told| told.refused));
+    assert!(again > 1_000 && refused > 1_000, "{again} transactions ran again, {refused} could not");
 }
 
 #[test]
@@ -73,26 +75,30 @@ fn every_rule_is_needed() {
     assert!(Rule::ALL.iter().all(|rule| has_row(rule) || *rule == OF_RETURNS));
 }
 
-/// Parts of the proof of a COMMIT's outcome, and seeds among which each is missed.
-const UNPROVED: [(Proof, Range<u64>); 8] = [
-    (Proof::Reached, 0..300),
-    (Proof::Fresh, 0..300),
-    (Proof::OwnPromotion, 0..300),
-    (Proof::RunOn, 0..300),
-    (Proof::NextLine, 3_300..3_500),
-    (Proof::Replicated, 5_400..5_600),
-    (Proof::InProgress, 0..600),
-    (Proof::AllBefore, 4_900..5_100),
+type Play = fn(u64, Options) -> Outcome;
+
+/// Parts of the proofs of a COMMIT's outcome and of a transaction that runs again, and seeds among which each is missed.
+const UNPROVED: [(Proof, Play, Range<u64>); 9] = [
+    (Proof::Reached, run, 0..150),
+    (Proof::Fresh, run, 200..400),
+    (Proof::SeenPromotion, run, 600..750),
+    (Proof::RunOn, run, 0..150),
+    (Proof::NextLine, run, 8_750..8_850),
+    (Proof::Replicated, run, 3_950..4_050),
+    (Proof::InProgress, run, 0..100),
+    (Proof::AllBefore, run_returning, 2_500..2_600),
+    (Proof::SameAnswers, run, 0..50),
 ];
 
 #[test]
-fn every_part_of_the_proof_of_an_outcome_is_needed() {
-    for (proof, seeds) in UNPROVED {
+fn every_part_of_a_proof_is_needed() {
+    for (proof, run, seeds) in UNPROVED {
         let options = Options { unproved: Some(proof), ..Options::default() };
-        let is_false = |broken: &Broken| matches!(broken, Broken::FalseOutcome { .. } | Broken::Lost { .. });
+        let is_false =
+            |broken: &Broken| matches!(broken, Broken::FalseOutcome { .. } | Broken::Lost { .. } | Broken::OtherShown { .. });
         let outcomes = play(seeds.start, seeds.end, |seed| run(seed, options));
         let is_found = outcomes.iter().any(|outcome| outcome.broken.iter().any(is_false));
         assert!(is_found, "nothing breaks without {proof:?} in seeds {seeds:?}");
     }
-    assert!(Proof::ALL.iter().all(|proof| UNPROVED.iter().any(|(of, _)| of == proof)));
+    assert!(Proof::ALL.iter().all(|proof| UNPROVED.iter().any(|(of, ..)| of == proof)));
 }

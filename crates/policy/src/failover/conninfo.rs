@@ -1,13 +1,16 @@
 //! `primary_conninfo`: how a standby reaches its primary, and where a server keeps what it is to remember for the Weirs.
 //!
-//! The mark stands in `fallback_application_name`. The receiver sets that one itself, behind this text, so that it has no other effect.
+//! The mark stands in `fallback_application_name`, and behind it the numbers. The receiver sets that one itself, behind this text, so that it has no other effect.
 //! Source: `conninfo_parse` in PostgreSQL's fe-connect.c, `libpqrcv_connect` in libpqwalreceiver.c.
 
 use super::ballot::Mark;
+use super::numbers::Numbers;
 
 /// Where a standby is sent that is to receive nothing: a folder that does not exist. Without any host, libpq would try one of its own.
 const NOWHERE: &str = "/weir-cut-off";
 const MARK: &str = "fallback_application_name";
+/// Between a mark and numbers.
+const BEHIND: char = ';';
 /// Words that say where a server is.
 const PLACE: [&str; 4] = ["host", "hostaddr", "port", "service"];
 
@@ -66,17 +69,41 @@ impl Conninfo {
     }
 
     pub fn mark(&self) -> Mark {
-        self.get(MARK).and_then(Mark::parse).unwrap_or_default()
+        self.memory().0.and_then(Mark::parse).unwrap_or_default()
     }
 
-    /// The same with another mark. A text without a host gets one that leads nowhere.
+    pub fn numbers(&self) -> Option<Numbers> {
+        self.memory().1.and_then(Numbers::parse)
+    }
+
+    /// The texts of the mark and of the numbers.
+    fn memory(&self) -> (Option<&str>, Option<&str>) {
+        let Some(text) = self.get(MARK) else { return (None, None) };
+        text.split_once(BEHIND).map_or((Some(text), None), |(mark, numbers)| (Some(mark), Some(numbers)))
+    }
+
+    /// The same with another mark.
     #[must_use]
-    pub fn with_mark(mut self, mark: Mark) -> Conninfo {
+    pub fn with_mark(self, mark: Mark) -> Conninfo {
+        let numbers = self.numbers();
+        self.remembering(mark, numbers)
+    }
+
+    /// The same with other numbers.
+    #[must_use]
+    pub fn with_numbers(self, numbers: Numbers) -> Conninfo {
+        let mark = self.mark();
+        self.remembering(mark, Some(numbers))
+    }
+
+    /// A text without a host gets one that leads nowhere.
+    fn remembering(mut self, mark: Mark, numbers: Option<Numbers>) -> Conninfo {
         self.0.retain(|(name, _)| name != MARK);
         if PLACE.iter().all(|name| self.get(name).is_none()) {
             self.0.push(("host".into(), NOWHERE.into()));
         }
-        self.0.push((MARK.into(), mark.show()));
+        let numbers = numbers.map(|numbers| format!("{BEHIND}{}", numbers.show())).unwrap_or_default();
+        self.0.push((MARK.into(), format!("{}{numbers}", mark.show())));
         self
     }
 
@@ -148,5 +175,16 @@ mod tests {
         assert_eq!(there.place(), Some(("b", 5434)));
         assert_eq!(Conninfo::default().with_mark(mark).place(), None, "a primary that is never to find a server by chance");
         assert_eq!(own.mark(), Mark::default());
+    }
+
+    #[test]
+    fn numbers_stay_with_another_mark() {
+        let [first, second] = [3, 4].map(|term| Mark { promised: Ballot { term, weir: 7 }, vote: None });
+        let numbers = Numbers { timeline: 2, reached: 100, fresh: 103, last_ms: None };
+        let kept = Conninfo::default().with_mark(first).with_numbers(numbers);
+        assert_eq!(kept.show(), "host=/weir-cut-off fallback_application_name=weir/3.7;2.100.103.-");
+        let next = Conninfo::parse(&kept.show()).unwrap().with_mark(second);
+        assert_eq!((next.mark(), next.numbers()), (second, Some(numbers)));
+        assert_eq!(Conninfo::default().with_mark(first).numbers(), None);
     }
 }

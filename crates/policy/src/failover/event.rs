@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::ballot::{Ballot, Mark, NodeId, Vote};
 use super::history::{History, Lsn};
+use super::numbers::Numbers;
 
 /// Milliseconds of a clock that only goes forward.
 pub type Ms = u64;
@@ -161,6 +162,8 @@ pub struct Facts {
     /// `pg_postmaster_start_time`: changes when the server was started anew.
     pub started_at: u64,
     pub mark: Mark,
+    /// What it keeps of the promotion that made it the primary, or of an earlier one.
+    pub numbers: Option<Numbers>,
     /// `default_transaction_read_only` of the server is on.
     pub is_read_only: bool,
     /// Primary: `synchronous_standby_names`.

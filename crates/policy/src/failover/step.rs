@@ -125,6 +125,11 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
     let is_tested = state.tested_down.contains(&id);
     let (Some(node), Some(node_rules)) = (state.nodes.get_mut(&id), rules.node(id)) else { return };
     let found = if is_tested { &Found::Failed(Failure::Unreachable) } else { found };
+    if node.seen.as_ref().is_some_and(|seen| seen.begun_at > begun_at) {
+        // Its promotion told more meanwhile than a look that began before it.
+        node.look = Look::Due { at: now };
+        return;
+    }
     let again = matches!(node.look, Look::UnderWay { again: true, .. });
     node.looked_at = Some(begun_at);
     let before = node.failure;

@@ -153,6 +153,12 @@ fn a_primary_that_is_lost_is_replaced_by_the_best_standby() {
     // The looks of before saw 95 bytes at no time but the first, which found 100.
     let said = std::mem::take(&mut play.said);
     assert!(said.contains(&"done 2 Unknown".to_string()) && said.contains(&"release 2".to_string()), "{said:?}");
+    for found in [seen(standby(95, 10)), gone(Failure::TimedOut)] {
+        play.tell(Event::Probed { node: 2, begun_at: play.now - 1, found });
+        play.check("a look at it that began before it was promoted", &[]);
+    }
+    let now = play.now;
+    assert_eq!(play.state.nodes[&2].look, Look::UnderWay { begun_at: now, again: false }, "it is looked at once more");
 }
 
 #[test]

@@ -217,47 +217,58 @@ fn write_on(mut client: Raw, first: u32, is_over: &AtomicBool) -> Ledger {
     ledger
 }
 
-/// Others take numbers of lost transactions again as soon as the new primary takes writes.
+/// Others take numbers of lost transactions again as soon as the new primary takes writes. Of two proxies one promotes it, and both know its numbers.
 #[test]
 fn a_failover_under_load_leaves_no_outcome_unknown_and_gives_nobody_another_ones() {
     const CLIENTS: u32 = 16;
-    let cluster = servers();
-    let proxy = builtin(&cluster);
-    let is_over = AtomicBool::new(false);
-    let ledgers: Vec<Ledger> = thread::scope(|scope| {
-        let clients: Vec<_> = (0..CLIENTS)
-            .map(|number| {
-                let (client, is_over) = (proxy.console(), &is_over);
-                scope.spawn(move || write_on(client, number * 1_000_000, is_over))
-            })
-            .collect();
-        let story = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let written = |server: &weir_demo::Server, at_least: u32| {
-                wait_until("writes to be made", || {
-                    server.value("select count(*) from t").is_ok_and(|count| count.parse::<u32>().unwrap() > at_least)
-                });
-            };
-            written(cluster.primary(), 500);
-            cluster.primary().kill9().unwrap();
-            wait_until("a new primary", || proxy.log().contains("failover done"));
-            let new = new_primary(&cluster);
-            let before: u32 = new.value("select count(*) from t").unwrap().parse().unwrap();
-            written(new, before + 200);
-        }));
-        is_over.store(true, Ordering::SeqCst);
-        let ledgers = clients.into_iter().map(|client| client.join().unwrap()).collect();
-        story.unwrap();
-        ledgers
-    });
-    let rows = new_primary(&cluster).query("select a from t").unwrap();
+    for proxies in [1, 2] {
+        let cluster = servers();
+        let proxies: Vec<Proxy> = (0..proxies).map(|_| builtin(&cluster)).collect();
+        let is_over = AtomicBool::new(false);
+        let ledgers: Vec<Ledger> = thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .zip(proxies.iter().cycle())
+                .map(|(number, proxy)| {
+                    let (client, is_over) = (proxy.console(), &is_over);
+                    scope.spawn(move || write_on(client, number * 1_000_000, is_over))
+                })
+                .collect();
+            let story = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let written = |server: &weir_demo::Server, at_least: u32| {
+                    wait_until("writes to be made", || {
+                        server.value("select count(*) from t").is_ok_and(|count| count.parse::<u32>().unwrap() > at_least)
+                    });
+                };
+                written(cluster.primary(), 500);
+                cluster.primary().kill9().unwrap();
+                for proxy in &proxies {
+                    wait_until("a new primary", || proxy.log().contains("failover done"));
+                }
+                let new = new_primary(&cluster);
+                let before: u32 = new.value("select count(*) from t").unwrap().parse().unwrap();
+                written(new, before + 200);
+            }));
+            is_over.store(true, Ordering::SeqCst);
+            let ledgers = clients.into_iter().map(|client| client.join().unwrap()).collect();
+            story.unwrap();
+            ledgers
+        });
+        check(&cluster, &proxies, &ledgers);
+    }
+}
+
+/// No client was told anything but the truth.
+fn check(cluster: &Owned, proxies: &[Proxy], ledgers: &[Ledger]) {
+    let rows = new_primary(cluster).query("select a from t").unwrap();
     let there: Vec<u32> = rows.into_iter().flatten().flatten().map(|a| a.parse().unwrap()).collect();
     let unique: HashSet<u32> = there.iter().copied().collect();
     assert_eq!(unique.len(), there.len(), "nothing was written twice");
     let unknown: usize = ledgers.iter().map(|ledger| ledger.unknown.len()).sum();
-    let metric = |name: &str| proxy.metric(name);
-    let (committed, rolled_back) = (metric("outcomes_committed_total"), metric("outcomes_rolled_back_total"));
-    eprintln!("failover: {committed} proved committed, {rolled_back} proved rolled back, {unknown} unknown");
-    for ledger in &ledgers {
+    for proxy in proxies {
+        let (committed, rolled_back) = (proxy.metric("outcomes_committed_total"), proxy.metric("outcomes_rolled_back_total"));
+        eprintln!("failover: {committed} proved committed, {rolled_back} proved rolled back, {unknown} of all unknown");
+    }
+    for ledger in ledgers {
         let missing: Vec<_> = ledger.done.iter().filter(|value| !unique.contains(value)).collect();
         assert!(missing.is_empty(), "acknowledged and missing: {missing:?}");
         let wrong: Vec<_> = ledger.failed.iter().filter(|value| unique.contains(value)).collect();
@@ -274,6 +285,29 @@ fn new_primary(cluster: &Owned) -> &weir_demo::Server {
 /// A table whose rows hold the COMMIT of their transaction up on the server.
 const SLOW: &str = "create table slow (a int); create function wait() returns trigger language plpgsql as 'begin perform pg_sleep(100); return null; end'; \
     create constraint trigger wait after insert on slow deferrable initially deferred for each row execute function wait()";
+
+/// One of them promotes the standby, and the other learns the numbers from it.
+#[test]
+fn of_two_proxies_both_know_what_was_not_committed() {
+    let cluster = servers();
+    cluster.primary().query(SLOW).unwrap();
+    cluster.wait_caught_up().unwrap();
+    let proxies = [builtin(&cluster), builtin(&cluster)];
+    let mut clients: Vec<Raw> = proxies.iter().map(Proxy::console).collect();
+    for client in &mut clients {
+        client.run("begin");
+        client.run("insert into slow values (1)");
+        client.send(&commit(false));
+    }
+    let asleep = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
+    wait_until("the commits to run", || cluster.primary().value(asleep).unwrap() == "2");
+    cluster.primary().kill9().unwrap();
+    for (client, proxy) in clients.iter_mut().zip(&proxies) {
+        assert_eq!(seen(&client.until_ready()), ["ERROR 40001", "ZI"]);
+        assert_eq!((proxy.metric("outcomes_rolled_back_total"), proxy.metric("outcomes_unknown_total")), (1, 0));
+    }
+    assert_eq!(new_primary(&cluster).value("select count(*) from slow").unwrap(), "0");
+}
 
 /// The standby never hears of the lost transaction, and gives its number to another who commits at once.
 #[test]

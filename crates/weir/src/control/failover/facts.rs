@@ -99,6 +99,7 @@ impl Said {
             replayed: self.end.filter(|_| self.in_recovery).unwrap_or(0),
             started_at: self.started_at,
             mark: self.conninfo.as_ref().map(Conninfo::mark).unwrap_or_default(),
+            numbers: self.conninfo.as_ref().and_then(Conninfo::numbers),
             is_read_only: self.is_read_only,
             sync_names: (!self.in_recovery).then(|| self.sync_names.clone()),
             ..Facts::default()

@@ -105,9 +105,7 @@ impl Door {
             self.end_served(c).await;
         }
         let facts = state.nodes.get(&node).and_then(|known| known.facts());
-        let known = c.view.borrow().horizon;
-        let horizon = facts.and_then(|facts| Horizon::of(c.promoted.get(), known, node, facts));
-        c.view.borrow_mut().horizon = horizon;
+        c.view.borrow_mut().horizon = facts.and_then(|facts| Horizon::of(c.promoted.get(), node, facts));
         self.served = Some(node);
         self.gate = Gate::Open { node, started_at };
         if self.promoter != Promoter::Nobody {

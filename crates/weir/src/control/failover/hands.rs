@@ -200,7 +200,7 @@ async fn before_promotion(node: NodeId, conn: &mut Conn) -> Option<Promoted> {
     let last = "SELECT pg_catalog.floor(1000 OPERATOR(pg_catalog.*) \
         pg_catalog.date_part('epoch', pg_catalog.pg_last_xact_replay_timestamp()))::pg_catalog.int8";
     let last_ms = one(conn, last).await.ok()?.and_then(|text| text.parse().ok());
-    Some(Promoted { node, reached, fresh: None, started_at, last_ms })
+    Some(Promoted::Ordered { node, started_at, reached, last_ms })
 }
 
 /// The number above all transactions that have ended, and the server's start. Not cancel safe.
@@ -218,18 +218,17 @@ pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Re
     while one(&mut conn, "SELECT pg_catalog.pg_is_in_recovery()").await?.as_deref() != Some("f") {
         tokio::time::sleep(PERIOD).await;
     }
-    let promoted = reach.c.promoted.get().filter(|promoted| promoted.node == node && promoted.fresh.is_none());
-    if let (Some(promoted), Some((fresh, started_at))) = (promoted, numbers(&mut conn).await?)
-        && promoted.started_at == started_at
-    {
-        reach.c.promoted.set(Some(Promoted { fresh: Some(fresh), ..promoted }));
-    }
+    let fresh = numbers(&mut conn).await?.map(|(fresh, _)| fresh);
     if let Err(error) = leave_files(&mut conn).await {
         let text =
             format!("its log is not moved on to the file that standbys have begun, and one of them may wait for that: {error}");
         reach.complain(node, &text);
     }
-    Ok(facts::over(reach, node, &mut conn, deadline).await?)
+    let facts = facts::over(reach, node, &mut conn, deadline).await?;
+    if let (Some(promoted), Some(fresh)) = (reach.c.promoted.get(), fresh) {
+        reach.c.promoted.set(Some(promoted.done(node, &facts, fresh)));
+    }
+    Ok(facts)
 }
 
 /// Moves a new primary on to the file of the log up to which standbys have received what the old primary wrote. If its log ends within a record
@@ -245,7 +244,7 @@ async fn leave_files(conn: &mut Conn) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Gives a server a vote; a standby follows the vote's node from now on. Not cancel safe.
+/// Gives a server a vote; a standby follows the vote's node from now on, and a new primary keeps the numbers of its promotion for other Weirs. Not cancel safe.
 pub async fn repoint(reach: &Reach, node: NodeId, vote: Vote, deadline: Instant) -> Result<Repointed, DeedError> {
     let mut locked = match lock(reach, node, deadline).await? {
         Lock::Held(locked) => locked,
@@ -260,7 +259,12 @@ pub async fn repoint(reach: &Reach, node: NodeId, vote: Vote, deadline: Instant)
         next = next.to(host, port);
         make_slot(reach, &mut locked.conn, vote.epoch.node, deadline).await?;
     }
-    set(&mut locked.conn, "primary_conninfo", &next.with_mark(cast).show()).await?;
+    let own = if node == vote.epoch.node { reach.c.promoted.get() } else { None };
+    next = next.with_mark(cast);
+    if let Some(numbers) = own.and_then(|promoted| promoted.numbers(node)) {
+        next = next.with_numbers(numbers);
+    }
+    set(&mut locked.conn, "primary_conninfo", &next.show()).await?;
     Ok(Repointed::Yes)
 }
 
