@@ -81,6 +81,7 @@ const MODULES: &[Module] = &[
     row(4, "password_tools", &[]),
     row(4, "store_conn", &[]),
     row(4, "takeover", &[]),
+    row(4, "upgrade_walk", &[]),
     row(4, "views", &[]),
     row(3, "files", &[]),
     row(3, "key_derivation", &[("shared", "is woken by mail"), ("worker", "the context")]),

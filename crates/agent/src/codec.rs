@@ -6,7 +6,9 @@ use crate::answer::{
     Answer, ClusterState, ControlFile, Data, FAILURE_BYTES_MAX, Failure, FailureKind, Finished, JobView, Kind, Outcome,
     Postmaster, Progress, ServerStatus, Status, Step,
 };
-use crate::request::{BaseBackup, Checkpoint, Deed, Follow, Order, OrderId, Request, Rewind, Source, StopMode, WORDS_MAX};
+use crate::request::{
+    BaseBackup, Checkpoint, Deed, Follow, LogKeeper, Order, OrderId, Request, Rewind, Source, StopMode, WORDS_MAX,
+};
 use crate::text::{DatabaseName, Host, SlotName, TextError, UserName, Word, WordValue};
 
 /// Why bytes are no message.
@@ -105,6 +107,7 @@ fn put_option<T>(out: &mut Vec<u8>, value: Option<&T>, put: impl FnOnce(&mut Vec
 }
 
 const MODES: [StopMode; 2] = [StopMode::Fast, StopMode::Immediate];
+const LOG_KEEPERS: [LogKeeper; 2] = [LogKeeper::Copy, LogKeeper::Standby];
 const CHECKPOINTS: [Checkpoint; 2] = [Checkpoint::Fast, Checkpoint::Spread];
 const STEPS: [Step; 5] = [Step::Starting, Step::Stopping, Step::Ready, Step::Standby, Step::Unknown];
 const DATA: [Data; 3] = [Data::Whole, Data::HalfRewound, Data::Absent];
@@ -156,7 +159,7 @@ fn read_deed(reader: &mut Reader<'_>) -> Read<Deed> {
         Kind::Rewind => Deed::Rewind(Rewind { source: read_source(reader)?, limit_ms: reader.u32()? }),
         Kind::BaseBackup => Deed::BaseBackup(BaseBackup {
             source: read_source(reader)?,
-            slot: reader.option("slot", |reader| reader.checked(SlotName::new))?,
+            log_keeper: reader.one_of("keeper of the log", &LOG_KEEPERS)?,
             checkpoint: reader.one_of("checkpoint", &CHECKPOINTS)?,
             limit_ms: reader.u32()?,
         }),
@@ -181,9 +184,9 @@ fn put_deed(out: &mut Vec<u8>, deed: &Deed) {
             put_source(out, source);
             out.extend(limit_ms.to_be_bytes());
         }
-        Deed::BaseBackup(BaseBackup { source, slot, checkpoint, limit_ms }) => {
+        Deed::BaseBackup(BaseBackup { source, log_keeper, checkpoint, limit_ms }) => {
             put_source(out, source);
-            put_option(out, slot.as_ref(), |out, slot| put_text(out, slot.as_str()));
+            out.push(place(log_keeper, &LOG_KEEPERS));
             out.push(place(checkpoint, &CHECKPOINTS));
             out.extend(limit_ms.to_be_bytes());
         }

@@ -18,6 +18,8 @@ pub use answer::{
     ServerStatus, Status, Step,
 };
 pub use codec::{Malformed, read_answer, read_request, write_answer, write_request};
-pub use request::{BaseBackup, Checkpoint, Deed, Follow, Order, OrderId, Request, Rewind, Source, StopMode, WORDS_MAX};
+pub use request::{
+    BaseBackup, Checkpoint, Deed, Follow, LogKeeper, Order, OrderId, Request, Rewind, Source, StopMode, WORDS_MAX,
+};
 pub use secret::{FILE_BYTES_MAX, Secret, SecretError};
 pub use text::{DatabaseName, Host, SlotName, TextError, UserName, Word, WordValue};

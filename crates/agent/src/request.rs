@@ -82,10 +82,18 @@ pub struct Rewind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseBackup {
     pub source: Source,
-    /// A slot that exists on the source.
-    pub slot: Option<SlotName>,
+    pub log_keeper: LogKeeper,
     pub checkpoint: Checkpoint,
     pub limit_ms: u32,
+}
+
+/// The slot that keeps the log on the source that is written during a copy. The agent needs no name for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogKeeper {
+    /// The one that the server uses as a standby afterwards. It holds log since before the copy began.
+    Standby,
+    /// One of the copy's own, which ends with it.
+    Copy,
 }
 
 /// The checkpoint with which a copy begins.

@@ -18,7 +18,7 @@ use subtle::ConstantTimeEq;
 pub const NONCE_BYTES: usize = 32;
 const TAG_BYTES: usize = 32;
 /// Names protocol and version.
-const MAGIC: &[u8] = b"weir agent 1\n";
+const MAGIC: &[u8] = b"weir agent 2\n";
 
 /// Longest body of a message.
 pub const BODY_BYTES_MAX: usize = 8 << 10;

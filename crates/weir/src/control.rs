@@ -15,4 +15,5 @@ pub mod pcp;
 pub mod return_node;
 pub mod supervised;
 pub mod thread;
+pub mod upgrade_walk;
 pub mod wal_follower;

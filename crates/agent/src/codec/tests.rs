@@ -13,8 +13,8 @@ fn deeds() -> Vec<Deed> {
     let slot = Some(SlotName::new("weir_0").unwrap());
     let words =
         vec![(Word::APPLICATION_NAME, WordValue::new("server0").unwrap()), (Word::MARK, WordValue::new("weir/3.7").unwrap())];
-    let follow = Follow { host: source().host, port: 1, user: source().user, slot: slot.clone(), words };
-    let copy = |slot, checkpoint| Deed::BaseBackup(BaseBackup { source: source(), slot, checkpoint, limit_ms: 7 });
+    let follow = Follow { host: source().host, port: 1, user: source().user, slot, words };
+    let copy = |log_keeper, checkpoint| Deed::BaseBackup(BaseBackup { source: source(), log_keeper, checkpoint, limit_ms: 7 });
     vec![
         Deed::Stop { mode: StopMode::Fast, limit_ms: 1, started_at: None },
         Deed::Stop { mode: StopMode::Immediate, limit_ms: u32::MAX, started_at: Some(1_800_000_000) },
@@ -23,8 +23,8 @@ fn deeds() -> Vec<Deed> {
         Deed::Follow(Follow { slot: None, words: Vec::new(), ..follow.clone() }),
         Deed::Follow(follow),
         Deed::Rewind(Rewind { source: source(), limit_ms: 5 }),
-        copy(slot, Checkpoint::Fast),
-        copy(None, Checkpoint::Spread),
+        copy(LogKeeper::Standby, Checkpoint::Fast),
+        copy(LogKeeper::Copy, Checkpoint::Spread),
     ]
 }
 

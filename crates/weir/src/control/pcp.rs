@@ -194,6 +194,10 @@ async fn converse<S: line::Stream>(c: &Rc<Control>, mut line: Line<S>, mut visit
             break;
         }
         let answer = match visit.admit(c, &request).await {
+            login::Admission::Known if request == Request::UpgradeWalk => {
+                let Some(answer) = perform_attended(c, &mut line, &visit, &request).await else { break };
+                answer
+            }
             login::Admission::Known => perform(c, &visit, &request).await,
             login::Admission::Said(reply) => Answer::Replies(vec![reply]),
             login::Admission::Refused(fault) => Answer::Last(fault),
@@ -256,6 +260,23 @@ async fn perform(c: &Rc<Control>, visit: &Visit, request: &Request) -> Answer {
         Ok(actions::Done::Replies(replies)) => Answer::Replies(replies),
         Ok(actions::Done::Stop(replies, mode)) => Answer::Stop(replies, mode),
         Err(fault) => Answer::Replies(vec![Reply::Error(fault)]),
+    }
+}
+
+/// Carries out a request for as long as the client is there; `None`: it went away. Cancel safe as `perform` is.
+async fn perform_attended<S: line::Stream>(
+    c: &Rc<Control>,
+    line: &mut Line<S>,
+    visit: &Visit,
+    request: &Request,
+) -> Option<Answer> {
+    tokio::select! {
+        answer = perform(c, visit, request) => Some(answer),
+        () = line.gone() => {
+            let who = visit.describe();
+            c.shared.log.say(Level::Log, format_args!("PCP: {request} by {who}: the client went away, what is under way is the last of it"));
+            None
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::{
-    BaseBackup, Checkpoint, Data, DatabaseName, Deed, FailureKind, Follow, Host, Progress, Rewind, ServerStatus, SlotName,
-    Source, Status, StopMode, TextError, UserName, Word, WordValue,
+    BaseBackup, Checkpoint, Data, DatabaseName, Deed, FailureKind, Follow, Host, LogKeeper, Progress, Rewind, ServerStatus,
+    SlotName, Source, Status, StopMode, TextError, UserName, Word, WordValue,
 };
 use weir_config::{Config, NodeConfig};
 use weir_policy::failover::rejoin::{self, Files, Seen, Server, SoFar, Way};
@@ -75,8 +75,11 @@ pub async fn bring_back(c: &Control, config: &Config, order: Return, deadline: I
             return Err(ReturnError::Outrun);
         }
         // Later its files may be those of its primary, which name that one's own slot.
-        if matches!(next, rejoin::Deed::Rewind | rejoin::Deed::Copy) && deeds.follow.slot.is_none() {
-            deeds.follow.slot = slot(c, config, &status, order.primary, deadline).await?;
+        if matches!(next, rejoin::Deed::Rewind | rejoin::Deed::Copy)
+            && deeds.follow.slot.is_none()
+            && let Some((slot, log_keeper)) = slot(c, config, &status, order.primary, deadline).await?
+        {
+            (deeds.follow.slot, deeds.log_keeper) = (Some(slot), log_keeper);
         }
         let (deed, then) = match next {
             rejoin::Deed::Rest => return Ok(()),
@@ -167,6 +170,7 @@ fn seen(status: &Status) -> Seen {
 struct Deeds {
     source: Source,
     follow: Follow,
+    log_keeper: LogKeeper,
 }
 
 impl Deeds {
@@ -180,7 +184,7 @@ impl Deeds {
         let name = name.map(|name| WordValue::new(name)).transpose()?;
         let words = name.into_iter().map(|name| (Word::APPLICATION_NAME, name)).collect();
         let source = Source { host: host.clone(), port, user: user.clone(), dbname: DatabaseName::new(&database)? };
-        Ok(Deeds { source, follow: Follow { host, port, user, slot: None, words } })
+        Ok(Deeds { source, follow: Follow { host, port, user, slot: None, words }, log_keeper: LogKeeper::Copy })
     }
 
     fn rewind(&self, deadline: Instant) -> Deed {
@@ -188,10 +192,9 @@ impl Deeds {
     }
 
     fn copy(&self, deadline: Instant) -> Deed {
-        let source = self.source.clone();
         Deed::BaseBackup(BaseBackup {
-            source,
-            slot: self.follow.slot.clone(),
+            source: self.source.clone(),
+            log_keeper: self.log_keeper,
             checkpoint: Checkpoint::Fast,
             limit_ms: left_ms(deadline),
         })
@@ -207,7 +210,7 @@ pub async fn follow(
     deadline: Instant,
 ) -> Result<Follow, ReturnError> {
     let slot = slot(c, config, status, order.primary, deadline).await?;
-    Ok(Follow { slot, ..Deeds::new(config, order)?.follow })
+    Ok(Follow { slot: slot.map(|(slot, _)| slot), ..Deeds::new(config, order)?.follow })
 }
 
 /// The slot that the server is set to use, made on its primary. Cancel safe: it may be left there.
@@ -217,27 +220,41 @@ async fn slot(
     status: &Status,
     primary: NodeId,
     deadline: Instant,
-) -> Result<Option<SlotName>, ReturnError> {
+) -> Result<Option<(SlotName, LogKeeper)>, ReturnError> {
     let Some(slot) = status.slot.clone() else { return Ok(None) };
     let made = make_slot(c, config, primary, &slot, deadline.min(Instant::now() + STATUS_LIMIT)).await;
-    made.map_err(|cause| ReturnError::Slot { primary, slot: slot.clone(), cause })?;
-    Ok(Some(slot))
+    let log_keeper = made.map_err(|cause| ReturnError::Slot { primary, slot: slot.clone(), cause })?;
+    Ok(Some((slot, log_keeper)))
 }
 
-/// Makes a slot for a standby, if it is not there. It keeps log from now on. Cancel safe: it may be made.
+/// Makes a slot for a standby that keeps log from now on, if there is none. One that is there and has no position yet, or has lost log, is of no use to
+/// anybody, and is made anew. Gives the keeper of the log that is written during a copy. Cancel safe: it may be made, or be gone.
 pub async fn make_slot(
     c: &Control,
     config: &Config,
     primary: NodeId,
     slot: &SlotName,
     deadline: Instant,
-) -> Result<(), OpenError> {
+) -> Result<LogKeeper, OpenError> {
     let mut conn = Conn::open(&c.shared, config, primary, &[("application_name", NAME)], deadline).await?;
-    let text = format!("SELECT pg_catalog.pg_create_physical_replication_slot('{}', true)", slot.as_str());
-    match conn.query(&text).await {
-        Err(OpenError::Refused { sqlstate, .. }) if sqlstate == ALREADY_THERE => Ok(()),
-        outcome => outcome.map(drop),
+    let make = format!("SELECT pg_catalog.pg_create_physical_replication_slot('{}', true)", slot.as_str());
+    let made = conn.query(&make).await;
+    if !matches!(&made, Err(OpenError::Refused { sqlstate, .. }) if sqlstate == ALREADY_THERE) {
+        return made.map(|_| LogKeeper::Standby);
     }
+    // Source: PostgreSQL manual, `pg_replication_slots`. "unreserved" may still be caught up with.
+    let of_it = format!("FROM pg_catalog.pg_replication_slots WHERE slot_name OPERATOR(pg_catalog.=) '{}'", slot.as_str());
+    let drop = format!(
+        "SELECT pg_catalog.pg_drop_replication_slot(slot_name) {of_it} AND slot_type OPERATOR(pg_catalog.=) 'physical' AND NOT active \
+         AND (restart_lsn IS NULL OR wal_status OPERATOR(pg_catalog.=) 'lost')"
+    );
+    if !conn.query(&drop).await?.is_empty() {
+        return conn.query(&make).await.map(|_| LogKeeper::Standby);
+    }
+    let held = conn
+        .query(&format!("SELECT wal_status {of_it} AND wal_status OPERATOR(pg_catalog.=) ANY ('{{reserved,extended}}')"))
+        .await?;
+    Ok(if held.is_empty() { LogKeeper::Copy } else { LogKeeper::Standby })
 }
 
 fn left_ms(deadline: Instant) -> u32 {

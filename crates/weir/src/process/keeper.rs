@@ -1,7 +1,7 @@
 //! `weir agent`: does beside a PostgreSQL server what SQL cannot, when a Weir that knows the secret orders it.
 //!
-//! One data directory, a fixed list of deeds, no shell. Nothing from the network is on a command line or in a variable but the name of a slot, whose
-//! characters are letters, digits and underlines.
+//! One data directory, a fixed list of deeds, no shell. Nothing from the network is on a command line or in a variable: it chooses among fixed words, or
+//! stands in a file.
 
 mod deeds;
 mod desk;

@@ -53,6 +53,12 @@ pub enum PcpCommand {
     /// Make a node anew out of the primary, and attach it.
     #[command(name = "pcp_recovery_node", visible_aliases = ["recovery_node", "recovery-node"], disable_help_flag = true)]
     RecoveryNode(OfNode),
+    /// Start the server of a standby anew, out of use meanwhile. Of Weir only.
+    #[command(name = "pcp_restart_node", visible_aliases = ["restart_node", "restart-node"], disable_help_flag = true)]
+    RestartNode(OfNode),
+    /// Start all servers anew, one after the other, without a failed statement: a rolling minor upgrade. Of Weir only.
+    #[command(name = "pcp_upgrade_walk", visible_aliases = ["upgrade_walk", "upgrade-walk"], disable_help_flag = true)]
+    UpgradeWalk(Common),
     /// Read the configuration again.
     #[command(name = "pcp_reload_config", visible_aliases = ["reload_config", "reload-config"], disable_help_flag = true)]
     ReloadConfig(Scoped),
@@ -263,10 +269,12 @@ impl PcpCommand {
             PcpCommand::NodeCount(common)
             | PcpCommand::PoolStatus(common)
             | PcpCommand::ProcCount(common)
+            | PcpCommand::UpgradeWalk(common)
             | PcpCommand::InvalidateQueryCache(common) => common,
-            PcpCommand::AttachNode(options) | PcpCommand::HealthCheckStats(options) | PcpCommand::RecoveryNode(options) => {
-                &options.common
-            }
+            PcpCommand::AttachNode(options)
+            | PcpCommand::HealthCheckStats(options)
+            | PcpCommand::RecoveryNode(options)
+            | PcpCommand::RestartNode(options) => &options.common,
             PcpCommand::DetachNode(options) => &options.common,
             PcpCommand::NodeInfo(options) => &options.common,
             PcpCommand::ProcInfo(options) => &options.common,
@@ -277,7 +285,7 @@ impl PcpCommand {
         }
     }
 
-    /// The name that Pgpool-II gives it.
+    /// The name that Pgpool-II gives it, or would.
     fn name(&self) -> &'static str {
         match self {
             PcpCommand::AttachNode(_) => "pcp_attach_node",
@@ -290,6 +298,8 @@ impl PcpCommand {
             PcpCommand::ProcInfo(_) => "pcp_proc_info",
             PcpCommand::PromoteNode(_) => "pcp_promote_node",
             PcpCommand::RecoveryNode(_) => "pcp_recovery_node",
+            PcpCommand::RestartNode(_) => "pcp_restart_node",
+            PcpCommand::UpgradeWalk(_) => "pcp_upgrade_walk",
             PcpCommand::ReloadConfig(_) => "pcp_reload_config",
             PcpCommand::LogRotate(_) => "pcp_log_rotate",
             PcpCommand::InvalidateQueryCache(_) => "pcp_invalidate_query_cache",
@@ -318,6 +328,8 @@ impl PcpCommand {
                 Request::Promote(options.node.needed()?, when(options.gracefully), aim)
             }
             PcpCommand::RecoveryNode(options) => Request::Recover(options.node.needed()?),
+            PcpCommand::RestartNode(options) => Request::Restart(options.node.needed()?),
+            PcpCommand::UpgradeWalk(_) => Request::UpgradeWalk,
             PcpCommand::ReloadConfig(options) => Request::Reload(options.scope.scope()),
             PcpCommand::LogRotate(options) => Request::RotateLog(options.scope.scope()),
             PcpCommand::InvalidateQueryCache(_) => Request::InvalidateQueryCache,

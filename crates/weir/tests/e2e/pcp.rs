@@ -94,6 +94,8 @@ fn tools() -> Folder {
         "proc_info",
         "promote_node",
         "recovery_node",
+        "restart_node",
+        "upgrade_walk",
         "reload_config",
         "log_rotate",
         "invalidate_query_cache",
@@ -293,6 +295,9 @@ fn weirs_clients_print_what_debians_print() {
             assert_eq!(own.code, i32::from(!own.err.is_empty()), "{name} {arguments:?}: an exit code that tells");
         }
     }
+    // Pgpool-II does not know what is of Weir only.
+    let ended = ask(&stage.tools.0, &stage.tools.0, pgpool.pcp_port(), "pcp_upgrade_walk", &[]);
+    assert!(ended.code == 1 && ended.out.is_empty() && ended.err.contains("unknown PCP packet type \"U\""), "{ended:?}");
 }
 
 #[test]
@@ -429,6 +434,9 @@ fn what_cannot_be_done_is_an_error_and_never_a_success() {
         ("pcp_promote_node", vec!["2"], "failover_mode leaves promotion to others"),
         ("pcp_promote_node", vec!["77"], "node id 77 is not valid"),
         ("pcp_recovery_node", vec!["77"], "node id 77 is not valid"),
+        ("pcp_restart_node", vec!["77"], "node id 77 is not valid"),
+        ("pcp_restart_node", vec![], "missing node-id"),
+        ("pcp_upgrade_walk", vec!["-U", "liar"], "authentication failed for user \"liar\""),
         ("pcp_log_rotate", vec![], "logging_collector is off"),
         ("pcp_invalidate_query_cache", vec![], "query cache is not enabled"),
         ("pcp_watchdog_info", vec![], "watchdog is not enabled"),

@@ -6,10 +6,11 @@ mod walk;
 use crate::agent::stand::{Agent, SECRET, servers, start};
 use crate::failover::load::{Load, Outcome};
 use crate::support::ground::Owned;
-use crate::support::proxy::{pcp, show};
+use crate::support::proxy::{pcp, pcp_command, show};
 use crate::support::{Proxy, Raw, wait_until, wire};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use weir_demo::{Crew, Mode, ReservedPort, Server};
@@ -85,6 +86,19 @@ impl Stand {
         wait_until("the driver to let writes through", || proxy.log().contains("writes go to node"));
         wait_until("all nodes to be seen", || proxy.nodes("status") == ["up", "up", "up"]);
         proxy
+    }
+
+    /// Has Weir serve PCP, too, on the port that is given.
+    fn serve_pcp(&mut self, more: &str) -> ReservedPort {
+        let port = ReservedPort::any().unwrap();
+        let more = format!("pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\n{more}", port.number());
+        self.proxy = self.another_with(&more, &[("pcp.conf", "admin:21232f297a57a5a743894a0e4a801fc3\n")]);
+        self.proxy.write_file("pcppass", "*:*:admin:admin\n");
+        port
+    }
+
+    fn passfile(&self) -> PathBuf {
+        self.proxy.folder().join("pcppass")
     }
 
     fn server(&self, node: usize) -> &Server {
@@ -332,11 +346,8 @@ fn a_proxy_that_dies_in_a_switchover_leaves_one_primary() {
 
 #[test]
 fn a_graceful_switchover_over_pcp_waits_for_transactions_and_not_for_clients() {
-    let port = ReservedPort::any().unwrap();
-    let more = format!("pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\n", port.number());
     let Some(mut stand) = Stand::new("") else { return };
-    stand.proxy = stand.another_with(&more, &[("pcp.conf", "admin:21232f297a57a5a743894a0e4a801fc3\n")]);
-    stand.proxy.write_file("pcppass", "*:*:admin:admin\n");
+    let port = stand.serve_pcp("");
     let mut pinned = stand.proxy.console();
     pinned.run("create temp table own (a int)");
     let mut idle = stand.proxy.console();
@@ -345,8 +356,7 @@ fn a_graceful_switchover_over_pcp_waits_for_transactions_and_not_for_clients() {
     inside.run("begin");
     inside.run("insert into written values (-1)");
     let load = Load::with(&stand.proxy, crew());
-    let passfile = stand.proxy.folder().join("pcppass");
-    let number = port.number();
+    let (passfile, number) = (stand.passfile(), port.number());
     let asked = thread::spawn(move || pcp(number, &passfile, &["promote-node", "-g", "-s", "-n", "1"]));
     wait_until("the wait for transactions", || stand.proxy.log().contains("all databases are paused"));
     assert!(!asked.is_finished());

@@ -13,9 +13,14 @@ use weir_demo::{Cluster, ReservedPort, Server};
 
 /// Runs `weir pcp` on loopback as the user admin, with this file of passwords.
 pub fn pcp(port: u16, passfile: &Path, arguments: &[&str]) -> Output {
+    pcp_command(port, passfile, arguments).output().unwrap()
+}
+
+pub fn pcp_command(port: u16, passfile: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.arg("pcp").args(arguments).args(["-h", "127.0.0.1", "-U", "admin", "-w", "-p", &port.to_string()]);
-    command.env("PCPPASSFILE", passfile).stdin(Stdio::null()).output().unwrap()
+    command.env("PCPPASSFILE", passfile).stdin(Stdio::null());
+    command
 }
 
 /// Where one server is reached: a host or the folder of its socket, a port, a weight.

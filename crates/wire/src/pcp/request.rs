@@ -25,6 +25,10 @@ pub enum Request {
     Detach(i32, When),
     Promote(i32, When, Aim),
     Recover(i32),
+    /// The server of a standby is started anew. Of Weir only.
+    Restart(i32),
+    /// So are all servers, one after the other. Of Weir only.
+    UpgradeWalk,
     Stop(Stop, Scope),
     Reload(Scope),
     RotateLog(Scope),
@@ -100,6 +104,8 @@ impl Request {
                 Request::Promote(node, when, Aim::read(rest)?)
             }
             b'O' => Request::Recover(node()?),
+            b'K' => Request::Restart(node()?),
+            b'U' => Request::UpgradeWalk,
             b'T' => Request::Stop(Stop::read(body)?, Scope::Local),
             b't' => Request::Stop(Stop::read(body)?, Scope::Cluster),
             b'Z' => Request::Reload(Scope::read(body)?),
@@ -130,7 +136,8 @@ impl Request {
             | Request::WatchdogInfo(number)
             | Request::Attach(number)
             | Request::Detach(number, _)
-            | Request::Recover(number) => push(&mut body, number.to_string().as_bytes()),
+            | Request::Recover(number)
+            | Request::Restart(number) => push(&mut body, number.to_string().as_bytes()),
             Request::Promote(number, _, aim) => {
                 // Pgpool-II's own client sends this blank.
                 push(&mut body, format!("{number} ").as_bytes());
@@ -142,6 +149,7 @@ impl Request {
             | Request::NodeCount
             | Request::ProcessCount
             | Request::PoolStatus
+            | Request::UpgradeWalk
             | Request::InvalidateQueryCache
             | Request::StopRecovery
             | Request::End => {}
@@ -149,7 +157,8 @@ impl Request {
         packet(out, self.tag(), &body);
     }
 
-    /// The letter of its packet.
+    /// The letter of its packet. `K` and `U` are letters that no release of Pgpool-II has used: its server answers that it does not know them, and
+    /// closes.
     pub fn tag(&self) -> u8 {
         match self {
             Request::Salt => b'M',
@@ -167,6 +176,8 @@ impl Request {
             Request::Promote(_, When::Now, _) => b'J',
             Request::Promote(_, When::Gracefully, _) => b'j',
             Request::Recover(_) => b'O',
+            Request::Restart(_) => b'K',
+            Request::UpgradeWalk => b'U',
             Request::Stop(_, Scope::Local) => b'T',
             Request::Stop(_, Scope::Cluster) => b't',
             Request::Reload(_) => b'Z',
@@ -209,6 +220,8 @@ impl std::fmt::Display for Request {
             Request::Promote(node, when, Aim::Name) => write!(f, "promote node {node}{}", gracefully(when)),
             Request::Promote(node, when, Aim::Switchover) => write!(f, "switch over to node {node}{}", gracefully(when)),
             Request::Recover(node) => write!(f, "recover node {node}"),
+            Request::Restart(node) => write!(f, "restart node {node}"),
+            Request::UpgradeWalk => f.write_str("upgrade walk"),
             Request::Stop(mode, _) => write!(f, "stop, mode {mode:?}"),
             Request::Reload(_) => f.write_str("reload the configuration"),
             Request::RotateLog(_) => f.write_str("rotate the log"),

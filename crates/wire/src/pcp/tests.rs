@@ -38,9 +38,12 @@ const REQUESTS: [(&[u8], Request); 29] = [
     (b"W\0\0\0\x060\0", Request::WatchdogInfo(0)),
 ];
 
+/// Those of Weir only.
+const OWN: [(&[u8], Request); 2] = [(b"K\0\0\0\x061\0", Request::Restart(1)), (b"U\0\0\0\x04", Request::UpgradeWalk)];
+
 #[test]
-fn requests_are_those_of_pgpools_clients() {
-    for (bytes, request) in &REQUESTS {
+fn requests_are_those_of_pgpools_clients_and_two_of_ours() {
+    for (bytes, request) in REQUESTS.iter().chain(&OWN) {
         let mut out = Vec::new();
         request.write(&mut out);
         assert_eq!(shown(&out), shown(bytes), "{request:?}");
@@ -58,11 +61,23 @@ fn requests_are_those_of_pgpools_clients() {
 }
 
 #[test]
+fn requests_of_ours_and_their_answers_have_letters_of_their_own() {
+    // Those of pcp_worker.c, and S, which asked old releases for the system database.
+    const PGPOOLS: &[u8] = b"ABCDFGHIJLMNOPRSTVWXZdjt";
+    for (_, own) in OWN {
+        assert!(!PGPOOLS.contains(&own.tag()), "{own:?}");
+        assert!(REQUESTS.iter().all(|(_, theirs)| theirs.reply_tag() != own.reply_tag()), "{own:?}");
+        assert_eq!(Reply::read(own.reply_tag(), b"CommandComplete\0"), Ok(Reply::done(own.reply_tag())));
+    }
+}
+
+#[test]
 fn what_is_no_request_is_named_and_only_some_of_it_ends_the_connection() {
     for (tag, body, expected) in [
         (b'q', b"".as_slice(), "fatal: unknown PCP packet type \"q\""),
         (b'\0', b"", "fatal: unknown PCP packet type \"\\x00\""),
         (b'I', b"", "fatal: malformed PCP packet of type \"I\""),
+        (b'K', b"", "fatal: malformed PCP packet of type \"K\""),
         (b'I', b"1", "fatal: malformed PCP packet of type \"I\""),
         (b'R', b"admin\0", "fatal: malformed PCP packet of type \"R\""),
         (b'R', b"admin\0c3339676c5970e069f0d5dbd5ec4022cc\0", "fatal: malformed PCP packet of type \"R\""),

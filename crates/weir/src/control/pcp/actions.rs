@@ -3,16 +3,21 @@
 use super::recovery;
 use crate::control;
 use crate::control::context::Control;
+use crate::control::upgrade_walk;
 use crate::process::shared::{self, Message};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use weir_config::failover::Mode;
+use weir_policy::failover::walk::Obstacle;
 use weir_policy::failover::{self, Event};
 use weir_wire::pcp::{self, Aim, Fault, Reply, Request, Severity, When};
 
 /// Longest time for a change of nodes. A change that was begun goes on.
 const OPERATION_LIMIT: Duration = Duration::from_secs(300);
+/// Longest time for a server to be started anew, or for a step of a walk. Each has limits of its own, the longest of half an hour, in which an operator
+/// starts a server that has no agent.
+const RESTART_LIMIT: Duration = Duration::from_secs(3600);
 /// Time that transactions get to end before a graceful change.
 const DRAIN_LIMIT: Duration = Duration::from_secs(90);
 /// Time for a node to answer that is to be attached.
@@ -55,6 +60,12 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
             let node = id(c, "process recovery request failed", node).await?;
             recovery::recover(c, node).await?;
         }
+        Request::Restart(node) => {
+            let failed = "restarting a node failed";
+            let wish = failover::Request::Restart(id(c, failed, node).await?);
+            operate_within(c, failed, RESTART_LIMIT, wish).await?;
+        }
+        Request::UpgradeWalk => return walk(c).await.map(Done::Replies),
         Request::Stop(mode, _) => return Ok(Done::Stop(done, stop_mode(mode))),
         Request::Reload(_) => return reload(c).await.map(Done::Replies),
         Request::RotateLog(_) => c.shared.log.rotate().map_err(|why| fault("rotating the log failed", why))?,
@@ -105,14 +116,30 @@ fn stop_mode(mode: pcp::Stop) -> shared::Stop {
 
 /// Has whoever decides about nodes do something.
 pub(super) async fn operate(c: &Control, failed: &str, request: failover::Request) -> Result<(), Fault> {
-    match timeout(OPERATION_LIMIT, c.shared.control.operate(request)).await {
+    operate_within(c, failed, OPERATION_LIMIT, request).await
+}
+
+async fn operate_within(c: &Control, failed: &str, limit: Duration, request: failover::Request) -> Result<(), Fault> {
+    match timeout(limit, c.shared.control.operate(request)).await {
         Ok(Ok(answer)) => answer.map_err(|why| fault(failed, why)),
         Ok(Err(_)) => Err(fault(failed, "the proxy is stopping")),
         Err(_) => {
-            let text = format!("it is not done after {} s and may still be; SHOW pool_nodes tells", OPERATION_LIMIT.as_secs());
+            let text = format!("it is not done after {} s and may still be; SHOW pool_nodes tells", limit.as_secs());
             Err(fault(failed, text))
         }
     }
+}
+
+/// Has all servers started anew. Dropped between two steps or within one, it orders no more of them, and the step under way comes to its end.
+async fn walk(c: &Control) -> Result<Vec<Reply>, Fault> {
+    let (failed, walk) = ("upgrade walk failed", upgrade_walk::plan(&c.shared));
+    for step in &walk.steps {
+        operate_within(c, failed, RESTART_LIMIT, *step).await?;
+    }
+    let refused = |obstacle: Obstacle| fault(failed, format!("{obstacle}. {}", obstacle.hint()).trim_end());
+    let notice = walk.end().map_err(refused)?;
+    let notice = notice.map(|text| Reply::Notice(Fault::new(Severity::Notice, text)));
+    Ok(notice.into_iter().chain([Reply::done(Request::UpgradeWalk.reply_tag())]).collect())
 }
 
 /// Takes a node into use. A script may have started its server just now: it is looked at anew before the answer is no.

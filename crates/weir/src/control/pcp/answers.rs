@@ -31,6 +31,8 @@ pub async fn of(c: &Rc<Control>, request: &Request) -> Option<Outcome> {
         | Request::Detach(..)
         | Request::Promote(..)
         | Request::Recover(_)
+        | Request::Restart(_)
+        | Request::UpgradeWalk
         | Request::Stop(..)
         | Request::Reload(_)
         | Request::RotateLog(_)

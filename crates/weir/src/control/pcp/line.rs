@@ -45,13 +45,31 @@ impl<S: Stream> Line<S> {
                 Ok(None) => {}
                 Err(error) => return Err(Break::Malformed(error)),
             }
-            let mut piece = [0; REQUEST_LENGTH_MAX as usize];
-            match timeout_at(limit, self.stream.read(&mut piece)).await {
-                Ok(Ok(bytes)) if bytes > 0 => self.inbox.extend_from_slice(&piece[..bytes]),
-                Ok(_) => return Err(Break::Gone),
+            match timeout_at(limit, self.more()).await {
+                Ok(Some(())) => {}
+                Ok(None) => return Err(Break::Gone),
                 Err(_) => return Err(Break::Late),
             }
         }
+    }
+
+    /// Waits until the other side is gone. One that sends its next requests early is heard until the inbox is full, and not watched any more then.
+    /// Cancel safe: bytes that have come stay in the inbox.
+    pub async fn gone(&mut self) {
+        while self.inbox.len() < REQUEST_LENGTH_MAX as usize {
+            if self.more().await.is_none() {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Waits for bytes; `None`: the other side is gone. Cancel safe.
+    async fn more(&mut self) -> Option<()> {
+        let mut piece = [0; REQUEST_LENGTH_MAX as usize];
+        let bytes = self.stream.read(&mut piece).await.ok().filter(|bytes| *bytes > 0)?;
+        self.inbox.extend_from_slice(&piece[..bytes]);
+        Some(())
     }
 
     /// Sends packets. Not cancel safe: a part may be on its way.

@@ -1,6 +1,7 @@
 //! Carries out the console's commands.
 
 use super::{Console, Outcome, Right, show};
+use crate::control::upgrade_walk;
 use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, Victim};
 use crate::process::worker::Worker;
@@ -231,45 +232,15 @@ impl Console<'_> {
         }
     }
 
-    /// Has all servers started anew, the primary last: it makes room first, and its restart is part of that. Whoever is interrupted leaves all
-    /// nodes in use, and may begin again.
+    /// Has all servers started anew. Whoever is interrupted leaves all nodes in use, and may begin again.
     async fn upgrade_walk(&mut self) -> Result<Outcome, Fault> {
-        let view = self.w.shared.cluster.view.load_full();
-        let Some(primary) = view.primary_id() else {
-            return Err(Fault::error(sqlstate::NOT_IN_STATE, "there is no primary"));
-        };
-        let plan = walk::plan(primary, &self.members());
-        for node in &plan.standbys {
-            self.operate(failover::Request::Restart(*node), "RESTART").await?;
+        let walk = upgrade_walk::plan(&self.w.shared);
+        for step in &walk.steps {
+            self.operate(*step, "UPGRADE_WALK").await?;
         }
-        let has_agent = |id: u16| self.w.shared.config.load().nodes.iter().any(|node| node.id == id && node.agent().is_some());
-        if !has_agent(primary) {
-            let text = format!("all standbys were started anew; node {primary} is the primary and has no agent");
-            return Err(Fault::error(sqlstate::NOT_IN_STATE, text).hint("Switch over in another way, and start its server anew."));
-        }
-        let Some(next) = plan.successor else {
-            let text = format!(
-                "all standbys were started anew; node {primary} is the primary, and none of them may be promoted (backend_promote_priority)"
-            );
-            return Err(Fault::error(sqlstate::NOT_IN_STATE, text)
-                .hint("Start the server of the primary anew by hand: writes wait meanwhile."));
-        };
-        self.operate(failover::Request::SwitchOver(next), "SWITCHOVER").await?;
-        let left_out: Vec<String> = plan.left_out.iter().map(|id| format!("node {id} is out of use: it was left out")).collect();
-        let notice = (!left_out.is_empty()).then(|| Fault::error("00000", left_out.join("; ")));
+        let refused = |obstacle: walk::Obstacle| Fault::error(sqlstate::NOT_IN_STATE, obstacle.to_string()).hint(obstacle.hint());
+        let notice = walk.end().map_err(refused)?.map(|text| Fault::error("00000", text));
         Ok(Outcome::Done { tag: "UPGRADE_WALK".into(), notice })
-    }
-
-    /// The nodes as a walk sees them.
-    fn members(&self) -> Vec<walk::Member> {
-        let config = self.w.shared.config.load();
-        let priority = |id: u16| config.nodes.iter().find(|node| node.id == id).map_or(0, |node| node.promote_priority);
-        let known = self.w.shared.cluster.failover.load();
-        known
-            .nodes
-            .iter()
-            .map(|node| walk::Member { id: node.id, standing: node.standing, priority: priority(node.id) })
-            .collect()
     }
 
     /// The console is no database, and a name that nobody has used is one only if it is listed.

@@ -100,6 +100,8 @@ pub fn text(name: &str, request: &Request, replies: &[Reply], shape: Shape) -> R
         | Request::Detach(..)
         | Request::Promote(..)
         | Request::Recover(_)
+        | Request::Restart(_)
+        | Request::UpgradeWalk
         | Request::Stop(..)
         | Request::Reload(_)
         | Request::RotateLog(_)

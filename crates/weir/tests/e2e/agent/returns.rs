@@ -1,12 +1,14 @@
 //! Servers that come back by their agents, as a Weir before them orders it.
 
-use super::stand::{Agent, SECRET, servers, wait_streams};
+use super::stand::{Agent, SECRET, fast, servers, servers_that_keep, wait_streams};
 use crate::failover::load::Load;
-use crate::support::ground::Owned;
+use crate::support::ground::{LIMIT, Owned};
 use crate::support::proxy::pcp;
 use crate::support::time::happens_within;
 use crate::support::{Proxy, wait_until};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 use weir_demo::{Mode, ReservedPort, Server};
 
@@ -154,15 +156,9 @@ fn agent_rejoin_off_leaves_it_to_the_operator() {
 fn a_node_is_made_anew_by_its_agent_without_scripts() {
     let Some(cluster) = servers(1) else { return };
     let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
-    let port = ReservedPort::any().unwrap();
-    let more = format!("pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\n", port.number());
-    let proxy = before(&cluster, &agents.iter().collect::<Vec<_>>(), &more);
+    let (proxy, port) = before_with_pcp(&cluster, &agents);
     let (primary, standby) = (cluster.primary(), &cluster.standbys()[0]);
-    let recover = || {
-        proxy.write_file("pcppass", &format!("*:*:admin:{PASSWORD}\n"));
-        let output = pcp(port.number(), &proxy.folder().join("pcppass"), &["recovery_node", "-n", "1"]);
-        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
-    };
+    let recover = || recover(&proxy, &port);
     let (done, words) = recover();
     assert!(!done && words.contains("is alive"), "{words}");
     standby.stop(Mode::Fast).unwrap();
@@ -179,6 +175,83 @@ fn a_node_is_made_anew_by_its_agent_without_scripts() {
         output.status.success() && shown.contains("node 0: primary on port") && shown.contains("node 1: standby on"),
         "{shown}"
     );
+}
+
+/// The log of the source during copies.
+#[derive(Default)]
+struct Churn {
+    /// Times that a file of it was begun and what nobody keeps was removed, while a copy was under way.
+    rounds: usize,
+    /// Copies made a slot of their own.
+    has_own_slots: bool,
+}
+
+/// Writes and begins files of the log, and has those removed that nobody keeps, until it is told to stop.
+fn churn(source: &Server, is_over: &AtomicBool) -> Churn {
+    let mut seen = Churn::default();
+    while !is_over.load(Ordering::Relaxed) {
+        let is_copied = source.value("select count(*) > 0 from pg_stat_progress_basebackup").unwrap() == "t";
+        source.query("insert into written values (8)").unwrap();
+        source.query("select pg_switch_wal()").unwrap();
+        source.query("checkpoint").unwrap();
+        seen.rounds += usize::from(is_copied);
+        seen.has_own_slots |= source.value("select count(*) > 0 from pg_replication_slots where temporary").unwrap() == "t";
+    }
+    seen
+}
+
+#[test]
+fn a_copy_streams_by_its_slot_though_the_source_removes_its_log_all_the_while() {
+    let Some(cluster) = servers_that_keep(1, "0") else { return };
+    let agents: Vec<Agent> = cluster.servers().iter().map(Agent::beside).collect();
+    let (proxy, port) = before_with_pcp(&cluster, &agents);
+    let (primary, standby) = (cluster.primary(), &cluster.standbys()[0]);
+    // So that a copy takes a while.
+    primary.query("create table bulk as select repeat('x', 1000) from generate_series(1, 60000)").unwrap();
+    // As operators make it: it has no position before somebody streams.
+    primary.query("select pg_create_physical_replication_slot('of_the_standby')").unwrap();
+    standby.stop(Mode::Fast).unwrap();
+    let conf = standby.data_dir().join("postgresql.conf");
+    let text = std::fs::read_to_string(&conf).unwrap();
+    std::fs::write(&conf, format!("{text}\nprimary_slot_name = 'of_the_standby'\n")).unwrap();
+    for round in ["a slot without a position", "one that the standby has used"] {
+        let is_over = AtomicBool::new(false);
+        let seen = thread::scope(|scope| {
+            let churning = scope.spawn(|| churn(primary, &is_over));
+            let (done, words) = recover(&proxy, &port);
+            // It goes on until the standby has caught up.
+            let text = "select wal_status from pg_replication_slots where slot_name = 'of_the_standby' and active";
+            let streams = done && happens_within(LIMIT, || primary.value(text).is_ok_and(|status| status == "reserved"));
+            is_over.store(true, Ordering::Relaxed);
+            let seen = churning.join().unwrap();
+            assert!(streams, "{round}: {words}\n{}", proxy.log());
+            seen
+        });
+        eprintln!("{round}: {} rounds", seen.rounds);
+        assert!(seen.rounds >= 2, "{round}: {} rounds are no test", seen.rounds);
+        assert!(!seen.has_own_slots, "{round}: the standby's slot is enough");
+        let count = || primary.value("select count(*) from written").unwrap();
+        wait_until("the standby to have all", || standby.value("select count(*) from written").is_ok_and(|own| own == count()));
+        wait_up(&proxy, 2);
+        // Its agent has started it.
+        agents[1].order(fast()).unwrap();
+        wait_until("its slot to be free", || primary.value("select active from pg_replication_slots").unwrap() == "f");
+    }
+}
+
+/// Weir, and the port at which it serves PCP.
+fn before_with_pcp(cluster: &Owned, agents: &[Agent]) -> (Proxy, ReservedPort) {
+    let port = ReservedPort::any().unwrap();
+    let more = format!("pcp_listen_addresses = '127.0.0.1'\npcp_port = {}\npcp_socket_dir = ''\n", port.number());
+    let proxy = before(cluster, &agents.iter().collect::<Vec<_>>(), &more);
+    proxy.write_file("pcppass", &format!("*:*:admin:{PASSWORD}\n"));
+    (proxy, port)
+}
+
+/// Has node 1 made anew. True if that was done, and what the operator reads.
+fn recover(proxy: &Proxy, port: &ReservedPort) -> (bool, String) {
+    let output = pcp(port.number(), &proxy.folder().join("pcppass"), &["recovery_node", "-n", "1"]);
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// Its digest stands above.

@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir::process::agent_line::{Line, LineError};
 use weir_agent::{
-    Answer, BaseBackup, Checkpoint, DatabaseName, Deed, Follow, Host, Order, OrderId, Outcome, Request, Rewind, Secret, Source,
-    Status, StopMode, UserName, Word, WordValue, read_answer, write_request,
+    Answer, BaseBackup, Checkpoint, DatabaseName, Deed, Follow, Host, LogKeeper, Order, OrderId, Outcome, Request, Rewind,
+    Secret, Source, Status, StopMode, UserName, Word, WordValue, read_answer, write_request,
 };
 use weir_demo::{Options, ReservedPort, Server};
 
@@ -23,7 +23,12 @@ const LIMIT_MS: u32 = 60_000;
 
 /// Servers whose settings allow everything that agents do. `None`: this machine lacks a program, and the test is left out.
 pub fn servers(standbys: usize) -> Option<Owned> {
-    let conf = [("full_page_writes", "on"), ("wal_keep_size", "256MB")];
+    servers_that_keep(standbys, "256MB")
+}
+
+/// With so much log kept for those who come later (`wal_keep_size`).
+pub fn servers_that_keep(standbys: usize, log: &str) -> Option<Owned> {
+    let conf = [("full_page_writes", "on"), ("wal_keep_size", log)];
     let extra_conf = conf.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
     let cluster = cluster_with(Options { standbys, extra_conf, ..Options::default() });
     if !has_programs(cluster.primary(), &["pg_rewind", "pg_basebackup", "psql"]) {
@@ -263,7 +268,8 @@ pub fn base_backup(from: &Server) -> Deed {
 }
 
 pub fn copy_of(port: u16) -> Deed {
-    Deed::BaseBackup(BaseBackup { source: source(port), slot: None, checkpoint: Checkpoint::Fast, limit_ms: LIMIT_MS })
+    let (log_keeper, checkpoint) = (LogKeeper::Copy, Checkpoint::Fast);
+    Deed::BaseBackup(BaseBackup { source: source(port), log_keeper, checkpoint, limit_ms: LIMIT_MS })
 }
 
 pub fn follow(of: &Server, primary: &Server) -> Deed {

@@ -5,16 +5,40 @@ use super::*;
 #[test]
 fn all_servers_are_started_anew_and_no_statement_fails() {
     let Some(stand) = Stand::new("") else { return };
-    let before = starts(&stand);
+    check_walk(&stand, || {
+        walk(stand.proxy.folder(), stand.proxy.port()).unwrap_or_else(|why| panic!("{why}\n{}", stand.proxy.log()));
+    });
+}
+
+#[test]
+fn the_program_does_so_and_answers_at_the_end() {
+    let Some(mut stand) = Stand::new("") else { return };
+    let port = stand.serve_pcp("");
+    check_walk(&stand, || {
+        let output = pcp(port.number(), &stand.passfile(), &["upgrade-walk"]);
+        assert_eq!(said(&output), (0, "pcp_upgrade_walk -- Command Successful\n".into(), String::new()), "{}", stand.proxy.log());
+    });
+    assert!(stand.proxy.log().contains("PCP: upgrade walk by user \"admin\" from 127.0.0.1: done"), "{}", stand.proxy.log());
+}
+
+/// Has all servers started anew under load.
+fn check_walk(stand: &Stand, walk: impl FnOnce()) {
+    let before = starts(stand);
     let load = Load::with(&stand.proxy, crew());
-    walk(stand.proxy.folder(), stand.proxy.port()).unwrap_or_else(|why| panic!("{why}\n{}", stand.proxy.log()));
-    let after = starts(&stand);
+    walk();
+    let after = starts(stand);
     assert!(before.iter().zip(&after).all(|(before, after)| before != after), "{before:?} {after:?}");
     load.wait_acknowledged(20);
     let outcome = load.end();
     assert_eq!(stand.check("upgrade walk", &outcome), 1);
     check_none_failed(&outcome);
     wait_until("all nodes to be in use", || stand.proxy.nodes("status") == ["up", "up", "up"]);
+}
+
+/// Exit code, output and errors of a program.
+fn said(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
 
 /// The answer to UPGRADE_WALK. Error: the text that the operator reads.
@@ -81,15 +105,35 @@ fn a_proxy_that_dies_in_a_walk_leaves_all_servers_running() {
 #[test]
 fn a_walk_ends_with_its_caller_after_the_server_under_way() {
     let Some(stand) = Stand::new("") else { return };
-    let before = starts(&stand);
     let mut caller = admin(stand.proxy.folder(), stand.proxy.port());
-    caller.send(&wire::query("upgrade_walk"));
-    wait_restart(&stand.agents[1]);
-    drop(caller);
-    wait_until("all nodes to be in use", || stand.proxy.nodes("status") == ["up", "up", "up"] && starts(&stand)[1] != before[1]);
+    check_ends_with_its_caller(&stand, || {
+        caller.send(&wire::query("upgrade_walk"));
+        wait_restart(&stand.agents[1]);
+        drop(caller);
+    });
+}
+
+#[test]
+fn a_walk_ends_with_the_program_after_the_server_under_way() {
+    let Some(mut stand) = Stand::new("") else { return };
+    let port = stand.serve_pcp("");
+    check_ends_with_its_caller(&stand, || {
+        let mut program = pcp_command(port.number(), &stand.passfile(), &["upgrade-walk"]).spawn().unwrap();
+        wait_restart(&stand.agents[1]);
+        program.kill().unwrap();
+        program.wait().unwrap();
+        wait_until("the log to tell it", || stand.proxy.log().contains("by user \"admin\" from 127.0.0.1: the client went away"));
+    });
+}
+
+/// Asks for a walk, and goes away while the first server is started anew.
+fn check_ends_with_its_caller(stand: &Stand, ask: impl FnOnce()) {
+    let before = starts(stand);
+    ask();
+    wait_until("all nodes to be in use", || stand.proxy.nodes("status") == ["up", "up", "up"] && starts(stand)[1] != before[1]);
     // Nothing is under way: this would be refused otherwise.
     admin(stand.proxy.folder(), stand.proxy.port()).run("restart 1");
-    let after = starts(&stand);
+    let after = starts(stand);
     assert_eq!((&after[0], &after[2]), (&before[0], &before[2]));
     walk(stand.proxy.folder(), stand.proxy.port()).unwrap();
     assert_eq!(stand.primary(), 1);
@@ -161,4 +205,40 @@ fn a_walk_without_a_standby_that_may_be_promoted_leaves_the_primary() {
     assert!(answer.contains(expected), "{answer}");
     let after = starts(&stand);
     assert!(before[0] == after[0] && before[1] != after[1] && before[2] != after[2], "{before:?} {after:?}");
+}
+
+#[test]
+fn the_program_tells_what_was_left_out_and_what_is_left() {
+    let Some(mut stand) = Stand::new("") else { return };
+    let port = stand.serve_pcp("");
+    let run = |arguments: &[&str]| said(&pcp(port.number(), &stand.passfile(), arguments));
+    let before = starts(&stand);
+    let done = |name: &str, errors: &str| (0, format!("{name} -- Command Successful\n"), errors.to_string());
+    assert_eq!(run(&["restart-node", "-n", "2"]), done("pcp_restart_node", ""), "{}", stand.proxy.log());
+    let after = starts(&stand);
+    assert!(before[..2] == after[..2] && before[2] != after[2], "{before:?} {after:?}");
+    let refused =
+        (1, String::new(), "ERROR:  restarting a node failed\nDETAIL:  node 0 is the primary: switch over first\n\n".to_string());
+    assert_eq!(run(&["restart-node", "-n", "0"]), refused);
+    admin(stand.proxy.folder(), stand.proxy.port()).run("detach 1");
+    let notice = "NOTICE:  node 1 is out of use: it was left out\n";
+    assert_eq!(run(&["upgrade-walk"]), done("pcp_upgrade_walk", notice), "{}", stand.proxy.log());
+    assert_eq!((stand.primary(), &starts(&stand)[1]), (2, &before[1]));
+}
+
+#[test]
+fn the_program_ends_with_an_error_if_the_primary_is_left() {
+    let Some(mut stand) = Stand::new("") else { return };
+    let port = stand.serve_pcp("backend_promote_priority1 = 0\nbackend_promote_priority2 = 0\n");
+    let before = starts(&stand);
+    let expected = "ERROR:  upgrade walk failed\nDETAIL:  all standbys were started anew; node 0 is the primary, and none of them may be promoted \
+        (backend_promote_priority). Start the server of the primary anew by hand: writes wait meanwhile.\n\n";
+    let walked = said(&pcp(port.number(), &stand.passfile(), &["upgrade-walk"]));
+    assert_eq!(walked, (1, String::new(), expected.into()));
+    let after = starts(&stand);
+    assert!(before[0] == after[0] && before[1] != after[1] && before[2] != after[2], "{before:?} {after:?}");
+    stand.proxy.write_file("pcppass", "*:*:admin:guess\n");
+    let (code, out, errors) = said(&pcp(port.number(), &stand.passfile(), &["upgrade-walk"]));
+    assert!(code == 1 && out.is_empty() && errors.starts_with("FATAL:  authentication failed for user \"admin\"\n"), "{errors}");
+    assert_eq!(starts(&stand), after, "nobody else has servers started anew");
 }

@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
-use weir_agent::{BaseBackup, Checkpoint, Data, Failure, FailureKind, Outcome};
+use weir_agent::{BaseBackup, Checkpoint, Data, Failure, FailureKind, LogKeeper, Outcome};
 
 fn layout(text: impl AsRef<str>) -> Failure {
     Failure::new(FailureKind::Layout, text)
@@ -94,9 +94,9 @@ fn fetch(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> Out
     };
     command.arg("-D").arg(site.new_data());
     command.args(["-d", &source::conninfo(), "-X", "stream", "-w", "-P", "--no-manifest", "-c", checkpoint]);
-    if let Some(slot) = &order.slot {
-        // Small letters, digits and underlines only.
-        command.args(["-S", slot.as_str()]);
+    if order.log_keeper == LogKeeper::Standby {
+        // Without the word it makes a slot of its own, for which there may be no room on the source.
+        command.arg("--no-slot");
     }
     let mut heed = |line: &str| {
         if let Some(progress) = read_progress(line) {

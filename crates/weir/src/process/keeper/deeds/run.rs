@@ -16,6 +16,8 @@ use weir_agent::{Failure, FailureKind, Outcome, ServerStatus, Step, StopMode, po
 
 /// Time for processes to vanish that were killed.
 const KILL_LIMIT: Duration = Duration::from_secs(20);
+/// Time that `pg_ctl` waits for a server to start. The order's own limit is kept beside it: nothing of an order is on a command line.
+const PG_CTL_LIMIT_S: &str = "60";
 /// Bytes of the log that are looked at when a server does not start.
 const LOG_BYTES: u64 = 2000;
 
@@ -124,8 +126,7 @@ fn launch(site: &Site, until: Instant) -> Result<(Ended, u64), Failure> {
     let command = match &site.starter {
         Starter::PgCtl { log } => {
             let mut command = site.starter_program(&site.bin.join("pg_ctl"));
-            let limit = until.saturating_duration_since(Instant::now()).as_secs().max(1).to_string();
-            command.args(["start", "-w", "-s", "-t", &limit, "-D"]).arg(&site.data).arg("-l").arg(log);
+            command.args(["start", "-w", "-s", "-t", PG_CTL_LIMIT_S, "-D"]).arg(&site.data).arg("-l").arg(log);
             if let Some(file) = &site.config_file {
                 // Through a shell of pg_ctl's: `Site::new` has looked at the path.
                 command.arg("-o").arg(format!("-c config_file=\"{}\"", file.display()));
