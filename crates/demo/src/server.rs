@@ -127,14 +127,15 @@ impl Server {
         ended
     }
 
-    /// Kills the postmaster and all its children with SIGKILL, as a crash of the machine would.
+    /// Kills the postmaster and all its children with SIGKILL, as a crash of the machine would. Also one that somebody else
+    /// has started on these data, for example an agent.
     pub fn kill9(&self) -> Result<()> {
         let mut process = self.process();
         if let Some(child) = running(&mut process) {
             kill(child)?;
         }
         *process = None;
-        Ok(())
+        postmaster_of(&self.data).map_or(Ok(()), kill_tree)
     }
 
     /// Stops all processes of the server where they are: it accepts connections but never answers. See `thaw`.
