@@ -20,7 +20,7 @@ const HEAD: &str = "| event | proxy | rounds | longest time without an acknowled
 
 const HEAD_TOLD: &str = "\n| event | rounds | COMMITs whose answer was lost | outcome told (goal: 0.95) | told, and not as the table is | transactions that ran again | transactions that failed (goal with `transaction_replay`: 0) | rows written twice |\n|---|---|---|---|---|---|---|---|\n";
 
-const HEAD_RETURNED: &str = "\nWith an agent beside each server. At switchovers six clients write and read without pause, and 20 are idle; at the others the clients are those above.\n\n| event | rounds | databases | longest time without an acknowledged write: median, maximum | until the old primary streams again: median, maximum | it came back by | sessions lost | failed statements a round, by SQLSTATE | acknowledged writes missing, of all | of them not reported | failed reads, of all | slowest read |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+const HEAD_RETURNED: &str = "\nWith an agent beside each server. At switchovers six clients write and read without a pause; when a primary was killed 15 do, with a pause of 20 ms. 20 more are idle.\n\n| event | rounds | databases | longest time without an acknowledged write: median, maximum | until the old primary streams again: median, maximum | it came back by | sessions lost | failed statements a round, by SQLSTATE | acknowledged writes missing, of all | of them not reported | failed reads, of all | slowest read |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n";
 
 /// The results of an event with a system.
 pub fn entry(row: &Row, system: System, version: &str, rounds: &[Value]) -> Value {
@@ -136,8 +136,9 @@ impl<'e> Rounds<'e> {
         self.0.iter().filter(|round| round["returned_by"] == deed).count() as u64
     }
 
+    /// Of the rounds that have the number.
     fn sorted(&self, name: &str) -> Vec<u64> {
-        let mut numbers: Vec<u64> = self.0.iter().map(|round| round[name].as_u64().unwrap_or_default()).collect();
+        let mut numbers: Vec<u64> = self.0.iter().filter_map(|round| round[name].as_u64()).collect();
         numbers.sort_unstable();
         numbers
     }
@@ -151,14 +152,12 @@ impl<'e> Rounds<'e> {
 
 fn line(entry: &Value) -> String {
     let rounds = Rounds::of(entry);
-    let stuck = rounds.0.iter().filter(|round| round["goes_on"] == false).count();
-    let stuck = if stuck == 0 { String::new() } else { format!(" (no end in {stuck})") };
     format!(
-        "| {} | {} | {} | {}{stuck} | {} | {} |\n",
+        "| {} | {} | {} | {} | {} | {} |\n",
         title(entry),
         entry["system"].as_str().unwrap_or_default(),
         rounds.0.len(),
-        rounds.middle_and_most("gap_ms"),
+        gaps(&rounds),
         rounds.most("disconnected"),
         heard(&rounds),
     )
@@ -173,12 +172,18 @@ fn line_returned(entry: &Value) -> String {
         title(entry),
         rounds.0.len(),
         rounds.most("database_bytes") >> 20,
-        rounds.middle_and_most("gap_ms"),
+        gaps(&rounds),
         rounds.middle_and_most("returned_ms"),
         deeds.join(", "),
         rounds.sum("sessions_lost"),
         heard(&rounds),
     )
+}
+
+fn gaps(rounds: &Rounds) -> String {
+    let stuck = rounds.0.iter().filter(|round| round["goes_on"] == false).count();
+    let stuck = if stuck == 0 { String::new() } else { format!(" (no end in {stuck})") };
+    rounds.middle_and_most("gap_ms") + &stuck
 }
 
 /// The columns of failures, of writes that are missing, and of reads.

@@ -17,7 +17,8 @@ const DEEDS: [&str; 2] = ["base backup", "rewind"];
 /// A server that came back, or did not within the limit.
 #[derive(Debug)]
 pub struct Returned {
-    pub after: Duration,
+    /// `None`: it was not replaced.
+    pub after: Option<Duration>,
     pub by: &'static str,
     /// Size of all databases.
     pub database_bytes: u64,
@@ -26,7 +27,7 @@ pub struct Returned {
 impl Returned {
     /// Adds its numbers to those of a round.
     pub fn add_to(&self, round: &mut Value) {
-        round["returned_ms"] = json!(super::round::ms(self.after));
+        round["returned_ms"] = json!(self.after.map(super::round::ms));
         round["returned_by"] = json!(self.by);
         round["database_bytes"] = json!(self.database_bytes);
     }

@@ -21,6 +21,9 @@ const CREW: Crew = Crew {
     idle: super::IDLE,
     pause: Duration::from_millis(5),
 };
+/// Clients where agents bring servers back. All stands on one machine: clients that take all of it would measure how little they leave
+/// to a rewind.
+const CREW_OF_RETURNS: Crew = Crew { writers: 0, transactions: 10, readers: 5, idle: 20, pause: Duration::from_millis(20) };
 /// Writes that are acknowledged before the fault.
 pub const WARM_WRITES: usize = 500;
 /// The longest wait for writes to go on.
@@ -34,12 +37,13 @@ const STANDBY_TIME: Duration = Duration::from_secs(6);
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 const FOLLOW_LIMIT: Duration = Duration::from_secs(15);
 /// Lines of Weir's log that are told.
-const TOLD: [&str; 3] = ["is the primary after", "writes wait", "is given up"];
+const TOLD: [&str; 5] = ["is the primary after", "writes wait", "is given up", "by its agent: done", "is copied"];
 /// Failed reads of a round that are told.
 const FAILED_SHOWN: usize = 3;
 const DAY_MS: u64 = 86_400_000;
 
 /// The numbers of a round.
+#[derive(Debug, Default)]
 pub struct Round {
     pub gap: Duration,
     pub noted: Noted,
@@ -103,21 +107,14 @@ pub fn play(
     }
     let server = match victim {
         Victim::Primary => primary,
-        Victim::Standby => {
-            let standby = cluster.servers().iter().rev().find(|server| server.port() != primary.port());
-            standby.context("no standby")?
-        }
+        Victim::Standby => last_standby(cluster, primary)?,
     };
     let said_before = proxy.log().len();
     let counted_before = counters(row, proxy)?;
-    let load = Load::begin(proxy.port(), CREW)?;
+    let load = Load::begin(proxy.port(), if row.has_agents() { CREW_OF_RETURNS } else { CREW })?;
     load.wait_acknowledged(WARM_WRITES)?;
     let begun = Instant::now();
-    match fault {
-        Fault::Killed => server.kill9()?,
-        Fault::Stopped => server.stop(Mode::Fast)?,
-        Fault::Hung => server.freeze(),
-    }
+    meet(fault, server)?;
     // The return is seen while writes are waited for: it may come first.
     let (new, returned_after) = thread::scope(|scope| {
         let watch = row.has_agents().then(|| scope.spawn(|| returned::wait(cluster, server, begun)));
@@ -141,10 +138,7 @@ pub fn play(
         (Some(before), Some(after), Some(new)) => Some(Told::of(&noted, after.since(before), new, unreported)?),
         _ => None,
     };
-    let returned = match new {
-        Some(new) if row.has_agents() => Some(returned_in(log, returned_after, new)?),
-        _ => None,
-    };
+    let returned = row.has_agents().then(|| returned_in(log, returned_after, new)).transpose()?;
     show(&noted, log);
     let (gap, missing, goes_on) = (gap(&noted, begun, ended), lacked.len(), new.is_some());
     rounds.push(Round { gap, missing, unreported, goes_on, told, returned, noted }.json());
@@ -157,9 +151,25 @@ pub fn play(
     proxy.use_all_again()
 }
 
-fn returned_in(log: &str, after: Option<Duration>, new: &Server) -> Result<Returned> {
+fn last_standby<'c>(cluster: &'c Cluster, primary: &Server) -> Result<&'c Server> {
+    cluster.servers().iter().rev().find(|server| server.port() != primary.port()).context("no standby")
+}
+
+fn meet(fault: Fault, server: &Server) -> Result<()> {
+    match fault {
+        Fault::Killed => server.kill9(),
+        Fault::Stopped => server.stop(Mode::Fast),
+        Fault::Hung => {
+            server.freeze();
+            Ok(())
+        }
+    }
+}
+
+fn returned_in(log: &str, after: Option<Duration>, new: Option<&Server>) -> Result<Returned> {
     let by = if after.is_some() { returned::deed_in(log) } else { "nothing" };
-    Ok(Returned { after: after.unwrap_or(RETURN_LIMIT), by, database_bytes: returned::database_bytes(new)? })
+    let database_bytes = new.map(returned::database_bytes).transpose()?.unwrap_or_default();
+    Ok(Returned { after: after.or(Some(RETURN_LIMIT)), by, database_bytes })
 }
 
 /// Failures that explain the numbers, and the log's lines about the primary.
