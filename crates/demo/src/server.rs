@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
 use crate::port::ReservedPort;
 use crate::process::{Launch, kill_tree, postmaster_of, remove_shared_memory_of, signal_child, signal_tree};
@@ -135,7 +135,12 @@ impl Server {
             kill(child)?;
         }
         *process = None;
-        postmaster_of(&self.data).map_or(Ok(()), kill_tree)
+        let Some(other) = postmaster_of(&self.data) else { return Ok(()) };
+        kill_tree(other)?;
+        // Where its starter is gone it is a child of init, or of a subreaper, which may be this process. PostgreSQL takes one that nobody has
+        // collected for one that runs.
+        let _ = waitpid(Some(other), WaitOptions::NOHANG);
+        Ok(())
     }
 
     /// Stops all processes of the server where they are: it accepts connections but never answers. See `thaw`.

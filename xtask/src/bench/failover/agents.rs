@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{getpid, set_child_subreaper};
 use weir_demo::{Cluster, ReservedPort, Server, wait_until};
 
 use crate::process::Account;
@@ -28,6 +29,8 @@ pub struct Agent {
 impl Agent {
     /// One beside each server, their secret and logs in `folder`.
     pub fn beside_all(weir: &Path, account: Account, cluster: &Cluster, folder: &Path) -> Result<Vec<Agent>> {
+        // Servers that agents start are collected here when they are killed, as by the init process that a container may lack.
+        set_child_subreaper(Some(getpid()))?;
         let secret = folder.join(SECRET_FILE);
         fs::write(&secret, SECRET)?;
         fs::set_permissions(&secret, Permissions::from_mode(0o600))?;

@@ -20,7 +20,7 @@ const HEAD: &str = "| event | proxy | rounds | longest time without an acknowled
 
 const HEAD_TOLD: &str = "\n| event | rounds | COMMITs whose answer was lost | outcome told (goal: 0.95) | told, and not as the table is | transactions that ran again | transactions that failed (goal with `transaction_replay`: 0) | rows written twice |\n|---|---|---|---|---|---|---|---|\n";
 
-const HEAD_RETURNED: &str = "\nWith an agent beside each server. At switchovers six clients write and read without a pause; when a primary was killed 15 do, with a pause of 20 ms. 20 more are idle.\n\n| event | rounds | databases | longest time without an acknowledged write: median, maximum | until the old primary streams again: median, maximum | it came back by | sessions lost | failed statements a round, by SQLSTATE | acknowledged writes missing, of all | of them not reported | failed reads, of all | slowest read |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+const HEAD_RETURNED: &str = "\nWith an agent beside each server. At switchovers six clients write and read without a pause; when a primary was killed 15 do, with a pause of 20 ms. 20 more are idle. Pgpool-II has no counterpart.\n\n| event | rounds | databases | longest time without an acknowledged write: median, maximum | until the old primary streams again: median, maximum | it came back by | sessions lost | failed statements a round, by SQLSTATE | acknowledged writes missing, of all | of them not reported | failed reads, of all | slowest read |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n";
 
 /// The results of an event with a system.
 pub fn entry(row: &Row, system: System, version: &str, rounds: &[Value]) -> Value {
