@@ -112,10 +112,9 @@ impl Cluster {
         self.folder.path()
     }
 
-    /// The first running server that is not a standby now.
+    /// The first running server that is not a standby now, whoever started it.
     pub fn writable(&self) -> Result<&Server> {
-        let running = self.servers.iter().filter(|server| server.is_running());
-        let found = running.into_iter().find(|server| matches!(server.in_recovery(), Ok(false)));
+        let found = self.servers.iter().find(|server| matches!(server.in_recovery(), Ok(false)));
         found.context("no server of the cluster accepts writes")
     }
 

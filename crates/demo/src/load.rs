@@ -152,6 +152,18 @@ impl Drop for Load {
 }
 
 impl Noted {
+    /// Only what came after `before`, an earlier copy. The slowest read is that of both.
+    pub fn since(mut self, before: &Noted) -> Noted {
+        self.acknowledged.drain(..before.acknowledged.len());
+        self.errors.drain(..before.errors.len());
+        self.refused.drain(..before.refused.len());
+        self.failed_reads.drain(..before.failed_reads.len());
+        self.reads -= before.reads;
+        self.lost -= before.lost;
+        self.disconnected -= before.disconnected;
+        self
+    }
+
     /// The longest time without an acknowledgement.
     pub fn gap(&self) -> Duration {
         let mut times: Vec<Instant> = self.acknowledged.iter().map(|(_, at)| *at).collect();
@@ -278,4 +290,23 @@ fn described(error: &anyhow::Error) -> Failed {
 /// Each use is one step, so that a client that panicked has left the notes whole.
 fn lock(noted: &Mutex<Noted>) -> MutexGuard<'_, Noted> {
     noted.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_after_a_copy_is_told_alone() {
+        let failed = |sqlstate: &str| (sqlstate.to_owned(), String::new());
+        let now = Instant::now();
+        let before = Noted { acknowledged: vec![(1, now)], errors: vec![failed("40001")], reads: 3, lost: 1, ..Noted::default() };
+        let mut later = before.clone();
+        later.acknowledged.push((2, now));
+        later.errors.push(failed("08007"));
+        later.reads = 5;
+        let since = later.since(&before);
+        assert_eq!((since.acknowledged, since.errors), (vec![(2, now)], vec![failed("08007")]));
+        assert_eq!((since.reads, since.lost), (2, 0));
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
 use crate::port::ReservedPort;
 use crate::process::{Launch, kill_tree, postmaster_of, remove_shared_memory_of, signal_child, signal_tree};
@@ -127,13 +127,19 @@ impl Server {
         ended
     }
 
-    /// Kills the postmaster and all its children with SIGKILL, as a crash of the machine would.
+    /// Kills the postmaster and all its children with SIGKILL, as a crash of the machine would. Also one that somebody else
+    /// has started on these data, for example an agent.
     pub fn kill9(&self) -> Result<()> {
         let mut process = self.process();
         if let Some(child) = running(&mut process) {
             kill(child)?;
         }
         *process = None;
+        let Some(other) = postmaster_of(&self.data) else { return Ok(()) };
+        kill_tree(other)?;
+        // Where its starter is gone it is a child of init, or of a subreaper, which may be this process. PostgreSQL takes one that nobody has
+        // collected for one that runs.
+        let _ = waitpid(Some(other), WaitOptions::NOHANG);
         Ok(())
     }
 

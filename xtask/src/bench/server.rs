@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use weir_demo::{Cluster, Options};
+use weir_demo::{Cluster, Options, Server};
 
 use super::workload::TABLES_MAX;
 use crate::process;
@@ -61,10 +61,16 @@ fn start_with(scale: u32, standbys: usize) -> Result<Cluster> {
         extra_conf.push(("synchronous_commit".to_owned(), "on".to_owned()));
     }
     let cluster = Cluster::start(Options { standbys, extra_conf, ..Options::default() })?;
-    let port = cluster.primary().port().to_string();
+    fill(cluster.primary(), scale)?;
+    Ok(cluster)
+}
+
+/// Makes pgbench's tables.
+pub fn fill(server: &Server, scale: u32) -> Result<()> {
     let mut pgbench = Command::new("pgbench");
-    pgbench.args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-i", "-q", "-s", &scale.to_string(), "postgres"]);
+    pgbench.args(["-h", "127.0.0.1", "-p", &server.port().to_string(), "-U", "postgres"]);
+    pgbench.args(["-i", "-q", "-s", &scale.to_string(), "postgres"]);
     let output = process::run(&mut pgbench, FILL_LIMIT)?;
     ensure!(output.status.success(), "pgbench cannot fill its tables: {}", output.stderr);
-    Ok(cluster)
+    Ok(())
 }

@@ -1,10 +1,16 @@
-//! `cargo xtask failover`: faults of servers under load, with Weir and with Pgpool-II before clusters that are made the same way.
+//! `cargo xtask failover`: faults of servers and switchovers under load, with Weir and with Pgpool-II before clusters that are made the same way.
 //!
-//! Map: `row` the faults · `system` the proxies · `told` counts clients that were spared something · `round` plays a fault and counts · `page` the kept file and the table of docs/failover.md.
+//! Map: `row` the events · `system` the proxies, `agents` those beside servers · `told` counts clients that were spared something ·
+//! `round` plays a fault and counts, `switchover` plays switchovers, `returned` sees servers come back · `goals` ·
+//! `page` the kept file and the tables of docs/failover.md.
 
+mod agents;
+mod goals;
 mod page;
+mod returned;
 mod round;
 mod row;
+mod switchover;
 mod system;
 mod told;
 
@@ -14,9 +20,9 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use weir_demo::{Cluster, Options, Programs};
 
-use self::row::{Commit, ROWS, Row, Spared};
+use self::row::{Commit, Event, ROWS, ReturnBy, Row};
 use self::system::{Running, System};
-use super::programs;
+use super::{programs, server};
 use crate::process::Account;
 
 /// A primary and two standbys.
@@ -35,16 +41,17 @@ const ANY: &str = "ANY 1 (primary, standby1, standby2)";
 /// Choice of faults and rounds.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Only these faults (comma separated): kill, kill-any, stop, hang, standby-kill, standby-hang, outcome, replay
+    /// Only these events (comma separated): kill, kill-any, stop, hang, standby-kill, standby-hang, outcome, replay, switchover,
+    /// return, return-copy
     #[arg(long, value_delimiter = ',')]
     rows: Vec<String>,
     /// Only these proxies
     #[arg(long, value_delimiter = ',')]
     systems: Vec<System>,
-    /// Rounds of each fault with Weir
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    kills: u32,
-    /// Rounds of each fault with Pgpool-II (default: as many, 5 at most)
+    /// Rounds of each event with Weir (default: 3 of a fault, 50 switchovers, 5 of return, 1 of return-copy)
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    kills: Option<u32>,
+    /// Rounds of each event with Pgpool-II (default: as many, 5 at most)
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     peer_kills: Option<u32>,
     /// Use this binary of Weir instead of building one
@@ -64,7 +71,7 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
         return page::draw(root);
     }
     for name in &arguments.rows {
-        ensure!(ROWS.iter().any(|row| row.name == name), "there is no fault {name}");
+        ensure!(ROWS.iter().any(|row| row.name == name), "there is no event {name}");
     }
     let systems = if arguments.systems.is_empty() { &[System::Weir, System::Pgpool] } else { arguments.systems.as_slice() };
     let programs = systems.iter().map(|system| Ok((*system, program_of(*system, arguments)?))).collect::<Result<Vec<_>>>()?;
@@ -72,12 +79,13 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     let mut entries = Vec::new();
     for row in ROWS.iter().filter(|row| arguments.rows.is_empty() || arguments.rows.iter().any(|name| name == row.name)) {
         for (system, program) in &programs {
-            if *system == System::Pgpool && row.spared != Spared::Nothing {
+            if *system == System::Pgpool && !row.has_peers() {
                 continue;
             }
+            let own_rounds = arguments.kills.unwrap_or(row.rounds);
             let rounds = match system {
-                System::Weir => arguments.kills,
-                System::Pgpool => arguments.peer_kills.unwrap_or(arguments.kills.min(5)),
+                System::Weir => own_rounds,
+                System::Pgpool => arguments.peer_kills.unwrap_or(own_rounds.min(5)),
             };
             entries.push(page::entry(row, *system, &programs::version(program), &measure(row, *system, program, rounds)?));
             // A long run that is cut off has kept what it measured.
@@ -102,21 +110,12 @@ fn about() -> Value {
     json!({ "date": crate::date::today(), "machine": super::machine() })
 }
 
-/// All rounds of a fault with a proxy: the servers are mended after each, and made anew where that is not possible.
+/// All rounds of an event with a proxy: the servers are mended after each, and made anew where that is not possible.
 fn measure(row: &Row, system: System, program: &Path, rounds: u32) -> Result<Vec<Value>> {
     let (mut done, mut broken) = (Vec::new(), 0);
     while done.len() < rounds as usize {
         let (cluster, mut proxy) = stage(row, system, program)?;
-        let outcome = loop {
-            if done.len() == rounds as usize {
-                break Ok(());
-            }
-            match round::play(row, &cluster, &mut proxy, &mut done) {
-                Ok(()) => eprintln!("{} {} {}: {}", row.name, system.name(), done.len(), done[done.len() - 1]),
-                Err(error) => break Err(error),
-            }
-        };
-        if let Err(error) = outcome {
+        if let Err(error) = play(row, &cluster, &mut proxy, rounds as usize, &mut done) {
             broken += 1;
             eprintln!("  the servers are made anew: {error:#}");
             if broken > BROKEN_MAX {
@@ -128,14 +127,36 @@ fn measure(row: &Row, system: System, program: &Path, rounds: u32) -> Result<Vec
     Ok(done)
 }
 
+/// Rounds before one stage, until there are so many. Error: the servers cannot be used any more.
+fn play(row: &Row, cluster: &Cluster, proxy: &mut Running, rounds: usize, done: &mut Vec<Value>) -> Result<()> {
+    match row.event {
+        Event::Switchover => switchover::play(cluster, proxy, rounds, done),
+        Event::Fault(fault, victim) => {
+            while done.len() < rounds {
+                round::play(row, (fault, victim), cluster, proxy, done)?;
+                eprintln!("{} {} {}: {}", row.name, proxy.system.name(), done.len(), done[done.len() - 1]);
+            }
+            Ok(())
+        }
+    }
+}
+
 fn stage(row: &Row, system: System, program: &Path) -> Result<(Cluster, Running)> {
     let mut extra_conf: Vec<(String, String)> = vec![("max_connections".into(), "400".into())];
     if row.commit == Commit::Any {
         extra_conf.push(("synchronous_standby_names".into(), ANY.into()));
     }
+    if row.return_by == ReturnBy::Copy {
+        extra_conf.push(("wal_log_hints".into(), "off".into()));
+    }
     let programs = Programs::of_major(MAJOR).ok();
     let cluster = Cluster::start(Options { standbys: SERVERS - 1, programs, extra_conf, ..Options::default() })?;
     cluster.primary().query(weir_demo::SCHEMA)?;
+    if let Some(scale) = row.pgbench_scale() {
+        server::fill(cluster.primary(), scale)?;
+        // A rewind begins at the last checkpoint before the loss, and the filling is not what is measured.
+        cluster.primary().query("checkpoint")?;
+    }
     cluster.wait_caught_up()?;
     let account = Account::find()?;
     // An ordinary user may not enter every folder.
@@ -143,6 +164,6 @@ fn stage(row: &Row, system: System, program: &Path) -> Result<(Cluster, Running)
         System::Weir => programs::copy(program, cluster.dir(), account)?,
         System::Pgpool => program.to_owned(),
     };
-    let proxy = Running::start(system, &own, account, &cluster, row.spared)?;
+    let proxy = Running::start(system, &own, account, &cluster, row)?;
     Ok((cluster, proxy))
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use super::goals;
 use super::row::{ROWS, Row};
 use super::system::System;
 use crate::bench::{pages, report};
@@ -19,7 +20,9 @@ const HEAD: &str = "| event | proxy | rounds | longest time without an acknowled
 
 const HEAD_TOLD: &str = "\n| event | rounds | COMMITs whose answer was lost | outcome told (goal: 0.95) | told, and not as the table is | transactions that ran again | transactions that failed (goal with `transaction_replay`: 0) | rows written twice |\n|---|---|---|---|---|---|---|---|\n";
 
-/// The results of a fault on a system.
+const HEAD_RETURNED: &str = "\nWith an agent beside each server. At switchovers six clients write and read without a pause; when a primary was killed 15 do, with a pause of 20 ms. 20 more are idle. Pgpool-II has no counterpart.\n\n| event | rounds | databases | longest time without an acknowledged write: median, maximum | until the old primary streams again: median, maximum | it came back by | sessions lost | failed statements a round, by SQLSTATE | acknowledged writes missing, of all | of them not reported | failed reads, of all | slowest read |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+
+/// The results of an event with a system.
 pub fn entry(row: &Row, system: System, version: &str, rounds: &[Value]) -> Value {
     json!({ "row": row.name, "system": system.name(), "version": version, "rounds": rounds })
 }
@@ -63,14 +66,22 @@ fn page(root: &Path) -> Result<(std::path::PathBuf, String)> {
     Ok((path, text))
 }
 
-/// Markdown: the faults, and clients that were spared something.
+/// Markdown: the faults, clients that were spared something, servers that agents brought back, and goals.
 pub fn tables(entries: &[Value]) -> String {
-    let told: String = entries.iter().filter_map(line_told).collect();
-    let told = if told.is_empty() { told } else { format!("{HEAD_TOLD}{told}") };
-    HEAD.to_owned() + &entries.iter().map(line).collect::<String>() + &told
+    let (returned, others): (Vec<&Value>, Vec<&Value>) = entries.iter().partition(|entry| has_agents(entry));
+    let below = |head: &str, lines: String| if lines.is_empty() { lines } else { format!("{head}{lines}") };
+    below(HEAD, others.iter().map(|entry| line(entry)).collect())
+        + &below(HEAD_TOLD, others.iter().filter_map(|entry| line_told(entry)).collect())
+        + &below(HEAD_RETURNED, returned.iter().map(|entry| line_returned(entry)).collect())
+        + &below(goals::HEAD, goals::lines(entries))
 }
 
-fn title(entry: &Value) -> &'static str {
+fn has_agents(entry: &Value) -> bool {
+    ROWS.iter().any(|row| entry["row"] == row.name && row.has_agents())
+}
+
+/// The title of its row.
+pub fn title(entry: &Value) -> &'static str {
     ROWS.iter().find(|row| entry["row"] == row.name).map_or("", |row| row.title)
 }
 
@@ -98,35 +109,100 @@ fn line_told(entry: &Value) -> Option<String> {
     ))
 }
 
+/// The rounds of an entry, and sums over them.
+pub struct Rounds<'e>(&'e [Value]);
+
+impl<'e> Rounds<'e> {
+    pub fn of(entry: &'e Value) -> Self {
+        Self(entry["rounds"].as_array().map(Vec::as_slice).unwrap_or_default())
+    }
+
+    pub fn sum(&self, name: &str) -> u64 {
+        self.sorted(name).iter().sum()
+    }
+
+    pub fn most(&self, name: &str) -> u64 {
+        self.sorted(name).last().copied().unwrap_or_default()
+    }
+
+    /// Statements, reads left out.
+    pub fn failed(&self) -> u64 {
+        let counts = self.0.iter().flat_map(|round| round["failed"].as_object()).flatten();
+        counts.map(|(_, count)| count.as_u64().unwrap_or_default()).sum()
+    }
+
+    /// Rounds in which a server came back by this.
+    pub fn by(&self, deed: &str) -> u64 {
+        self.0.iter().filter(|round| round["returned_by"] == deed).count() as u64
+    }
+
+    /// Of the rounds that have the number.
+    fn sorted(&self, name: &str) -> Vec<u64> {
+        let mut numbers: Vec<u64> = self.0.iter().filter_map(|round| round[name].as_u64()).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// "0.20 s, 0.30 s": median and maximum of milliseconds.
+    fn middle_and_most(&self, name: &str) -> String {
+        let numbers = self.sorted(name);
+        format!("{}, {}", seconds(numbers.get(numbers.len() / 2).copied().unwrap_or_default()), seconds(self.most(name)))
+    }
+}
+
 fn line(entry: &Value) -> String {
-    let rounds = entry["rounds"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let numbers = |name: &str| rounds.iter().map(|round| round[name].as_u64().unwrap_or_default()).collect::<Vec<u64>>();
-    let sum = |name: &str| numbers(name).iter().sum::<u64>();
-    let most = |name: &str| numbers(name).into_iter().max().unwrap_or_default();
-    let mut gaps = numbers("gap_ms");
-    gaps.sort_unstable();
-    let stuck = rounds.iter().filter(|round| round["goes_on"] == false).count();
-    let stuck = if stuck == 0 { String::new() } else { format!(" (no end in {stuck})") };
+    let rounds = Rounds::of(entry);
     format!(
-        "| {} | {} | {} | {}, {}{stuck} | {} | {} | {} of {} | {} | {} of {} | {} |\n",
+        "| {} | {} | {} | {} | {} | {} |\n",
         title(entry),
         entry["system"].as_str().unwrap_or_default(),
-        rounds.len(),
-        seconds(gaps.get(gaps.len() / 2).copied().unwrap_or_default()),
-        seconds(most("gap_ms")),
-        most("disconnected"),
-        failed(rounds),
+        rounds.0.len(),
+        gaps(&rounds),
+        rounds.most("disconnected"),
+        heard(&rounds),
+    )
+}
+
+fn line_returned(entry: &Value) -> String {
+    let rounds = Rounds::of(entry);
+    let deeds: BTreeSet<&str> = rounds.0.iter().filter_map(|round| round["returned_by"].as_str()).collect();
+    let deeds: Vec<String> = deeds.into_iter().map(|deed| format!("{deed}: {}", rounds.by(deed))).collect();
+    format!(
+        "| {} | {} | {} MB | {} | {} | {} | {} | {} |\n",
+        title(entry),
+        rounds.0.len(),
+        rounds.most("database_bytes") >> 20,
+        gaps(&rounds),
+        rounds.middle_and_most("returned_ms"),
+        deeds.join(", "),
+        rounds.sum("sessions_lost"),
+        heard(&rounds),
+    )
+}
+
+fn gaps(rounds: &Rounds) -> String {
+    let stuck = rounds.0.iter().filter(|round| round["goes_on"] == false).count();
+    let stuck = if stuck == 0 { String::new() } else { format!(" (no end in {stuck})") };
+    rounds.middle_and_most("gap_ms") + &stuck
+}
+
+/// The columns of failures, of writes that are missing, and of reads.
+fn heard(rounds: &Rounds) -> String {
+    let sum = |name: &str| rounds.sum(name);
+    format!(
+        "{} | {} of {} | {} | {} of {} | {}",
+        failed(rounds.0),
         sum("missing"),
         sum("acknowledged"),
         sum("unreported"),
         sum("failed_reads"),
         sum("failed_reads") + sum("reads"),
-        seconds(most("slowest_read_ms")),
+        seconds(rounds.most("slowest_read_ms")),
     )
 }
 
 /// "0.15 s"
-fn seconds(ms: u64) -> String {
+pub fn seconds(ms: u64) -> String {
     format!("{}.{:02} s", ms / 1000, ms % 1000 / 10)
 }
 
@@ -162,6 +238,16 @@ mod tests {
             line,
             "| primary killed (`kill -9`), `ANY 1` | Weir | 3 | 0.20 s, 0.30 s | 0 | 08007: 0.3, 40001: 1.6 | 3 of 30 | 0 | 0 of 15 | 0.00 s |\n"
         );
+    }
+
+    #[test]
+    fn a_line_of_servers_that_came_back_tells_how_and_when() {
+        let round = |returned_ms: u64, by: &str| json!({ "gap_ms": 100, "failed": { "40001": 1 }, "acknowledged": 10, "missing": 0, "unreported": 0, "reads": 5, "failed_reads": 0, "slowest_read_ms": 7, "sessions_lost": 1, "returned_ms": returned_ms, "returned_by": by, "database_bytes": 1u64 << 30 });
+        let rounds = [round(6000, "rewind"), round(9000, "base backup"), round(5000, "rewind")];
+        let entry = entry(&ROWS[9], System::Weir, "1", &rounds);
+        let lines = tables(&[entry]);
+        let expected = "| primary killed, comes back by a rewind | 3 | 1024 MB | 0.10 s, 0.10 s | 6.00 s, 9.00 s | base backup: 1, rewind: 2 | 3 | 40001: 1.0 | 0 of 30 | 0 | 0 of 15 | 0.00 s |\n";
+        assert!(lines.contains(expected), "{lines}");
     }
 
     #[test]

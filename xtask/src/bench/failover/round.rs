@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use weir_demo::{Cluster, Crew, Load, Mode, Noted, Server, wait_until};
 
+use super::returned::{self, RETURN_LIMIT, Returned};
 use super::row::{Commit, Fault, Row, Spared, Victim};
 use super::system::Running;
 use super::told::{Counters, Told};
@@ -20,12 +21,15 @@ const CREW: Crew = Crew {
     idle: super::IDLE,
     pause: Duration::from_millis(5),
 };
+/// Clients where agents bring servers back. All stands on one machine: clients that take all of it would measure how little they leave
+/// to a rewind.
+const CREW_OF_RETURNS: Crew = Crew { writers: 0, transactions: 10, readers: 5, idle: 20, pause: Duration::from_millis(20) };
 /// Writes that are acknowledged before the fault.
-const WARM_WRITES: usize = 500;
+pub const WARM_WRITES: usize = 500;
 /// The longest wait for writes to go on.
 const OVER_LIMIT: Duration = Duration::from_secs(60);
 /// Acknowledgements after which writes count as going on.
-const GOING_ON: usize = 200;
+pub const GOING_ON: usize = 200;
 /// The load after that, in which late failures come.
 const CALM: Duration = Duration::from_secs(1);
 /// The load after a standby's fault: longer than its discovery takes.
@@ -33,26 +37,29 @@ const STANDBY_TIME: Duration = Duration::from_secs(6);
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 const FOLLOW_LIMIT: Duration = Duration::from_secs(15);
 /// Lines of Weir's log that are told.
-const TOLD: [&str; 3] = ["is the primary after", "writes wait", "is given up"];
+const TOLD: [&str; 5] = ["is the primary after", "writes wait", "is given up", "by its agent: done", "is copied"];
 /// Failed reads of a round that are told.
 const FAILED_SHOWN: usize = 3;
 const DAY_MS: u64 = 86_400_000;
 
 /// The numbers of a round.
-struct Round {
-    gap: Duration,
-    noted: Noted,
+#[derive(Debug, Default)]
+pub struct Round {
+    pub gap: Duration,
+    pub noted: Noted,
     /// Acknowledged writes that the new primary lacks, and those of them that the proxy did not report.
-    missing: usize,
-    unreported: usize,
-    goes_on: bool,
+    pub missing: usize,
+    pub unreported: usize,
+    pub goes_on: bool,
     /// Where clients are spared something.
-    told: Option<Told>,
+    pub told: Option<Told>,
+    /// Where there are agents.
+    pub returned: Option<Returned>,
 }
 
 impl Round {
     /// For the kept file.
-    fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let mut failed: BTreeMap<&str, usize> = BTreeMap::new();
         for (sqlstate, _) in &self.noted.errors {
             *failed.entry(sqlstate).or_default() += 1;
@@ -61,6 +68,7 @@ impl Round {
             "gap_ms": ms(self.gap),
             "goes_on": self.goes_on,
             "disconnected": self.noted.disconnected,
+            "sessions_lost": self.noted.lost,
             "failed": failed,
             "acknowledged": self.noted.acknowledged.len(),
             "missing": self.missing,
@@ -72,57 +80,100 @@ impl Round {
         if let Some(told) = &self.told {
             json["told"] = told.json();
         }
+        if let Some(returned) = &self.returned {
+            returned.add_to(&mut json);
+        }
         json
     }
 }
 
-fn ms(time: Duration) -> u64 {
+pub fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Plays one round, adds its numbers to `rounds`, and mends the servers after it.
-pub fn play(row: &Row, cluster: &Cluster, proxy: &mut Running, rounds: &mut Vec<Value>) -> Result<()> {
+pub fn play(
+    row: &Row,
+    (fault, victim): (Fault, Victim),
+    cluster: &Cluster,
+    proxy: &mut Running,
+    rounds: &mut Vec<Value>,
+) -> Result<()> {
     let primary = cluster.writable()?;
     primary.query("truncate written")?;
     if row.commit == Commit::Any {
         // Those that count as acknowledging must be there.
         cluster.wait_streaming(super::SERVERS - 1)?;
     }
-    let victim = match row.victim {
+    let server = match victim {
         Victim::Primary => primary,
-        Victim::Standby => {
-            let standby = cluster.servers().iter().rev().find(|server| server.port() != primary.port());
-            standby.context("no standby")?
-        }
+        Victim::Standby => last_standby(cluster, primary)?,
     };
     let said_before = proxy.log().len();
     let counted_before = counters(row, proxy)?;
-    let load = Load::begin(proxy.port(), CREW)?;
+    let load = Load::begin(proxy.port(), if row.has_agents() { CREW_OF_RETURNS } else { CREW })?;
     load.wait_acknowledged(WARM_WRITES)?;
     let begun = Instant::now();
-    match row.fault {
-        Fault::Killed => victim.kill9()?,
-        Fault::Stopped => victim.stop(Mode::Fast)?,
-        Fault::Hung => victim.freeze(),
-    }
-    let new = match row.victim {
-        Victim::Primary => wait_over(cluster, victim, &load),
-        Victim::Standby => {
-            thread::sleep(STANDBY_TIME);
-            Some(primary)
-        }
-    };
+    meet(fault, server)?;
+    // The return is seen while writes are waited for: it may come first.
+    let (new, returned_after) = thread::scope(|scope| {
+        let watch = row.has_agents().then(|| scope.spawn(|| returned::wait(cluster, server, begun)));
+        let new = match victim {
+            Victim::Primary => wait_over(cluster, server, &load),
+            Victim::Standby => {
+                thread::sleep(STANDBY_TIME);
+                Some(primary)
+            }
+        };
+        (new, watch.and_then(|watch| watch.join().ok().flatten()))
+    });
     let ended = Instant::now();
     let noted = load.end();
     let lacked = new.map(|new| noted.missing_on(new)).transpose()?.unwrap_or_default();
     let log = proxy.log();
-    let reported = reported_since(log.get(said_before..).unwrap_or_default());
+    let log = log.get(said_before..).unwrap_or_default();
+    let reported = reported_since(log);
     let unreported = lacked.iter().filter(|(_, at)| reported.is_none_or(|since| *at < since)).count();
-    let gap = gap(&noted, begun, ended);
     let told = match (counted_before, counters(row, proxy)?, new) {
         (Some(before), Some(after), Some(new)) => Some(Told::of(&noted, after.since(before), new, unreported)?),
         _ => None,
     };
+    let returned = row.has_agents().then(|| returned_in(log, returned_after, new)).transpose()?;
+    show(&noted, log);
+    let (gap, missing, goes_on) = (gap(&noted, begun, ended), lacked.len(), new.is_some());
+    rounds.push(Round { gap, missing, unreported, goes_on, told, returned, noted }.json());
+    let Some(new) = new else { bail!("writes did not go on within {} s:\n{}", OVER_LIMIT.as_secs(), proxy.last_words()) };
+    if row.has_agents() {
+        cluster.wait_streaming(super::SERVERS - 1)?
+    } else {
+        mend((fault, victim), cluster, server, new)?
+    }
+    proxy.use_all_again()
+}
+
+fn last_standby<'c>(cluster: &'c Cluster, primary: &Server) -> Result<&'c Server> {
+    cluster.servers().iter().rev().find(|server| server.port() != primary.port()).context("no standby")
+}
+
+fn meet(fault: Fault, server: &Server) -> Result<()> {
+    match fault {
+        Fault::Killed => server.kill9(),
+        Fault::Stopped => server.stop(Mode::Fast),
+        Fault::Hung => {
+            server.freeze();
+            Ok(())
+        }
+    }
+}
+
+fn returned_in(log: &str, after: Option<Duration>, new: Option<&Server>) -> Result<Returned> {
+    let by = if after.is_some() { returned::deed_in(log) } else { "nothing" };
+    let database_bytes = new.map(returned::database_bytes).transpose()?.unwrap_or_default();
+    Ok(Returned { after: after.or(Some(RETURN_LIMIT)), by, database_bytes })
+}
+
+/// Failures that explain the numbers, and the log's lines about the primary.
+pub fn show(noted: &Noted, log: &str) {
     for (sqlstate, message) in noted.failed_reads.iter().take(FAILED_SHOWN) {
         eprintln!("  a read failed: {sqlstate} {message}");
     }
@@ -131,15 +182,9 @@ pub fn play(row: &Row, cluster: &Cluster, proxy: &mut Running, rounds: &mut Vec<
         eprintln!("  a write failed: {sqlstate} {message}");
     }
     let is_told = |line: &&str| TOLD.iter().any(|words| line.contains(words));
-    for line in log.get(said_before..).unwrap_or_default().lines().filter(is_told) {
+    for line in log.lines().filter(is_told) {
         eprintln!("  {line}");
     }
-    rounds.push(Round { gap, missing: lacked.len(), unreported, goes_on: new.is_some(), told, noted }.json());
-    if new.is_none() {
-        eprintln!("  writes did not go on within {} s:\n{}", OVER_LIMIT.as_secs(), proxy.last_words());
-    }
-    mend(row, cluster, victim, new)?;
-    proxy.use_all_again()
 }
 
 fn counters(row: &Row, proxy: &Running) -> Result<Option<Counters>> {
@@ -147,7 +192,7 @@ fn counters(row: &Row, proxy: &Running) -> Result<Option<Counters>> {
 }
 
 /// The longest time without an acknowledgement after the fault; a last one that does not end counts to the end of the load.
-fn gap(noted: &Noted, begun: Instant, ended: Instant) -> Duration {
+pub fn gap(noted: &Noted, begun: Instant, ended: Instant) -> Duration {
     let mut times: Vec<Instant> = noted.acknowledged.iter().map(|(_, at)| *at).filter(|at| *at > begun && *at < ended).collect();
     times.extend([begun, ended]);
     times.sort_unstable();
@@ -177,25 +222,17 @@ fn wait_over<'c>(cluster: &'c Cluster, victim: &Server, load: &Load) -> Option<&
 }
 
 /// Makes a primary and standbys of all servers again.
-fn mend(row: &Row, cluster: &Cluster, victim: &Server, new: Option<&Server>) -> Result<()> {
-    let new = new.context("no new primary: the servers are made anew")?;
-    match (row.victim, row.fault) {
-        (Victim::Standby, Fault::Hung) => victim.thaw(),
-        (Victim::Standby, _) => victim.start()?,
+fn mend((fault, victim): (Fault, Victim), cluster: &Cluster, server: &Server, new: &Server) -> Result<()> {
+    match (victim, fault) {
+        (Victim::Standby, Fault::Hung) => server.thaw(),
+        (Victim::Standby, _) => server.start()?,
         (Victim::Primary, _) => {
-            victim.kill9()?;
-            victim.clone_from(new)?;
+            server.kill9()?;
+            server.clone_from(new)?;
         }
     }
-    let streaming = |server: &Server| {
-        let text = format!(
-            "select count(*) from pg_stat_replication where state = 'streaming' and application_name = '{}'",
-            server.name()
-        );
-        Ok(new.value(&text)? == "1")
-    };
     for standby in cluster.servers().iter().filter(|server| server.port() != new.port()) {
-        if wait_until("a standby to stream", FOLLOW_LIMIT, || streaming(standby)).is_err() {
+        if wait_until("a standby to stream", FOLLOW_LIMIT, || returned::streams(standby, new)).is_err() {
             eprintln!("  server {} does not follow: it is made a copy", standby.name());
             standby.clone_from(new)?;
         }

@@ -1,4 +1,13 @@
-//! The faults that are measured.
+//! The events that are measured.
+
+/// Something that happens to the servers under load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A server meets a fault.
+    Fault(Fault, Victim),
+    /// The working primary makes room for a standby.
+    Switchover,
+}
 
 /// The treatment of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,22 +56,58 @@ impl Spared {
     }
 }
 
-/// One fault.
+/// How a server that was replaced comes back as a standby.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReturnBy {
+    /// The measurement makes it a copy. There are no agents.
+    Hand,
+    /// Its agent starts it: it was stopped in order.
+    Start,
+    /// Its agent rewinds it.
+    Rewind,
+    /// Its agent copies it: neither `wal_log_hints` nor checksums are on.
+    Copy,
+}
+
+/// One event.
 #[derive(Debug)]
 pub struct Row {
     /// For the command line and the kept file.
     pub name: &'static str,
     /// For the table.
     pub title: &'static str,
-    pub fault: Fault,
-    pub victim: Victim,
+    pub event: Event,
     pub commit: Commit,
-    /// By Weir. Others know no such thing and are not measured.
+    /// By Weir.
     pub spared: Spared,
+    pub return_by: ReturnBy,
+    /// With Weir, if the command line does not say.
+    pub rounds: u32,
+}
+
+impl Row {
+    /// Is there an agent beside each server?
+    pub fn has_agents(&self) -> bool {
+        self.return_by != ReturnBy::Hand
+    }
+
+    /// Can other proxies be measured? They know neither agents nor clients that are spared something.
+    pub fn has_peers(&self) -> bool {
+        self.spared == Spared::Nothing && !self.has_agents()
+    }
+
+    /// Scale of the tables that are there beside those of the load; 70 makes 1 GB.
+    pub fn pgbench_scale(&self) -> Option<u32> {
+        match self.return_by {
+            ReturnBy::Hand | ReturnBy::Start => None,
+            ReturnBy::Rewind | ReturnBy::Copy => Some(70),
+        }
+    }
 }
 
 const fn row(name: &'static str, title: &'static str, fault: Fault, victim: Victim, commit: Commit) -> Row {
-    Row { name, title, fault, victim, commit, spared: Spared::Nothing }
+    let event = Event::Fault(fault, victim);
+    Row { name, title, event, commit, spared: Spared::Nothing, return_by: ReturnBy::Hand, rounds: 3 }
 }
 
 /// The primary is killed, and its clients are spared something.
@@ -70,8 +115,13 @@ const fn sparing(name: &'static str, title: &'static str, commit: Commit, spared
     Row { spared, ..row(name, title, Fault::Killed, Victim::Primary, commit) }
 }
 
+/// The primary is killed, and its agent brings it back.
+const fn returning(name: &'static str, title: &'static str, return_by: ReturnBy, rounds: u32) -> Row {
+    Row { return_by, rounds, ..row(name, title, Fault::Killed, Victim::Primary, Commit::Asynchronous) }
+}
+
 /// All of them, in the order of the table.
-pub const ROWS: [Row; 8] = [
+pub const ROWS: [Row; 11] = [
     row("kill", "primary killed (`kill -9`), asynchronous standbys", Fault::Killed, Victim::Primary, Commit::Asynchronous),
     row("kill-any", "primary killed (`kill -9`), `ANY 1`", Fault::Killed, Victim::Primary, Commit::Any),
     row("stop", "primary stopped (`pg_ctl stop -m fast`)", Fault::Stopped, Victim::Primary, Commit::Asynchronous),
@@ -85,4 +135,7 @@ pub const ROWS: [Row; 8] = [
         Commit::Asynchronous,
         Spared::Loss,
     ),
+    Row { event: Event::Switchover, ..returning("switchover", "switchover (`pcp_promote_node -s`)", ReturnBy::Start, 50) },
+    returning("return", "primary killed, comes back by a rewind", ReturnBy::Rewind, 5),
+    returning("return-copy", "primary killed, cannot be rewound, comes back by a base backup", ReturnBy::Copy, 1),
 ];

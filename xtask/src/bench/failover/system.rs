@@ -12,12 +12,19 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use weir_demo::{Cluster, ReservedPort, Sql, wait_until};
 
-use super::row::Spared;
+use super::agents::{Agent, SECRET_FILE};
+use super::row::Row;
 use crate::process::{self, Account};
 
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Lines of the log that are shown when something is wrong.
 const LINES_SHOWN: usize = 40;
+/// The longest wait for the answer to a switchover.
+const MOVE_LIMIT: Duration = Duration::from_secs(180);
+const PCP_USER: &str = "admin";
+const PCP_PASSWORD: &str = "admin";
+/// MD5 of the password.
+const PCP_DIGEST: &str = "21232f297a57a5a743894a0e4a801fc3";
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 /// Pgpool-II has a process for each client: those of the load, and some that log in again.
 const CHILDREN: usize = super::CLIENTS + super::READERS + 40;
@@ -48,20 +55,23 @@ pub struct Running {
     account: Account,
     folder: PathBuf,
     port: ReservedPort,
-    /// Pgpool-II wants one more.
+    /// Pgpool-II wants one more; Weir is told by it to move the primary.
     pcp: ReservedPort,
     child: Option<Child>,
+    /// Ended after the proxy.
+    agents: Vec<Agent>,
 }
 
 impl Running {
     /// Starts it before all servers, and waits until it knows them.
-    pub fn start(system: System, program: &Path, account: Account, cluster: &Cluster, spared: Spared) -> Result<Self> {
+    pub fn start(system: System, program: &Path, account: Account, cluster: &Cluster, row: &Row) -> Result<Self> {
         let folder = cluster.dir().join("proxy");
         fs::create_dir(&folder)?;
         account.own(&folder)?;
         let (port, pcp) = (ReservedPort::any()?, ReservedPort::any()?);
-        let mut running = Self { system, program: program.to_owned(), account, folder, port, pcp, child: None };
-        running.write_files(cluster, spared)?;
+        let agents = if row.has_agents() { Agent::beside_all(program, account, cluster, &folder)? } else { Vec::new() };
+        let mut running = Self { system, program: program.to_owned(), account, folder, port, pcp, child: None, agents };
+        running.write_files(cluster, row)?;
         running.spawn()?;
         Ok(running)
     }
@@ -83,6 +93,17 @@ impl Running {
             self.spawn()?;
         }
         self.wait_all_used()
+    }
+
+    /// Has Weir move the primary, and waits for its answer. Error: its words.
+    pub fn move_primary(&self, node: usize) -> Result<()> {
+        let mut command = Command::new(&self.program);
+        command.args(["pcp", "promote-node", "-s", "-h", "127.0.0.1", "-U", PCP_USER, "-w"]);
+        command.args(["-p", &self.pcp.number().to_string(), "-n", &node.to_string()]);
+        command.env("PCPPASSFILE", self.folder.join("pcppass"));
+        let output = process::run(&mut command, MOVE_LIMIT)?;
+        ensure!(output.status.success(), "{}", output.stderr.trim());
+        Ok(())
     }
 
     fn spawn(&mut self) -> Result<()> {
@@ -136,7 +157,7 @@ impl Running {
         stopped.map(drop)
     }
 
-    fn write_files(&self, cluster: &Cluster, spared: Spared) -> Result<()> {
+    fn write_files(&self, cluster: &Cluster, row: &Row) -> Result<()> {
         let shown = self.folder.display();
         let mut conf = format!(
             "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{shown}'\npid_file_name = '{shown}/pid'\n{CHECKS}",
@@ -152,12 +173,16 @@ impl Running {
                 server.data_dir().display()
             )?;
         }
+        for (at, agent) in self.agents.iter().enumerate() {
+            writeln!(conf, "backend_agent{at} = '127.0.0.1:{}'", agent.port())?;
+        }
         match self.system {
             System::Weir => write!(
                 conf,
                 "failover_mode = builtin\nfailover_alone = on\nfailover_lag_max = -1\nwork_dir = '{shown}'\nnum_init_children = {CHILDREN}\n\
-                 auto_failback = on\nauto_failback_interval = 1\n{}",
-                spared.conf()
+                 auto_failback = on\nauto_failback_interval = 1\n{}{}",
+                row.spared.conf(),
+                if row.has_agents() { self.agents_conf() } else { String::new() }
             )?,
             System::Pgpool => {
                 let script = self.folder.join("promote.sh");
@@ -177,7 +202,20 @@ impl Running {
         for (name, text) in [("pgpool.conf", conf.as_str()), ("hba", ""), ("pcp", "")] {
             fs::write(self.folder.join(name), text)?;
         }
+        if row.has_agents() {
+            fs::write(self.folder.join("pcp.conf"), format!("{PCP_USER}:{PCP_DIGEST}\n"))?;
+            let passfile = self.folder.join("pcppass");
+            fs::write(&passfile, format!("*:*:{PCP_USER}:{PCP_PASSWORD}\n"))?;
+            fs::set_permissions(&passfile, Permissions::from_mode(0o600))?;
+        }
         Ok(())
+    }
+
+    fn agents_conf(&self) -> String {
+        let number = self.pcp.number();
+        format!(
+            "agent_secret_file = '{SECRET_FILE}'\npcp_listen_addresses = '127.0.0.1'\npcp_port = {number}\npcp_socket_dir = ''\n"
+        )
     }
 }
 
