@@ -107,7 +107,7 @@ enum WeirCommand {
     /// Write the setup of a pgbouncer.ini as pgpool.conf and pool_hba.conf, and say line by line what has no equal.
     Import(Import),
     /// Ask a running proxy for something over PCP, as Pgpool-II's clients do.
-    #[command(disable_help_flag = true, disable_help_subcommand = true)]
+    #[command(disable_help_subcommand = true)]
     Pcp {
         #[command(subcommand)]
         command: PcpCommand,

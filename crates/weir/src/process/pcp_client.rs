@@ -21,7 +21,7 @@ const NODE_MAX: i64 = 127;
 
 /// One client.
 #[derive(Subcommand)]
-#[command(disable_help_subcommand = true, disable_help_flag = true)]
+#[command(disable_help_subcommand = true)]
 pub enum PcpCommand {
     /// Attach a node.
     #[command(name = "pcp_attach_node", visible_aliases = ["attach_node", "attach-node"], disable_help_flag = true)]
@@ -160,7 +160,7 @@ pub struct Promotion {
     /// When the transactions that run have ended; others wait meanwhile.
     #[arg(short = 'g', long = "gracefully")]
     gracefully: bool,
-    /// Also if the primary works: it is detached first.
+    /// Also if the primary works: it makes room for this node, and no statement fails.
     #[arg(short = 's', long = "switchover")]
     switchover: bool,
     #[command(flatten)]

@@ -29,12 +29,16 @@ fn failed(outcome: weir_agent::Outcome) -> FailureKind {
 
 /// The primary dies, its standby is promoted and written to. The old one has written something that nobody else has.
 fn replaced(cluster: &Owned) -> (&Server, &Server) {
+    replaced_by(cluster, |old| old.kill9().unwrap())
+}
+
+fn replaced_by(cluster: &Owned, die: impl FnOnce(&Server)) -> (&Server, &Server) {
     let (old, new) = (cluster.primary(), &cluster.standbys()[0]);
     new.query("alter system set primary_conninfo = ''").unwrap();
     new.reload().unwrap();
     wait_until("the standby to be cut off", || new.value("select count(*) from pg_stat_wal_receiver").unwrap() == "0");
     old.query("insert into written select generate_series(1, 1000)").unwrap();
-    old.kill9().unwrap();
+    die(old);
     new.promote().unwrap();
     new.query("insert into written values (-1)").unwrap();
     (old, new)
@@ -123,6 +127,22 @@ fn an_old_primary_is_rewound_and_follows_the_new_one() {
     let ServerStatus::Running(postmaster) = agent.status().server else { panic!("it runs") };
     assert_eq!(postmaster.step, Step::Ready);
     assert!(!agent.work("kept").exists());
+}
+
+/// As in a container whose init process collects nobody: PostgreSQL takes such a postmaster for one that runs.
+#[test]
+fn one_whose_postmaster_nobody_has_collected_is_rewound_too() {
+    let Some(cluster) = servers(1) else { return };
+    let agent = Agent::beside(cluster.primary());
+    let (old, new) = replaced_by(&cluster, |old| {
+        let pid = rustix::process::Pid::from_raw(old.pid().unwrap() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        agent.order(fast()).unwrap();
+    });
+    agent.order(rewind(new)).unwrap();
+    agent.order(follow(old, new)).unwrap();
+    agent.order(start()).unwrap();
+    check_copy(old, new);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A server at rest goes back to where its history left that of the source, and has what the source has written since.
 
+use super::run::forget_uncollected;
 use super::{Tell, broke, kept, read_progress};
 use crate::process::keeper::files;
 use crate::process::keeper::look::control;
@@ -85,6 +86,7 @@ fn needs_recovery(own: &ControlFile) -> Result<bool, Failure> {
 /// Recovers as after a crash, without taking connections. `pg_rewind` would do so itself, but does not find a configuration elsewhere before
 /// version 15.
 fn recover(site: &Site, until: Instant) -> Outcome {
+    forget_uncollected(site)?;
     let mut command = site.server_program(&["--single"]);
     command.arg("template1");
     let ended = program::run(command, until, &mut |_| {}).map_err(broke(Path::new("postgres --single")))?;

@@ -106,7 +106,7 @@ pub fn start(site: &Site, until: Instant) -> Outcome {
 
 /// Removes the pid file and the lock of the socket of a server that has ended and was not collected by its parent, as in a container without an init
 /// process. PostgreSQL would take it for one that runs.
-fn forget_uncollected(site: &Site) -> Outcome {
+pub fn forget_uncollected(site: &Site) -> Outcome {
     let path = site.data.join("postmaster.pid");
     let text = fs::read_to_string(&path).unwrap_or_default();
     let Some(known) = postmaster::read(&text).filter(|known| processes::is_uncollected(known.pid)) else { return Ok(()) };
