@@ -125,6 +125,12 @@ impl<'e> Rounds<'e> {
         self.sorted(name).last().copied().unwrap_or_default()
     }
 
+    /// Milliseconds; the highest number if a server did not come back.
+    pub fn longest_return_ms(&self) -> u64 {
+        let is_open = self.0.iter().any(|round| round["returned_ms"].is_null());
+        if is_open { u64::MAX } else { self.most("returned_ms") }
+    }
+
     /// Statements, reads left out.
     pub fn failed(&self) -> u64 {
         let counts = self.0.iter().flat_map(|round| round["failed"].as_object()).flatten();
