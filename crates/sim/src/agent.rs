@@ -5,6 +5,7 @@ use weir_policy::failover::{Action, Done, End, Event, Failure, Lsn, Ms, NodeId, 
 use crate::fault::{Repair, Restarted};
 use crate::server::{Power, Role, WriteId};
 use crate::weir;
+use crate::weir::Weir;
 use crate::world::{Due, World};
 
 #[derive(Clone, Debug, Default)]
@@ -52,6 +53,7 @@ pub fn is_for_agent(order: &Action) -> bool {
         | Action::Unfence { .. }
         | Action::Prepare { .. }
         | Action::Rejoin { .. }
+        | Action::WaitYielded { .. }
         | Action::Drain { .. }
         | Action::RunCommand { .. }
         | Action::Reply { .. }
@@ -217,6 +219,21 @@ impl World {
         self.power_off(node, Power::Stopped);
         self.note(|| format!("node {node} is stopped cleanly at {end}"));
         Done::Yes
+    }
+
+    /// Looks if another Weir still writes to a node, as its connection there shows.
+    pub fn wait_yielded(&mut self, weir: usize, life: u32, node: NodeId, until: Ms) {
+        const PERIOD_MS: Ms = 10;
+        if self.weirs[weir].life != life {
+            return;
+        }
+        let writes = |of: &Weir| of.target.is_some_and(|(target, _)| target == node) || !of.writes.is_empty();
+        let is_used = self.weirs.iter().enumerate().any(|(at, of)| at != weir && of.state.is_some() && writes(of));
+        let is_seen = self.servers[usize::from(node)].power == Power::Up && self.passes(usize::from(node), self.end_of(weir));
+        if self.now >= until || is_seen && !is_used {
+            return self.tell(weir, &Event::Yielded { node });
+        }
+        self.later(PERIOD_MS, Due::WaitYielded { weir, life, node, until });
     }
 
     /// Looks if a Weir's writes are answered that it had sent before writes were to wait.

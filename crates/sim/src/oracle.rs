@@ -27,6 +27,8 @@ pub struct Outcome {
     pub switchovers: usize,
     /// Writes that Weirs had sent and gave up.
     pub given_up: usize,
+    /// Nothing went wrong but that primaries were moved.
+    pub is_calm: bool,
     /// Replaced primaries that agents made standbys.
     pub brought_back: usize,
     /// Servers that agents ended as by a crash.
@@ -52,6 +54,7 @@ pub struct Write {
     /// When its client was told.
     pub acknowledged_at: Option<Ms>,
     pub is_over: bool,
+    pub is_unsent: bool,
     pub transaction: Transaction,
     /// When it had its number, and when its connection was lost.
     pub begun_at: Ms,
@@ -102,7 +105,7 @@ pub enum Broken {
     EndedAlive { node: NodeId, at: Ms },
     /// A node was made the primary that may never be.
     BarredPromoted { node: NodeId },
-    /// Writes failed although nothing but a switchover happened.
+    /// Writes failed although nothing but a switchover happened, with one Weir.
     Failed { writes: usize },
     /// A client was told that its transaction was committed, or rolled back, and it was not so.
     FalseOutcome { write: WriteId, told: Verdict, at: Ms },
@@ -168,7 +171,7 @@ impl World {
             }
         }
         let given_up = self.weirs.iter().map(|weir| weir.given_up).sum();
-        if self.plan.is_calm() && given_up > 0 {
+        if self.plan.is_calm() && self.plan.weirs == 1 && given_up > 0 {
             broken.push(Broken::Failed { writes: given_up });
         }
         let mut announced_lost = 0;
@@ -189,6 +192,7 @@ impl World {
             announced_lost,
             switchovers: records.iter().filter(|record| record.why == Why::SwitchedOver).count(),
             given_up,
+            is_calm: self.plan.is_calm(),
             brought_back: self.counts.brought_back,
             ended: self.counts.ended,
             told: self.counts.told,

@@ -85,6 +85,8 @@ impl World {
             Power::Up => is_connected || is_opened,
         };
         if !is_there {
+            // Nothing was sent over a connection that could not be opened: it waits at its Weir.
+            self.writes[write as usize].is_unsent = connection.is_none();
             let delay = self.delay();
             return self.later(delay, Due::Failed { write, how: LinkEnd::Broken });
         }
@@ -146,7 +148,7 @@ impl World {
         if entry.is_over || self.weirs[weir].life != life || !self.weirs[weir].writes.remove(&write) {
             return;
         }
-        self.weirs[weir].given_up += 1;
+        self.weirs[weir].given_up += usize::from(!entry.is_unsent);
         self.doubt(write);
         self.later(0, Due::Broken { weir, life, node, how });
     }

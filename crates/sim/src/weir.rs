@@ -184,7 +184,7 @@ impl World {
                 let is_slow = !self.plan.script.is_empty() && self.orders > 0;
                 let takes = if is_slow {
                     200
-                } else if self.dice.percent(4) {
+                } else if self.dice.percent(4) && !self.plan.is_calm() {
                     self.dice.within(100, 1_500)
                 } else {
                     self.dice.within(1, 15)
@@ -198,6 +198,7 @@ impl World {
             {
                 self.given_up(at, node);
             }
+            Action::WaitYielded { node, limit_ms, .. } => self.wait_yielded(at, life, node, self.now + limit_ms),
             Action::Drain { node, limit_ms } => self.drain(at, life, node, self.now + limit_ms),
             Action::Report(Report::Done(record)) => self.weirs[at].records.push(*record),
             Action::Rejoin { node, primary, ballot, way, .. } => {

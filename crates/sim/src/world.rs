@@ -117,6 +117,13 @@ pub enum Due {
     /// An agent comes to the end of an order.
     Job(Job),
     Return(Return, Step),
+    /// A Weir waits until no other one writes to a node.
+    WaitYielded {
+        weir: usize,
+        life: u32,
+        node: NodeId,
+        until: Ms,
+    },
     /// A Weir waits for its writes to be answered.
     Drain {
         weir: usize,
@@ -310,6 +317,7 @@ impl World {
             Due::Packet(packet) => self.packet(packet),
             Due::Job(job) => self.finish_job(job),
             Due::Return(of, step) => self.return_step(of, step),
+            Due::WaitYielded { weir, life, node, until } => self.wait_yielded(weir, life, node, until),
             Due::Drain { weir, life, node, until } => self.drain(weir, life, node, until),
             Due::Strike => self.strike(),
             Due::Killed => self.kill_first(),

@@ -328,9 +328,14 @@ pub(super) fn newer_promise_of_any(state: &State) -> Option<Ballot> {
     unsettled(state, &state.epoch()?, |_| true, |_| false)
 }
 
-/// True if all such promises are to attempts of this Weir of which nothing can come.
+/// True if the attempt of this number replaces no primary: it leaves the one that is, or is one of this Weir of which nothing can come.
+fn is_void(state: &State, ballot: Ballot) -> bool {
+    ballot.purpose() == Purpose::Tend || state.promises.void.contains(&ballot)
+}
+
+/// True if all such promises are to attempts like that.
 pub(super) fn are_void(state: &State) -> bool {
-    let is_void = |ballot| state.promises.void.contains(&ballot);
+    let is_void = |ballot| is_void(state, ballot);
     state.epoch().is_some_and(|epoch| unsettled(state, &epoch, |_| true, is_void).is_none())
 }
 
@@ -366,13 +371,13 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if state.attempt.is_some() && own.is_none() {
         return held(Held::Replaced);
     }
-    let is_void = |ballot| Some(ballot) == own || state.promises.void.contains(&ballot);
+    let is_void = |ballot| Some(ballot) == own || is_void(state, ballot);
     let promise = unsettled(state, &epoch, |id| Some(id) != epoch.replaced, is_void);
     if let Some(promise) = promise.filter(|_| rules.mode == Mode::Builtin && rules.keeps(Rule::SeenPromise)) {
         return match promise.purpose() {
             Purpose::Failover => held(Held::Replaced),
             // Transactions under way may end: their log is sent to the standbys before the primary stops.
-            Purpose::Switchover => waits(Held::Replaced),
+            Purpose::Switchover | Purpose::Tend => waits(Held::Replaced),
         };
     }
     let Some(seen) = &node.seen else { return waits(Held::Unconfirmed) };

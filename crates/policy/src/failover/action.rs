@@ -41,6 +41,8 @@ pub enum Action {
     Prepare { node: NodeId, limit_ms: Ms },
     /// Wait until no transaction is open on the node over any connection of Weir's, at most so long.
     Drain { node: NodeId, limit_ms: Ms },
+    /// Waits until no other Weir writes to a node, or the limit is over. `weir`: the number of this one.
+    WaitYielded { node: NodeId, weir: u32, limit_ms: Ms },
     /// By the agent: stop the server, if it is the one that was started then.
     StopServer { node: NodeId, ballot: Ballot, started_at: Option<u64>, mode: StopMode, limit_ms: Ms },
     /// See if the agent answers.

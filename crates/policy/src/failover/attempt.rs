@@ -6,7 +6,7 @@
 //!               |  the primary answers: it stays     ------------------^
 //! ```
 //!
-//! A switchover (`switchover`) stops the primary between two rounds of pledges: `Pledging -> Streaming -> Draining -> Stopping -> Parting ->
+//! A switchover (`switchover`) stops the primary between two rounds of pledges: `Pledging -> Streaming -> Yielding -> Draining -> Stopping -> Parting ->
 //! Inspecting -> Replaying -> Promoting`. With the first round other Weirs see that something is under way, and nothing is stopped for an attempt that a majority does not support.
 //! With the second one standbys are cut off, after the stopped primary has sent them all of its log.
 //!
@@ -30,7 +30,7 @@ use super::switchover;
 
 mod succeed;
 
-pub(super) use succeed::{drained, inspected, stopped};
+pub(super) use succeed::{drained, inspected, stopped, yielded};
 
 /// Limits of actions, and of phases that wait for several of them.
 const PLEDGE_MS: Ms = 2_000;
@@ -85,7 +85,8 @@ impl Aim {
     fn purpose(self) -> Purpose {
         match self {
             Aim::Succeed { .. } => Purpose::Switchover,
-            Aim::Replace | Aim::Force { .. } | Aim::Settle | Aim::Tidy | Aim::Readmit => Purpose::Failover,
+            Aim::Tidy | Aim::Readmit => Purpose::Tend,
+            Aim::Replace | Aim::Force { .. } | Aim::Settle => Purpose::Failover,
         }
     }
 }
@@ -112,6 +113,12 @@ pub enum Phase {
     Streaming {
         from: Ms,
         until: Ms,
+    },
+    /// Other Weirs see the promises, begin nothing more on the primary, and let what runs end. Writes go on here.
+    Yielding {
+        until: Ms,
+        /// When the transactions of all Weirs are to have ended.
+        drained_by: Ms,
     },
     /// Nothing begins on the primary; transactions that run end.
     Draining {
@@ -181,6 +188,7 @@ impl Attempt {
             Phase::Storing => Ms::MAX,
             Phase::Pledging { until }
             | Phase::Streaming { until, .. }
+            | Phase::Yielding { until, .. }
             | Phase::Draining { until }
             | Phase::Stopping { until }
             | Phase::Parting { until }
@@ -209,7 +217,9 @@ impl Attempt {
     pub(super) fn leaves_writes(&self) -> bool {
         match self.aim {
             Aim::Readmit | Aim::Tidy => true,
-            Aim::Succeed { .. } => matches!(self.phase, Phase::Storing | Phase::Pledging { .. } | Phase::Streaming { .. }),
+            Aim::Succeed { .. } => {
+                matches!(self.phase, Phase::Storing | Phase::Pledging { .. } | Phase::Streaming { .. } | Phase::Yielding { .. })
+            }
             Aim::Replace | Aim::Force { .. } | Aim::Settle => false,
         }
     }
@@ -347,8 +357,8 @@ pub(super) fn repointed(state: &mut State, node: NodeId, vote: Vote, outcome: Re
 
 /// Goes on as far as the answers allow.
 pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
-    // Each turn enters a later phase, of which there are eleven.
-    for _ in 0..11 {
+    // Each turn enters a later phase, of which there are twelve.
+    for _ in 0..12 {
         let Some(mut attempt) = state.attempt.take() else { return };
         let next = advance(state, &mut attempt, rules, now, out);
         match next {
@@ -383,6 +393,7 @@ fn advance(state: &mut State, attempt: &mut Attempt, rules: &Rules, now: Ms, out
             }
         }
         Phase::Streaming { from, until } => succeed::streaming(state, attempt, rules, (from, until), now, out),
+        Phase::Yielding { until, drained_by } => succeed::yielding(attempt, (until, drained_by), now, out),
         Phase::Draining { until } => succeed::draining(attempt, until, now, out),
         Phase::Stopping { until } => succeed::stopping(state, attempt, until, now),
         Phase::Inspecting { until } if now >= until => Next::End(Refusal::NotStopped { node: attempt.parent.node }),

@@ -18,13 +18,15 @@ pub struct Ballot {
     pub weir: u32,
 }
 
-/// The reason for an attempt. Its term tells: those of switchovers are even.
+/// The reason for an attempt. Its term tells: those of failovers are odd, those of switchovers have 2 as their rest by 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Also where an attempt is settled, or a node votes again.
+    /// Also where an attempt is settled.
     Failover,
     /// The primary works until it is stopped.
     Switchover,
+    /// The primary stays, and takes writes meanwhile: a node votes again, or promises are taken back.
+    Tend,
 }
 
 impl Ballot {
@@ -34,13 +36,18 @@ impl Ballot {
         let odd = (seen + 1) | 1;
         let term = match purpose {
             Purpose::Failover => odd,
-            Purpose::Switchover => odd + 1,
+            Purpose::Switchover => odd + 1 + 2 * u64::from((odd + 1).is_multiple_of(4)),
+            Purpose::Tend => (seen / 4 + 1) * 4,
         };
         Ballot { term, weir }
     }
 
     pub fn purpose(self) -> Purpose {
-        if self.term.is_multiple_of(2) { Purpose::Switchover } else { Purpose::Failover }
+        match self.term % 4 {
+            0 => Purpose::Tend,
+            2 => Purpose::Switchover,
+            _ => Purpose::Failover,
+        }
     }
 }
 
@@ -176,8 +183,10 @@ mod tests {
     #[test]
     fn a_switchover_is_refused_by_no_failover_that_knows_as_much() {
         for seen in 0..9 {
-            let [failover, switchover] = [Purpose::Failover, Purpose::Switchover].map(|purpose| Ballot::after(seen, purpose, 1));
-            assert_eq!((failover.purpose(), switchover.purpose()), (Purpose::Failover, Purpose::Switchover));
+            let all = [Purpose::Failover, Purpose::Switchover, Purpose::Tend];
+            let [failover, switchover, tend] = all.map(|purpose| Ballot::after(seen, purpose, 1));
+            assert_eq!([failover, switchover, tend].map(Ballot::purpose), all);
+            assert!(tend.term > seen, "{seen}");
             let mark = Mark { promised: switchover, vote: None };
             assert!(failover.term > seen && mark.pledge(Ballot { weir: u32::MAX, ..failover }).is_none(), "{seen}");
         }

@@ -78,6 +78,10 @@ pub enum Event {
     Drained {
         node: NodeId,
     },
+    /// The answer to `WaitYielded`: none does, or the limit is over.
+    Yielded {
+        node: NodeId,
+    },
     /// The answers to `StopServer`, `StartServer` and `RestartServer`, and `FollowServer`.
     ServerStopped {
         node: NodeId,

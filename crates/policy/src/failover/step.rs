@@ -67,6 +67,7 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
         }
         Event::Fenced { node, .. } | Event::Unfenced { node, .. } => duty::fenced(state, *node, now),
         Event::Prepared { node } => switchover::prepared(state, *node, now),
+        Event::Yielded { node } => attempt::yielded(state, *node, now),
         Event::Drained { node } => {
             attempt::drained(state, *node, now);
             restart::drained(state, *node, now);
@@ -319,7 +320,7 @@ fn note_promise(state: &mut State, promise: Option<Ballot>, now: Ms) {
 fn undone_at(state: &State, rules: &Rules, promise: Ballot) -> Ms {
     let since = state.promises.since.unwrap_or_default();
     match (promise.purpose(), state.promises.gone_since) {
-        (Purpose::Failover, _) => since + OTHERS_MS,
+        (Purpose::Failover | Purpose::Tend, _) => since + OTHERS_MS,
         (Purpose::Switchover, Some(gone)) => since.max(gone) + OTHERS_MS,
         (Purpose::Switchover, None) => since + rules.transaction_limit_ms.min(OTHERS_DRAIN_MS) + OTHERS_STOP_MS,
     }

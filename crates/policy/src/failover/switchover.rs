@@ -446,6 +446,7 @@ pub(super) fn attempt_ended(state: &mut State, attempt: &Attempt, refusal: Refus
             Phase::Storing
             | Phase::Pledging { .. }
             | Phase::Streaming { .. }
+            | Phase::Yielding { .. }
             | Phase::Draining { .. }
             | Phase::Proving { .. }
             | Phase::Ending { .. },

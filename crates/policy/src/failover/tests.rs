@@ -114,6 +114,7 @@ fn say(action: &Action) -> Option<String> {
         Action::Report(Report::NotFound { waited_ms }) => format!("none in {waited_ms}"),
         Action::Report(Report::Done(record)) => format!("done {} {:?}", record.new, record.loss),
         Action::Prepare { node, .. } => format!("prepare {node}"),
+        Action::WaitYielded { node, .. } => format!("others yield {node}"),
         Action::Drain { node, .. } => format!("drain {node}"),
         Action::StopServer { node, mode: StopMode::Clean, .. } => format!("stop {node}"),
         Action::StopServer { node, mode: StopMode::Crash, .. } => format!("end {node}"),

@@ -11,6 +11,7 @@ mod facts;
 mod files;
 mod gate;
 mod hands;
+mod presence;
 mod reach;
 mod say;
 
@@ -19,6 +20,7 @@ pub use crate::control::failover::drain::open;
 use crate::control::failover::files::Files;
 pub use crate::control::failover::files::STATUS;
 use crate::control::failover::gate::Door;
+use crate::control::failover::presence::Presence;
 use crate::control::failover::reach::Reach;
 use crate::process::shared::Stop;
 use std::collections::HashMap;
@@ -42,6 +44,7 @@ struct Driver {
     state: State,
     reach: Rc<Reach>,
     door: Door,
+    presence: Presence,
     files: Rc<Files>,
     /// The deeds that were ordered and are not done.
     orders: JoinSet<()>,
@@ -87,6 +90,7 @@ impl Driver {
         let reach = Rc::new(Reach::new(c.clone(), config.clone(), rules.clone()));
         let driver = Driver {
             door: Door::new(&config, rules.mode),
+            presence: Presence::default(),
             c,
             config,
             rules,
@@ -120,6 +124,9 @@ impl Driver {
         self.state.reload(&self.rules);
         self.reach = Rc::new(Reach::new(self.c.clone(), newest, self.rules.clone()));
         self.door.obey(&self.config, self.rules.mode);
+        if self.rules.mode != Mode::Builtin {
+            self.presence.end();
+        }
         self.door.show(&self.c, &self.rules, &self.state);
     }
 

@@ -7,7 +7,7 @@ use crate::failover::choose::{self, Refusal, Sync};
 use crate::failover::event::{End, Facts, Failure, Ms};
 use crate::failover::history::{Lsn, Relation};
 use crate::failover::record::Loss;
-use crate::failover::rules::{Rule, Rules};
+use crate::failover::rules::{Quorum, Rule, Rules};
 use crate::failover::state::State;
 use crate::failover::switchover;
 
@@ -19,6 +19,8 @@ const REPLAY_MS: Ms = 5_000;
 const LOOK_MS: Ms = 20;
 /// More time for the driver to say that all transactions have ended, or were ended.
 const SLACK_MS: Ms = 2_000;
+/// Time for transactions here if other Weirs took all of it.
+const LEAST_MS: Ms = 1_000;
 
 /// A majority has pledged: for the first time, or after the stop.
 pub(super) fn pledged(state: &State, attempt: &mut Attempt, rules: &Rules, node: NodeId, now: Ms, out: &mut Vec<Action>) -> Next {
@@ -79,8 +81,33 @@ pub(super) fn streaming(
         return Next::Phase(Phase::Draining { until: now });
     }
     let limit_ms = rules.transaction_limit_ms;
-    out.push(Action::Drain { node: old, limit_ms });
+    let drained_by = now + limit_ms;
+    if attempt.quorum == Quorum::Majority {
+        out.push(Action::WaitYielded { node: old, weir: attempt.ballot.weir, limit_ms });
+        return Next::Phase(Phase::Yielding { until: drained_by + SLACK_MS, drained_by });
+    }
+    drain(attempt, drained_by, now, out)
+}
+
+/// Begins to wait for the transactions that run here.
+fn drain(attempt: &Attempt, drained_by: Ms, now: Ms, out: &mut Vec<Action>) -> Next {
+    let limit_ms = drained_by.saturating_sub(now).max(LEAST_MS);
+    out.push(Action::Drain { node: attempt.parent.node, limit_ms });
     Next::Phase(Phase::Draining { until: now + limit_ms + SLACK_MS })
+}
+
+pub(super) fn yielding(attempt: &Attempt, (until, drained_by): (Ms, Ms), now: Ms, out: &mut Vec<Action>) -> Next {
+    if now >= until { drain(attempt, drained_by, now, out) } else { Next::Stay }
+}
+
+/// No other Weir writes to this node any more, or the limit is over.
+pub(in super::super) fn yielded(state: &mut State, node: NodeId, now: Ms) {
+    if let Some(attempt) = &mut state.attempt
+        && attempt.parent.node == node
+        && let Phase::Yielding { until, .. } = &mut attempt.phase
+    {
+        *until = now;
+    }
 }
 
 pub(super) fn draining(attempt: &Attempt, until: Ms, now: Ms, out: &mut Vec<Action>) -> Next {

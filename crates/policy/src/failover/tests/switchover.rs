@@ -229,10 +229,38 @@ fn promises_to_a_move_that_was_undone_hold_nothing_up() {
         "one of two standbys is dead, and no majority can settle it: {:?}",
         play.said
     );
-    let others = Mark { promised: Ballot { term: 4, weir: 8 }, vote: None };
+    let others = |term| Mark { promised: Ballot { term, weir: 8 }, vote: None };
     play.said.clear();
-    play.after(1000, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, others)), gone(Failure::Refused)]);
-    play.check("a promise to another Weir does", &["hold Replaced Go"]);
+    play.after(1000, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, others(4))), gone(Failure::Refused)]);
+    play.check("nor does one to another Weir by which the primary stays", &[]);
+    play.after(1000, [seen(Facts { started_at: 2, ..primary(107) }), seen(cut_off(106, others(6))), gone(Failure::Refused)]);
+    play.check("one to a switchover of its does", &["hold Replaced Go"]);
+}
+
+#[test]
+fn other_weirs_let_go_of_the_primary_before_writes_wait_here() {
+    for (spent, others_yield, left) in [(300, true, 4_700), (5_200, false, 1_000)] {
+        let mut play = play();
+        play.rules.company = Company::Possible;
+        play.rules.transaction_limit_ms = 5_000;
+        ask(&mut play, 2);
+        play.tell(Event::Prepared { node: 0 });
+        announce(&mut play);
+        play.said.clear();
+        play.now += 1;
+        play.probed(2, seen(Facts { mark: mark(), ..standby(100, 5) }));
+        play.check("writes go on here", &["others yield 0"]);
+        play.now += spent;
+        if others_yield {
+            play.tell(Event::Yielded { node: 0 });
+        } else {
+            play.now += 2_000;
+            play.tell(Event::Timer);
+        }
+        play.check("then transactions end here", &["hold SwitchedOver Go", "drain 0"]);
+        let Some(Attempt { phase: Phase::Draining { until }, .. }) = &play.state.attempt else { panic!("it drains") };
+        assert_eq!(*until, play.now + left + 2_000, "one limit is for all");
+    }
 }
 
 /// A standby that holds all it was sent, and has replayed so much.
@@ -269,9 +297,9 @@ fn a_standby_that_ceases_to_replay_while_others_promise_is_refused() {
     play.probed(2, seen(Facts { mark: mark(), ..replaying(120, 90) }));
     let said = std::mem::take(&mut play.said);
     assert!(said.iter().any(|line| line.contains("node 2 has not replayed 30 bytes")), "{said:?}");
-    let expected = ["pledge 1 (3)", "pledge 2 (3)"];
+    let expected = ["pledge 1 (4)", "pledge 2 (4)"];
     assert_eq!(said[1..], expected, "promises are settled while writes go on");
-    let ballot = Ballot { term: 3, weir: 9 };
+    let ballot = Ballot { term: 4, weir: 9 };
     for node in [1, 2] {
         let facts = Facts { mark: Mark { promised: ballot, vote: None }, ..standby(120, 5) };
         play.tell(Event::Pledged { node, ballot, outcome: Pledge::Given { facts } });

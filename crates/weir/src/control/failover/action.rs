@@ -12,7 +12,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::Config;
-use weir_policy::failover::{Action, Done, End, Event, Failure, Found, Loss, Lost, Ms, NodeId, Pledge, Repointed, Report, Why};
+use weir_policy::failover::{
+    Action, Done, End, Event, Failure, Found, Loss, Lost, Mode, Ms, NodeId, Pledge, Repointed, Report, Transactions, Why,
+};
 
 /// Tells what became of an order, also if its task ends by a fault.
 struct Promise {
@@ -39,9 +41,18 @@ impl Driver {
     /// Not cancel safe.
     pub(super) async fn obey(&mut self, action: Action) {
         match action {
-            Action::Hold { why, transactions } => self.door.hold(&self.c, (&self.rules, &self.state), why, transactions).await,
+            Action::Hold { why, transactions } => {
+                self.door.hold(&self.c, (&self.rules, &self.state), why, transactions).await;
+                match transactions {
+                    Transactions::Go => self.presence.leave(&self.c),
+                    Transactions::End => self.presence.end(),
+                }
+            }
             Action::Release { node, started_at } => {
-                self.door.release(&self.c, (&self.rules, &self.state), node, started_at).await
+                self.door.release(&self.c, (&self.rules, &self.state), node, started_at).await;
+                if self.rules.mode == Mode::Builtin && !self.rules.is_alone() {
+                    self.presence.begin(&self.reach, node, self.state.durable.weir);
+                }
             }
             Action::Reply { ticket, answer } => {
                 if let Some(operator) = self.tickets.remove(&ticket) {
@@ -88,6 +99,7 @@ impl Driver {
             | Action::Fence { .. }
             | Action::Unfence { .. }
             | Action::Prepare { .. }
+            | Action::WaitYielded { .. }
             | Action::StopServer { .. }
             | Action::AskAgent { .. }
             | Action::Inspect { .. }
@@ -179,6 +191,7 @@ fn complain(reach: &Reach, node: NodeId, order: &Action, error: &DeedError) {
         Action::Repoint { .. } => (Level::Warning, "vote"),
         Action::Fence { .. } | Action::Unfence { .. } => (Level::Warning, "fence"),
         Action::Prepare { .. } => (Level::Log, "checkpoint before a switchover"),
+        Action::WaitYielded { .. } => (Level::Log, "wait for other proxies"),
         Action::StopServer { .. } => (Level::Warning, "stop"),
         Action::AskAgent { .. } => (Level::Log, "question to its agent"),
         Action::Inspect { .. } => (Level::Warning, "look at the end of the log"),
@@ -225,6 +238,10 @@ async fn execute(reach: &Reach, order: &Action, begun_at: Ms, deadline: Instant)
             hands::checkpoint(reach, node, deadline).await?;
             Event::Prepared { node }
         }
+        Action::WaitYielded { node, weir, .. } => {
+            hands::wait_yielded(reach, node, weir, deadline).await?;
+            Event::Yielded { node }
+        }
         Action::StopServer { node, ballot, started_at, mode, .. } => {
             let end = agents::stop(reach, node, started_at, mode, deadline).await?;
             Event::ServerStopped { node, ballot, end }
@@ -263,6 +280,7 @@ fn target(action: &Action) -> Option<(NodeId, Ms)> {
         | Action::Repoint { node, limit_ms, .. }
         | Action::Fence { node, limit_ms, .. }
         | Action::Prepare { node, limit_ms }
+        | Action::WaitYielded { node, limit_ms, .. }
         | Action::StopServer { node, limit_ms, .. }
         | Action::AskAgent { node, limit_ms }
         | Action::Inspect { node, limit_ms, .. }
@@ -287,6 +305,7 @@ fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> {
         Action::Fence { node, .. } => Event::Fenced { node, done: Done::No },
         Action::Unfence { node, .. } => Event::Unfenced { node, done: Done::No },
         Action::Prepare { node, .. } => Event::Prepared { node },
+        Action::WaitYielded { node, .. } => Event::Yielded { node },
         Action::StopServer { node, ballot, .. } => Event::ServerStopped { node, ballot, end: End::Unknown },
         Action::AskAgent { node, .. } => Event::AgentHeard { node, done: Done::No },
         Action::Inspect { node, ballot, .. } => Event::Inspected { node, ballot, outcome: Err(failure) },

@@ -4,7 +4,6 @@ use crate::control::context::Control;
 use crate::monitor::log::Level;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::time::Instant;
 use weir_policy::failover::NodeId;
 use weir_session::status::Doing;
 
@@ -12,19 +11,19 @@ const PERIOD: Duration = Duration::from_millis(1);
 
 /// Done when all workers know that writes wait and nothing is open, or the limit is over. Cancel safe.
 pub async fn drain(c: &Control, node: NodeId, limit: Duration) {
-    let until = Instant::now() + limit;
-    let generation = c.view.borrow().generation;
-    loop {
-        // First the workers: one that goes by an older view may still begin something.
-        let all_know = c.shared.mailboxes.iter().all(|mailbox| mailbox.view_known.load(Ordering::Acquire) >= generation);
+    if tokio::time::timeout(limit, drained(c, node)).await.is_err() {
         let open = open(c, |of| of == node);
-        if all_know && open == 0 {
-            return;
-        }
-        if Instant::now() >= until {
-            let text = format_args!("node {node}: {open} transactions did not end in {} ms, and are ended", limit.as_millis());
-            return c.shared.log.say(Level::Warning, text);
-        }
+        let text = format_args!("node {node}: {open} transactions did not end in {} ms, and are ended", limit.as_millis());
+        c.shared.log.say(Level::Warning, text);
+    }
+}
+
+/// The same without a limit. Cancel safe.
+pub async fn drained(c: &Control, node: NodeId) {
+    let generation = c.view.borrow().generation;
+    // First the workers: one that goes by an older view may still begin something.
+    let all_know = || c.shared.mailboxes.iter().all(|mailbox| mailbox.view_known.load(Ordering::Acquire) >= generation);
+    while !all_know() || open(c, |of| of == node) > 0 {
         tokio::time::sleep(PERIOD).await;
     }
 }

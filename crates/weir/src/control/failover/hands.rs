@@ -6,8 +6,8 @@
 //! Rights beside those of `pg_monitor`: `docs/failover.md`.
 
 use super::agents::OrderError;
-use super::facts;
 use super::reach::{Line, Reach, failure};
+use super::{facts, presence};
 use crate::control::conn::Conn;
 use crate::control::return_node;
 use crate::server::pool::server_conn::OpenError;
@@ -300,6 +300,21 @@ pub async fn fence(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Instan
         AND (r.rolsuper IS NOT TRUE OR (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) CURRENT_USER))";
     locked.conn.query(end).await?;
     Ok(Done::Yes)
+}
+
+/// Waits until no other Weir shows that it writes to a server. Cancel safe: the connection is closed.
+pub async fn wait_yielded(reach: &Reach, node: NodeId, weir: u32, deadline: Instant) -> Result<(), DeedError> {
+    let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    let text = format!(
+        "SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE pg_catalog.starts_with(application_name, '{}') \
+         AND application_name OPERATOR(pg_catalog.<>) '{}'",
+        presence::PREFIX,
+        presence::name(weir)
+    );
+    while one(&mut conn, &text).await?.as_deref() != Some("0") {
+        tokio::time::sleep(PERIOD).await;
+    }
+    Ok(())
 }
 
 /// Has a server write a checkpoint, so that its stop has little to write. Not cancel safe: it may go on.

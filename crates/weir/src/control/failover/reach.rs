@@ -74,6 +74,18 @@ impl Reach {
         Conn::open(&self.c.shared, &self.config, node, parameters, deadline).await
     }
 
+    /// Opens a connection that only stays. Cancel safe.
+    pub async fn show_presence(&self, node: NodeId, name: &str, deadline: Instant) -> Result<Conn, OpenError> {
+        let mut conn = Conn::open(&self.c.shared, &self.config, node, &[("application_name", name)], deadline).await?;
+        // Servers before version 14 have no such limit.
+        conn.query(
+            "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
+             WHERE name OPERATOR(pg_catalog.=) 'idle_session_timeout'",
+        )
+        .await?;
+        Ok(conn)
+    }
+
     /// Where other servers reach this node.
     pub fn place(&self, node: NodeId) -> Option<(&str, u16)> {
         self.rules.node(node).map(|node| (node.address.hostname.as_str(), node.address.port))

@@ -45,6 +45,11 @@ impl Deref for Outcome {
 }
 
 impl Outcome {
+    /// Only what came after `before`, an earlier one.
+    pub fn since(self, before: &Outcome) -> Outcome {
+        Outcome(self.0.since(&before.0))
+    }
+
     /// Acknowledged writes that are not on this server.
     pub fn missing_on(&self, server: &Server) -> Vec<Acknowledged> {
         self.0.missing_on(server).unwrap()
