@@ -2,6 +2,7 @@
 
 use crate::classify;
 use crate::context::Context;
+use crate::replay::last_group;
 use crate::session::replay::State;
 use crate::session::{IDLE, Session};
 use crate::session_state;
@@ -47,7 +48,10 @@ fn note(s: &mut Session, header: Header, unit: Unit<'_>) {
     let next = match (&record.state, statement.transaction) {
         (State::Again(_) | State::Spoiled, _) => return,
         (State::Whole, Transaction::Begin(_)) => State::Whole,
-        (State::Whole, Transaction::End(Ending::Commit | Ending::Rollback)) if is_open => State::Ending,
+        (State::Whole, Transaction::End(ending @ (Ending::Commit | Ending::Rollback))) if is_open => {
+            record.commit_at = (ending == Ending::Commit).then(|| last_group(&record.messages));
+            State::Ending
+        }
         (State::Whole, Transaction::None | Transaction::Within) if is_open && is_harmless => State::Whole,
         (State::Whole | State::Ending, _) => return record.spoil(),
     };

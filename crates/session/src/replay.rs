@@ -56,7 +56,7 @@ pub fn keep(s: &mut Session, w: &Context, header: Header) -> Result<Mark, Flow> 
     let mark = Mark { bytes: record.messages.len() };
     match &record.state {
         // It is not known yet if the transaction goes on.
-        State::Again(run) if run.left == 0 => return Err(Flow::Hold),
+        State::Again(run) if run.left == 0 || record.waits() => return Err(Flow::Hold),
         State::Again(_) | State::Spoiled => {}
         State::Whole | State::Ending => {
             if !is_kind(header.tag) || mark.bytes + bytes > max {
@@ -117,6 +117,7 @@ enum Took {
 fn take(s: &mut Session, w: &Context) -> Took {
     let is_over = s.replies().is_settled() && !s.down.has_unseen() && !s.down.is_mid_message() && !session_state::is_holding(s);
     let Some(record) = &mut s.intake.replay else { return Took::Same };
+    let waits = record.waits();
     let Record { shown, state, counted, .. } = &mut **record;
     if let State::Again(run) = state
         && !run.is_same
@@ -129,7 +130,7 @@ fn take(s: &mut Session, w: &Context) -> Took {
         run.answers.add(second);
         let taken = first.len() + second.len();
         s.down.skip_pending(taken, &w.buffers);
-        let has_ended = run.left == 0 && is_over && !s.down.has_pending();
+        let has_ended = (run.left == 0 || waits) && is_over && !s.down.has_pending();
         match came_out(shown.bytes, run.answers.bytes, has_ended, || run.answers.is(shown)) {
             Came::Short => return Took::Same,
             Came::Other => return Took::Other,
@@ -267,6 +268,19 @@ fn frames(messages: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
         rest = &rest[header.frame_bytes()..];
         Some((header, body))
     })
+}
+
+/// Where the messages begin that are sent together with the last one: behind the last Sync or query before it.
+pub fn last_group(messages: &[u8]) -> usize {
+    let (mut begin, mut end) = (0, 0);
+    for (header, _) in frames(messages) {
+        let is_last = end + header.frame_bytes() == messages.len();
+        end += header.frame_bytes();
+        if matches!(header.tag, front::QUERY | front::SYNC) && !is_last {
+            begin = end;
+        }
+    }
+    begin
 }
 
 /// The names that messages prepare statements under.

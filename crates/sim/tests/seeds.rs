@@ -83,9 +83,9 @@ const UNPROVED: [(Proof, Play, Range<u64>); 9] = [
     (Proof::Fresh, run, 200..400),
     (Proof::SeenPromotion, run, 600..750),
     (Proof::RunOn, run, 0..150),
-    (Proof::NextLine, run, 8_750..8_850),
+    (Proof::NextLine, run, 51_700..51_800),
     (Proof::Replicated, run, 3_950..4_050),
-    (Proof::InProgress, run, 0..100),
+    (Proof::InProgress, run, 1_300..1_400),
     (Proof::AllBefore, run_returning, 2_500..2_600),
     (Proof::SameAnswers, run, 0..50),
 ];

@@ -16,6 +16,8 @@ const ROOM_BYTES_MAX: usize = 4 << 10;
 #[derive(Default)]
 pub struct Record {
     pub messages: Vec<u8>,
+    /// Where among them those begin that are sent together with the COMMIT, if there is one.
+    pub commit_at: Option<usize>,
     pub shown: Shown,
     pub state: State,
     pub losses: Losses,
@@ -92,6 +94,7 @@ impl Record {
             self.messages = Vec::new();
         }
         (self.shown, self.state, self.losses) = (Shown::default(), State::Whole, Losses::default());
+        self.commit_at = None;
     }
 }
 
@@ -116,6 +119,13 @@ impl Record {
     /// True if the transaction runs again just now.
     pub fn is_under_way(&self) -> bool {
         matches!(self.state, State::Again(_))
+    }
+
+    /// True if the next message of a transaction that runs again is not to be sent before the answers to all before it are known to be the same:
+    /// nothing takes a COMMIT back.
+    pub fn waits(&self) -> bool {
+        let State::Again(run) = &self.state else { return false };
+        !run.is_same && self.commit_at.is_some_and(|at| self.messages.len() - run.left.min(self.messages.len()) >= at)
     }
 
     /// Messages of a read were put back, and come again.

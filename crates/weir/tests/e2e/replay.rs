@@ -298,6 +298,36 @@ fn a_commit_that_was_proved_to_be_rolled_back_runs_again() {
     assert_eq!(stage.proxy.metric("transactions_replayed_total"), 1);
 }
 
+#[test]
+fn a_commit_does_not_run_again_if_others_have_changed_what_was_shown() {
+    let stage = stage();
+    let mut direct = stage.ground.direct();
+    let last = |round: usize| match round % 3 {
+        0 => wire::query("commit"),
+        1 => [wire::unnamed("commit", &[]), wire::sync()].concat(),
+        _ => [wire::unnamed("insert into u values (100)", &[]), wire::unnamed("commit", &[]), wire::sync()].concat(),
+    };
+    // Others make the answer longer, and then shorter.
+    for (round, change) in ["insert into t select generate_series(1, 3)", "delete from t"].into_iter().cycle().take(6).enumerate()
+    {
+        let mut client = client(&stage);
+        client.run("begin");
+        client.run("select a from t");
+        client.run(&format!("insert into u values ({round})"));
+        stage.network.stall_present(&[Toward::Server, Toward::Client]);
+        client.send(&last(round / 2));
+        assert!(client.is_silent_for(std::time::Duration::from_millis(100)));
+        direct.run(change);
+        stage.network.cut();
+        stage.network.go_on();
+        let heard = seen(&client.until_ready());
+        let [.., error, ready] = heard.as_slice() else { panic!("{heard:?}") };
+        assert_eq!((error.as_str(), ready.as_str()), ("ERROR 40001", "ZI"), "{round}");
+        assert_eq!(direct.value("select count(*) from u"), "0", "{round}: nothing of it was committed");
+    }
+    assert_eq!(stage.proxy.metric("transactions_replayed_total"), 0);
+}
+
 /// A primary and a standby; the test promotes.
 fn failover_stage() -> (Owned, Proxy) {
     let cluster = cluster(1);
