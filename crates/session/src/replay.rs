@@ -50,7 +50,8 @@ pub fn keep(s: &mut Session, w: &Context, header: Header) -> Result<Mark, Flow> 
     let max = usize::try_from(w.peek_config().failover.replay_bytes_max).unwrap_or(usize::MAX);
     let record = s.intake.replay.get_or_insert_default();
     record.finish();
-    if is_rest && !record.is_under_way() {
+    // A BEGIN by the protocol has several messages, and nothing is begun before the last of them.
+    if is_rest && !record.is_mid_group && !record.is_under_way() {
         record.begin();
     }
     let mark = Mark { bytes: record.messages.len() };
@@ -83,12 +84,20 @@ fn drop_record(s: &mut Session) {
 #[cold]
 pub fn kept(s: &mut Session, header: Header, mark: &Mark, flow: &Result<Flow, Fault>) {
     let Some(record) = &mut s.intake.replay else { return };
+    if matches!(flow, Ok(Flow::Next)) {
+        record.is_mid_group = !ends_group(header.tag);
+    }
     match (&mut record.state, flow) {
         (State::Again(run), Ok(Flow::Next)) => run.left = run.left.saturating_sub(header.frame_bytes()),
         (State::Again(_) | State::Spoiled, _) | (_, Ok(Flow::Next)) => {}
         (State::Whole | State::Ending, _) => record.messages.truncate(mark.bytes),
     }
     record.finish();
+}
+
+/// True if the server is ready for more behind a message.
+fn ends_group(tag: u8) -> bool {
+    matches!(tag, front::QUERY | front::SYNC)
 }
 
 /// True if a message may be one of a transaction that runs again.
@@ -164,7 +173,7 @@ pub fn drained(s: &mut Session) {
 pub fn may_begin(s: &Session, w: &Context) -> bool {
     let Some(record) = &s.intake.replay else { return false };
     let is_here = match &record.state {
-        State::Whole | State::Ending => !record.messages.is_empty(),
+        State::Whole | State::Ending => is_whole(&record.messages),
         State::Again(run) => {
             let limit_ms = s.account.limits.get().waits.primary_ms;
             let is_late = limit_ms > 0 && w.now().saturating_duration_since(run.since) > Duration::from_millis(limit_ms);
@@ -233,7 +242,7 @@ fn losses_with(s: &Session, told: &Told) -> Option<Losses> {
         State::Again(run) => record.messages.len().saturating_sub(run.left),
         State::Whole | State::Ending | State::Spoiled => record.messages.len(),
     };
-    let ends = frames(record.messages.get(..sent)?).filter(|(header, _)| matches!(header.tag, front::QUERY | front::SYNC));
+    let ends = frames(record.messages.get(..sent)?).filter(|(header, _)| ends_group(header.tag));
     let groups: u32 = ends.map(|_| 1).sum();
     let had_it = told.owed != Owed::default() && told.heard == Heard::Something;
     record.losses.with(had_it.then(|| groups.saturating_sub(told.owed.readies)))
@@ -270,13 +279,18 @@ fn frames(messages: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
     })
 }
 
+/// True if messages begin with one that a BEGIN can begin with. Behind the rest of one all would run outside of a transaction.
+fn is_whole(messages: &[u8]) -> bool {
+    matches!(messages.first(), Some(&(front::QUERY | front::PARSE | front::BIND)))
+}
+
 /// Where the messages begin that are sent together with the last one: behind the last Sync or query before it.
 pub fn last_group(messages: &[u8]) -> usize {
     let (mut begin, mut end) = (0, 0);
     for (header, _) in frames(messages) {
         let is_last = end + header.frame_bytes() == messages.len();
         end += header.frame_bytes();
-        if matches!(header.tag, front::QUERY | front::SYNC) && !is_last {
+        if ends_group(header.tag) && !is_last {
             begin = end;
         }
     }

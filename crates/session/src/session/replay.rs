@@ -18,6 +18,8 @@ pub struct Record {
     pub messages: Vec<u8>,
     /// Where among them those begin that are sent together with the COMMIT, if there is one.
     pub commit_at: Option<usize>,
+    /// The last message was neither a query nor a Sync.
+    pub is_mid_group: bool,
     pub shown: Shown,
     pub state: State,
     pub losses: Losses,

@@ -328,6 +328,47 @@ fn a_commit_does_not_run_again_if_others_have_changed_what_was_shown() {
     assert_eq!(stage.proxy.metric("transactions_replayed_total"), 0);
 }
 
+/// As drivers do that prepare everything, BEGIN and COMMIT among it.
+#[test]
+fn a_transaction_of_prepared_statements_only_runs_again_as_one() {
+    let stage = stage();
+    let mut direct = stage.ground.direct();
+    direct.run("insert into t values (1)");
+    let texts = [("b", "begin"), ("s", "select count(*) from t"), ("i", "insert into u values ($1)"), ("c", "commit")];
+    for (round, change) in ["", "insert into t values (2)"].into_iter().enumerate() {
+        let mut client = client(&stage);
+        for (name, text) in texts {
+            client.send(&[wire::parse(name, text), wire::sync()].concat());
+            client.until_ready();
+        }
+        let mut turn = |messages: Vec<Vec<u8>>, waits: bool| {
+            client.send(&[messages.concat(), wire::sync()].concat());
+            if waits { seen(&client.until_ready()) } else { Vec::new() }
+        };
+        for (first, second) in [("10", "11"), ("20", "21")] {
+            let is_last = first == "20";
+            turn(vec![wire::run("b", &[])], true);
+            turn(vec![wire::run("s", &[])], true);
+            turn(vec![wire::run("i", &[&format!("{round}{first}")])], true);
+            turn(vec![wire::run("i", &[&format!("{round}{second}")])], true);
+            if is_last {
+                stage.network.stall_present(&[Toward::Server, Toward::Client]);
+            }
+            turn(vec![wire::run("c", &[])], !is_last);
+        }
+        assert!(client.is_silent_for(std::time::Duration::from_millis(100)));
+        if !change.is_empty() {
+            direct.run(change);
+        }
+        stage.network.cut();
+        stage.network.go_on();
+        let heard = seen(&client.until_ready());
+        let expected: &[&str] = if change.is_empty() { &["2", "COMMIT", "ZI"] } else { &["ERROR 40001", "ZI"] };
+        assert_eq!(heard, expected, "{change}");
+    }
+    assert_eq!(direct.value("select string_agg(a::text, ',' order by a) from u"), "10,11,20,21,110,111");
+}
+
 /// A primary and a standby; the test promotes.
 fn failover_stage() -> (Owned, Proxy) {
     let cluster = cluster(1);
