@@ -214,7 +214,8 @@ impl World {
                 for node in stopped {
                     self.servers[usize::from(node)].power = Power::Starting;
                     self.agents[usize::from(node)].clean_end = None;
-                    let lasts = self.dice.within(1, 60);
+                    // No server is faster.
+                    let lasts = self.dice.within(20, 60);
                     self.repair_in(lasts, Repair::Ready(node, Restarted::Yes));
                 }
             }
@@ -246,7 +247,7 @@ impl World {
     fn start_old(&mut self) {
         if self.servers[0].power == Power::Stopped {
             self.servers[0].power = Power::Starting;
-            self.repair_in(5, Repair::Ready(0, Restarted::Yes));
+            self.repair_in(20, Repair::Ready(0, Restarted::Yes));
         }
     }
 
