@@ -2,7 +2,6 @@
 
 use crate::classify;
 use crate::context::Context;
-use crate::replay::last_group;
 use crate::session::replay::State;
 use crate::session::{IDLE, Session};
 use crate::session_state;
@@ -49,7 +48,9 @@ fn note(s: &mut Session, header: Header, unit: Unit<'_>) {
         (State::Again(_) | State::Spoiled, _) => return,
         (State::Whole, Transaction::Begin(_)) => State::Whole,
         (State::Whole, Transaction::End(ending @ (Ending::Commit | Ending::Rollback))) if is_open => {
-            record.commit_at = (ending == Ending::Commit).then(|| last_group(&record.messages));
+            if ending == Ending::Commit {
+                record.note_commit();
+            }
             State::Ending
         }
         (State::Whole, Transaction::None | Transaction::Within) if is_open && is_harmless => State::Whole,

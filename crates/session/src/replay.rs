@@ -10,14 +10,14 @@ use crate::fault::Fault;
 use crate::flow::Flow;
 use crate::lost;
 use crate::metrics::Metric;
-use crate::session::replay::{Record, Run, Shown, State, Told};
+use crate::session::replay::{Record, Run, Shown, State, Told, ends_group, frames};
 use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
 use crate::session_state;
 use crate::upstream::Heard;
 use std::time::Duration;
 use weir_policy::replay::{Came, Losses, came_out};
 use weir_policy::replies::Owed;
-use weir_wire::frame::{HEADER_BYTES, Header, front, read_header, split_cstr};
+use weir_wire::frame::{Header, front, split_cstr};
 
 /// True if transactions of the session are kept.
 #[inline]
@@ -93,11 +93,6 @@ pub fn kept(s: &mut Session, header: Header, mark: &Mark, flow: &Result<Flow, Fa
         (State::Whole | State::Ending, _) => record.messages.truncate(mark.bytes),
     }
     record.finish();
-}
-
-/// True if the server is ready for more behind a message.
-fn ends_group(tag: u8) -> bool {
-    matches!(tag, front::QUERY | front::SYNC)
 }
 
 /// True if a message may be one of a transaction that runs again.
@@ -268,33 +263,9 @@ pub fn forget(s: &mut Session) {
     s.intake.replay.iter_mut().filter(|record| !record.is_under_way()).for_each(|record| record.spoil());
 }
 
-/// Messages, one behind the other, each with its body.
-fn frames(messages: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
-    let mut rest = messages;
-    std::iter::from_fn(move || {
-        let header = read_header(rest).ok()??;
-        let body = rest.get(HEADER_BYTES..header.frame_bytes())?;
-        rest = &rest[header.frame_bytes()..];
-        Some((header, body))
-    })
-}
-
 /// True if messages begin with one that a BEGIN can begin with. Behind the rest of one all would run outside of a transaction.
 fn is_whole(messages: &[u8]) -> bool {
     matches!(messages.first(), Some(&(front::QUERY | front::PARSE | front::BIND)))
-}
-
-/// Where the messages begin that are sent together with the last one: behind the last Sync or query before it.
-pub fn last_group(messages: &[u8]) -> usize {
-    let (mut begin, mut end) = (0, 0);
-    for (header, _) in frames(messages) {
-        let is_last = end + header.frame_bytes() == messages.len();
-        end += header.frame_bytes();
-        if ends_group(header.tag) && !is_last {
-            begin = end;
-        }
-    }
-    begin
 }
 
 /// The names that messages prepare statements under.

@@ -7,7 +7,7 @@ use weir_policy::replay::{Came, came_out};
 
 use crate::doubt::{PERIOD_MS, WAIT_MS};
 use crate::kinds::Proof;
-use crate::oracle::{Transaction, Write};
+use crate::oracle::{Run, Transaction, Write};
 use crate::server::{Server, WriteId};
 use crate::world::{Due, World};
 
@@ -58,12 +58,12 @@ impl World {
     }
 
     pub(crate) fn row(&self, write: WriteId) -> Option<u8> {
-        self.writes.get(write as usize)?.row
+        self.writes.get(write as usize)?.run.row
     }
 
     /// The first statement of a transaction at its server: it has a number now, holds its row, and is shown that.
     pub(crate) fn begin(&mut self, write: WriteId) {
-        let Write { node, row: Some(row), again, .. } = self.writes[write as usize] else { return };
+        let Write { node, run: Run { row: Some(row), again, .. }, .. } = self.writes[write as usize] else { return };
         let server = &self.servers[usize::from(node)];
         let incarnation = server.incarnation;
         if server.holder(row).is_some() {
@@ -87,15 +87,15 @@ impl World {
         if is_cut || !self.is_under_way(&entry, write) {
             return;
         }
-        let root = entry.again.unwrap_or(write) as usize;
-        let shown = self.writes[root].shown;
+        let root = entry.run.again.unwrap_or(write) as usize;
+        let shown = self.writes[root].run.shown;
         let wanted = shown.as_ref().map_or(&[][..], |shown| &shown[..]);
         let answered = &version[..wanted.len()];
         let is_equal = || answered == wanted || self.plan.unproved == Some(Proof::SameAnswers);
         match came_out(wanted.len() as u64, answered.len() as u64, false, is_equal) {
             Came::Same => {
                 if shown.is_none() {
-                    self.writes[root].shown = Some(version);
+                    self.writes[root].run.shown = Some(version);
                 } else {
                     self.counts.told.again += 1;
                 }
@@ -148,12 +148,12 @@ impl World {
     pub(crate) fn begin_again(&mut self, write: WriteId, place: Place) {
         let entry = &mut self.writes[write as usize];
         entry.told = Some(Verdict::RolledBack);
-        let (weir, life, root) = (entry.weir, entry.life, entry.again.unwrap_or(write));
+        let (weir, life, root) = (entry.weir, entry.life, entry.run.again.unwrap_or(write));
         let first = &mut self.writes[root as usize];
-        match first.losses.with(place.group()) {
+        match first.run.losses.with(place.group()) {
             None => self.counts.told.refused += 1,
             Some(losses) => {
-                first.losses = losses;
+                first.run.losses = losses;
                 self.later(1, Due::Again(Again { weir, life, root, until: self.now + WAIT_MS }));
             }
         }

@@ -90,8 +90,8 @@ impl World {
             return;
         }
         entry.lost_at = self.now;
-        let Write { weir, life, transaction, again, .. } = *entry;
-        let was_shown = self.writes[again.unwrap_or(write) as usize].shown.is_some();
+        let Write { weir, life, transaction, run, .. } = *entry;
+        let was_shown = self.writes[run.again.unwrap_or(write) as usize].run.shown.is_some();
         match transaction {
             Transaction::None => {}
             Transaction::Open(_) if was_shown => self.begin_again(write, Place::Rest),

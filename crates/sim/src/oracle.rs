@@ -54,13 +54,20 @@ pub struct Write {
     /// When its client was told.
     pub acknowledged_at: Option<Ms>,
     pub is_over: bool,
-    pub is_unsent: bool,
     pub transaction: Transaction,
     /// When it had its number, and when its connection was lost.
     pub begun_at: Ms,
     pub lost_at: Ms,
     /// The outcome that its client heard, if the answer to its COMMIT was lost.
     pub told: Option<Verdict>,
+    pub run: Run,
+}
+
+/// One run of a transaction.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Run {
+    /// The connection for it was not opened.
+    pub is_unsent: bool,
     /// The row that the transaction changes, and the version of it that its client was shown.
     pub row: Option<u8>,
     pub shown: Option<Version>,
@@ -251,7 +258,7 @@ impl World {
             if entry.told == Some(Verdict::RolledBack) {
                 broken.push(Broken::FalseOutcome { write, told: Verdict::RolledBack, at: self.now });
             }
-            if !seen.insert(entry.again.unwrap_or(write)) {
+            if !seen.insert(entry.run.again.unwrap_or(write)) {
                 broken.push(Broken::Twice { write });
             }
         }
@@ -269,8 +276,8 @@ impl World {
         for write in self.servers[usize::from(primary)].log.iter().map(|logged| logged.write) {
             let Some(row) = self.row(write) else { continue };
             let version = &mut versions[usize::from(row)];
-            let root = self.writes[write as usize].again.unwrap_or(write);
-            if self.writes[root as usize].shown != Some(version.to_be_bytes()) {
+            let root = self.writes[write as usize].run.again.unwrap_or(write);
+            if self.writes[root as usize].run.shown != Some(version.to_be_bytes()) {
                 broken.push(Broken::OtherShown { write });
             }
             *version += 1;

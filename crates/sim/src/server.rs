@@ -27,6 +27,8 @@ pub struct Numbers {
     pub above: u64,
     /// Those that are open, and the rows that they have changed.
     open: BTreeMap<u64, Option<u8>>,
+    /// Those of the promotion that made the server a primary.
+    pub promotion: Option<Promotion>,
     /// By which a Weir sees if they may have been given out again.
     pub clock: Clock,
 }
@@ -71,8 +73,6 @@ pub struct Server {
     pub numbers: Numbers,
     pub history: History,
     pub mark: Mark,
-    /// The numbers of the promotion that made it a primary.
-    pub promotion: Option<Promotion>,
     pub is_read_only: bool,
     pub started_at: u64,
     /// Moves at every end of its connections.
@@ -113,10 +113,9 @@ impl Server {
             power: Power::Up,
             role,
             log: Vec::new(),
-            numbers: Numbers { next: 1, above: 1, open: BTreeMap::new(), clock: Clock::default() },
+            numbers: Numbers { next: 1, above: 1, open: BTreeMap::new(), promotion: None, clock: Clock::default() },
             history: History { system: SYSTEM, timeline: 1, switches: Vec::new() },
             mark: Mark::default(),
-            promotion: None,
             is_read_only: false,
             started_at: 1,
             incarnation: 1,
@@ -159,7 +158,7 @@ impl Server {
             replayed: self.heard.stands_at.unwrap_or(Lsn::MAX).min(self.position()),
             started_at: self.started_at,
             mark: self.mark,
-            numbers: self.promotion,
+            numbers: self.numbers.promotion,
             is_read_only: self.is_read_only,
             sync_names: self.is_primary().then(|| self.sync.names.clone()),
             followers: self.flushed.iter().map(follower).collect(),
@@ -275,7 +274,7 @@ impl Server {
         let Some(mark) = self.mark.cast(vote) else { return Repointed::Refused { mark: self.mark } };
         self.mark = mark;
         if vote.epoch.node == self.id {
-            self.promotion = numbers.or(self.promotion);
+            self.numbers.promotion = numbers.or(self.numbers.promotion);
         }
         if let Role::Standby { upstream } = self.role
             && vote.epoch.node != self.id
@@ -316,7 +315,7 @@ impl Server {
         self.log.clone_from(&source.log);
         self.numbers.above = source.numbers.above;
         self.history.clone_from(&source.history);
-        self.promotion = source.promotion;
+        self.numbers.promotion = source.numbers.promotion;
         self.role = Role::Standby { upstream: Some(source.id) };
         self.drop_connections();
     }

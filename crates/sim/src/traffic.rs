@@ -3,7 +3,7 @@
 use weir_policy::failover::{History, LinkEnd, Lsn, Ms, NodeId};
 
 use crate::again::ROWS;
-use crate::oracle::{Path, Transaction, Write};
+use crate::oracle::{Path, Run, Transaction, Write};
 use crate::plan;
 use crate::server::{Logged, Power, Role, WriteId};
 use crate::world::{Due, World};
@@ -42,7 +42,8 @@ impl World {
             (_, Some(root)) => self.row(root),
             (_, None) => Some(self.dice.below(ROWS) as u8),
         };
-        self.writes.push(Write { weir, life, node, started_at, transaction, again, row, ..Write::default() });
+        let run = Run { again, row, ..Run::default() };
+        self.writes.push(Write { weir, life, node, started_at, transaction, run, ..Write::default() });
         self.weirs[weir].writes.insert(write);
         let delay = self.delay();
         self.later(delay, Due::Write { write, connection });
@@ -86,7 +87,7 @@ impl World {
         };
         if !is_there {
             // Nothing was sent over a connection that could not be opened: it waits at its Weir.
-            self.writes[write as usize].is_unsent = connection.is_none();
+            self.writes[write as usize].run.is_unsent = connection.is_none();
             let delay = self.delay();
             return self.later(delay, Due::Failed { write, how: LinkEnd::Broken });
         }
@@ -148,7 +149,7 @@ impl World {
         if entry.is_over || self.weirs[weir].life != life || !self.weirs[weir].writes.remove(&write) {
             return;
         }
-        self.weirs[weir].given_up += usize::from(!entry.is_unsent);
+        self.weirs[weir].given_up += usize::from(!entry.run.is_unsent);
         self.doubt(write);
         self.later(0, Due::Broken { weir, life, node, how });
     }

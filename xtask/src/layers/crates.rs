@@ -37,7 +37,7 @@ const CRATES: &[Crate] = &[
     row("crates/cache", &["weir-sql", "weir-config", "weir-catalog"], 2),
     row("crates/session", &["weir-wire", "weir-sql", "weir-io", "weir-config", "weir-catalog", "weir-policy", "weir-cache"], 0),
     row("crates/agent", &[], 0),
-    row("crates/sim", &["weir-config", "weir-policy"], 8),
+    row("crates/sim", &["weir-config", "weir-policy"], 9),
     row("crates/demo", &[], 0),
     row(
         "crates/weir",

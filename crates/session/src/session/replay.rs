@@ -8,6 +8,7 @@ use std::time::Instant;
 use weir_policy::loss::Then;
 use weir_policy::replay::Losses;
 use weir_policy::replies::Owed;
+use weir_wire::frame::{HEADER_BYTES, Header, front, read_header};
 
 /// Room that a session keeps between transactions.
 const ROOM_BYTES_MAX: usize = 4 << 10;
@@ -130,6 +131,11 @@ impl Record {
         !run.is_same && self.commit_at.is_some_and(|at| self.messages.len() - run.left.min(self.messages.len()) >= at)
     }
 
+    /// Its last message ends the transaction by a COMMIT.
+    pub fn note_commit(&mut self) {
+        self.commit_at = Some(last_group(&self.messages));
+    }
+
     /// Messages of a read were put back, and come again.
     pub fn put_back(&mut self, messages: &[u8]) {
         match &mut self.state {
@@ -141,4 +147,33 @@ impl Record {
             State::Spoiled => {}
         }
     }
+}
+
+/// Messages, one behind the other, each with its body.
+pub fn frames(messages: &[u8]) -> impl Iterator<Item = (Header, &[u8])> {
+    let mut rest = messages;
+    std::iter::from_fn(move || {
+        let header = read_header(rest).ok()??;
+        let body = rest.get(HEADER_BYTES..header.frame_bytes())?;
+        rest = &rest[header.frame_bytes()..];
+        Some((header, body))
+    })
+}
+
+/// True if the server is ready for more behind a message.
+pub fn ends_group(tag: u8) -> bool {
+    matches!(tag, front::QUERY | front::SYNC)
+}
+
+/// Where the messages begin that are sent together with the last one: behind the last Sync or query before it.
+fn last_group(messages: &[u8]) -> usize {
+    let (mut begin, mut end) = (0, 0);
+    for (header, _) in frames(messages) {
+        let is_last = end + header.frame_bytes() == messages.len();
+        end += header.frame_bytes();
+        if ends_group(header.tag) && !is_last {
+            begin = end;
+        }
+    }
+    begin
 }
