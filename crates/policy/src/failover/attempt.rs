@@ -229,10 +229,12 @@ impl Attempt {
         matches!(self.aim, Aim::Succeed { .. }) && (self.leaves_writes() || matches!(self.phase, Phase::Draining { .. }))
     }
 
-    /// True if nothing comes of it if it ends now, and writes may go on: nobody was told to promote himself or to vote.
-    fn is_void(&self) -> bool {
+    /// True if nothing comes of it if it ends now for this reason, and writes may go on: nobody was told to promote himself or to vote. One that
+    /// another Weir's decision overtook replaces a primary that is none any more.
+    fn is_void(&self, refusal: Refusal) -> bool {
         let is_effective = matches!(self.phase, Phase::Promoting { .. } | Phase::Waiting { .. } | Phase::Voting { .. });
-        matches!(self.aim, Aim::Succeed { .. } | Aim::Settle | Aim::Tidy) && !is_effective
+        let leaves_primary = matches!(self.aim, Aim::Succeed { .. } | Aim::Settle | Aim::Tidy);
+        (leaves_primary || refusal == Refusal::Outrun) && !is_effective
     }
 
     /// The nodes that pledged.
@@ -637,7 +639,8 @@ fn decided(state: &mut State, rules: &Rules, mut attempt: Attempt, now: Ms, out:
 /// Ends the attempt without a decision.
 pub(super) fn end(state: &mut State, refusal: Refusal, now: Ms, out: &mut Vec<Action>) {
     let Some(attempt) = state.attempt.take() else { return };
-    if attempt.is_void() {
+    let is_void = attempt.is_void(refusal);
+    if is_void {
         state.forget(attempt.ballot);
     }
     match attempt.aim {
@@ -648,7 +651,8 @@ pub(super) fn end(state: &mut State, refusal: Refusal, now: Ms, out: &mut Vec<Ac
     let spread =
         u64::from(attempt.ballot.weir).wrapping_mul(2_654_435_761).wrapping_add(attempt.ballot.term * 977) % RETRY_SPREAD_MS;
     // Where nothing was stopped, the promises are settled at once, or a primary that failed is replaced.
-    state.retry_at = if attempt.is_before_stop() { now } else { now + RETRY_MS + spread };
+    let is_outrun = is_void && refusal == Refusal::Outrun;
+    state.retry_at = if attempt.is_before_stop() || is_outrun { now } else { now + RETRY_MS + spread };
     if refusal != Refusal::Outrun && !matches!(attempt.aim, Aim::Succeed { .. } | Aim::Tidy) {
         stuck(state, refusal, out);
     }
