@@ -85,7 +85,8 @@ fn drop_record(s: &mut Session) {
 pub fn kept(s: &mut Session, header: Header, mark: &Mark, flow: &Result<Flow, Fault>) {
     let Some(record) = &mut s.intake.replay else { return };
     if matches!(flow, Ok(Flow::Next)) {
-        record.is_mid_group = !ends_group(header.tag);
+        // Behind a copy or a function call nothing is under way.
+        record.is_mid_group = is_kind(header.tag) && !ends_group(header.tag);
     }
     match (&mut record.state, flow) {
         (State::Again(run), Ok(Flow::Next)) => run.left = run.left.saturating_sub(header.frame_bytes()),
