@@ -211,6 +211,17 @@ fn a_copy_from_the_client_does_not_run_again() {
     }
     assert_eq!(stage.ground.direct().value("select count(*) from t"), "0");
     assert_eq!(stage.proxy.metric("transactions_replayed_total"), 0);
+    // The transaction behind a copy does.
+    let mut client = client(&stage);
+    client.send(&wire::query("copy t from stdin"));
+    assert_eq!(client.read().tag, b'G');
+    client.send(&[wire::copy_data(b"1\n"), wire::copy_done()].concat());
+    assert_eq!(seen(&client.until_ready()), ["COPY 1", "ZI"]);
+    client.run("begin");
+    client.run("insert into u values (1)");
+    assert_eq!(after_cut(&stage, &mut client, "select 1"), "");
+    assert_eq!(seen(&client.query("commit")), ["COMMIT", "ZI"]);
+    assert_eq!(stage.proxy.metric("transactions_replayed_total"), 1);
 }
 
 /// An acknowledged write would be missing if only what follows ran again.
