@@ -17,7 +17,7 @@ mod unseen;
 
 pub use draft::{Draft, DraftError};
 pub use path::{Path, Who};
-pub use query::{ANSWERS_FINGERPRINT, DEFAULTS_FINGERPRINT, FINGERPRINT, PARTS, Part};
+pub use query::{PARTS, Part, Question};
 pub use tables::Touched;
 pub use unseen::{Hidden, NAMES_MAX};
 

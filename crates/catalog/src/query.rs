@@ -1,7 +1,40 @@
-//! Questions to a server about its catalog. Sent over a connection with `search_path = pg_catalog, pg_temp`, all parts in one
-//! transaction, so that they fit together.
+//! Questions to a server about its catalog, all parts in one transaction, so that they fit together.
+//!
+//! They name things without a schema, and are for connections only that Weir opens for itself with `search_path = pg_catalog, pg_temp`
+//! (`weir_policy::own_login`): `Question` is a type of its own, so that no other place can send them.
 
 use super::draft::{Cells, Draft, DraftError};
+
+/// One of the questions of this module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// One row that changes with everything that the parts ask for.
+    Fingerprint,
+    /// The part of it about the defaults of sessions.
+    Defaults,
+    /// What answers of the query cache hang on beside it.
+    Answers,
+    /// One of `PARTS`, by its place.
+    Part(usize),
+}
+
+impl Question {
+    /// Every one of them.
+    pub fn all() -> impl Iterator<Item = Question> {
+        let parts = (0..PARTS.len()).map(Question::Part);
+        [Question::Fingerprint, Question::Defaults, Question::Answers].into_iter().chain(parts)
+    }
+
+    /// Its text; empty for a part that there is not.
+    pub fn sql(self) -> &'static str {
+        match self {
+            Question::Fingerprint => FINGERPRINT,
+            Question::Defaults => DEFAULTS_FINGERPRINT,
+            Question::Answers => ANSWERS_FINGERPRINT,
+            Question::Part(at) => PARTS.get(at).map_or("", |part| part.sql),
+        }
+    }
+}
 
 /// One question, and the function that takes a row of its result.
 pub struct Part {
@@ -279,7 +312,7 @@ const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED 
 /// Of tables it has the columns, and not the row's version, which TRUNCATE changes too. It is one pass over these catalogs.
 /// With 100,000 tables and 50,000 functions that takes a quarter of a second, so the longer it takes, the less often it is
 /// asked. A partition that is being detached first gets a new version of its row, then loses it.
-pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
+const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, xmin)))) FROM pg_namespace WHERE nspname !~ '^pg_(toast|temp)'), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_proc), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', relnamespace, relkind, relpersistence, relrowsecurity, relnatts, ' ', relname)))) \
@@ -302,7 +335,7 @@ pub const FINGERPRINT: &str = "SELECT concat_ws(' ', \
      WHERE name IN ('search_path', 'default_transaction_isolation', 'idle_in_transaction_session_timeout', 'transaction_timeout')))";
 
 /// The part of `FINGERPRINT` about the defaults of sessions.
-pub const DEFAULTS_FINGERPRINT: &str = "SELECT concat(count(*), '/', sum(hashtext(concat(setdatabase, ' ', setrole, ' ', xmin)))) FROM pg_db_role_setting \
+const DEFAULTS_FINGERPRINT: &str = "SELECT concat(count(*), '/', sum(hashtext(concat(setdatabase, ' ', setrole, ' ', xmin)))) FROM pg_db_role_setting \
      WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))";
 
 /// Count and sum of the versions of a catalog's rows. If the count stays, rows change only if one is younger than all, and then
@@ -320,7 +353,7 @@ macro_rules! versions {
 /// Temporary tables are left out, as they come and go. It reads `pg_attribute`, so it costs some times as much as
 /// `FINGERPRINT`: 0.17 s with 20,000 tables of 10 columns. Of roles it has the public part, without roles that have no rights
 /// of their own, as those come and go.
-pub const ANSWERS_FINGERPRINT: &str = concat!(
+const ANSWERS_FINGERPRINT: &str = concat!(
     "SELECT a.kinds, concat_ws(' ', a.versions, \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', relowner, ' ', relforcerowsecurity, ' ', relname, ' ', reloptions, ' ', relacl)))) \
      FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f', 'c') AND relpersistence <> 't'), ",

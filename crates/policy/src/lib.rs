@@ -10,6 +10,7 @@ pub mod looks;
 pub mod loss;
 pub mod notices;
 pub mod outcome;
+pub mod own_login;
 pub mod pick;
 pub mod pool;
 pub mod prepared;

@@ -90,6 +90,11 @@ pub fn question<'a>(users: impl Iterator<Item = &'a str>) -> String {
     sql
 }
 
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    vec![question(["joe", "it's"].into_iter())]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -343,6 +343,17 @@ pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Sett
     Outcome { of_conn, of_session, has_new_foreign }
 }
 
+/// One question of each kind, for the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    let names = |text: &str| BTreeSet::from([text.to_owned()]);
+    let all = Ask { kinds: StateKinds::of(StateKind::Unknown), ..Ask::default() };
+    let by_name = Ask { kinds: StateKinds::of(StateKind::Setting), names: names("app.tenant"), ..Ask::default() };
+    let by_source =
+        Ask { made_up: MadeUp::ByRecent, functions: names("f"), sources: names("f"), any_setting: true, ..all.clone() };
+    let kinds = PARTS.iter().map(|(kind, _)| Ask { kinds: StateKinds::of(*kind), ..Ask::default() });
+    [all, by_name, by_source].into_iter().chain(kinds).map(|ask| ask.question()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

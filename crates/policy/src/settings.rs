@@ -404,6 +404,21 @@ pub fn is_utf8(value: &str) -> bool {
     letters.clone().eq(*b"utf8") || letters.eq(*b"unicode")
 }
 
+/// A change of each kind, for the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    let none = Settings::default();
+    let some = none.with("work_mem", "1MB").with("app.tenant", "\u{fc}'\\");
+    let other = some.with(ROLE, "joe").with(SESSION_AUTHORIZATION, "ann");
+    let startup = none.with("a", "1").with("b", "2");
+    vec![
+        none.change_to(&some),
+        some.change_to(&other),
+        other.change_to(&none),
+        startup.again(&Reset::All),
+        startup.again(&Reset::Name("a".into())),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -166,6 +166,12 @@ impl Words<'_> {
     }
 }
 
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    let calls = ["SELECT pg_terminate_backend(1)", "SELECT pg_cancel_backend($1)"];
+    calls.into_iter().filter_map(|text| Call::of(text).map(|call| call.stand_in())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

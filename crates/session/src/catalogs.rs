@@ -102,6 +102,10 @@ pub struct Report {
     pub read_ms: u64,
     /// Time that the last look for changes took.
     pub look_ms: u64,
+    /// The user who reads it.
+    pub read_as: String,
+    /// The user of Weir's own looks who may not, and the number of the reading of passwords at that time.
+    pub refused: Option<(String, u64)>,
     /// Why it could not be read the last time.
     pub error: Option<String>,
 }

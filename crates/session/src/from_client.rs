@@ -315,6 +315,7 @@ fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statem
         Some((hit, text)) => {
             hit.send(w);
             s.up.eat(header);
+            weir_sql::own::check(&text);
             write::query(s.up.extra(&w.buffers), &text);
         }
         None => s.up.pass(header, &w.buffers),

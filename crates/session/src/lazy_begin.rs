@@ -38,7 +38,7 @@ const PLAIN: &str = "BEGIN";
 const FAILING: &str = "the transaction has failed";
 
 /// Takes a snapshot.
-const READS: &str = "SELECT 1";
+pub const READS: &str = "SELECT 1";
 
 /// State that a transaction may leave on any server, since it moves with its session.
 pub const MOVES: StateKinds = StateKinds::of(StateKind::Setting).with(StateKind::Prepare);
@@ -303,7 +303,7 @@ pub fn send(s: &mut Session, w: &Context, first: &Statement) {
         // A standby may refuse what it asks for, which means nothing any more.
         let is_plain = has_failed && s.is_on_standby();
         let text = if is_plain { PLAIN } else { text.as_str() };
-        session_state::send(s, w, text, Expect::BeginOurs);
+        session_state::send_clients(s, w, text, Expect::BeginOurs);
         set_status(s, WITHIN);
         if let Some(conn) = s.conn() {
             w.counters().count_statement(conn.status.address.node, Verb::Other);
@@ -313,7 +313,7 @@ pub fn send(s: &mut Session, w: &Context, first: &Statement) {
         session_state::send(s, w, READS, Expect::BeginOurs);
     }
     if has_failed {
-        session_state::send(s, w, FAILING, Expect::FailOurs);
+        session_state::send_clients(s, w, FAILING, Expect::FailOurs);
         set_status(s, FAILED);
     }
     s.lazy_begin = LazyBegin::Sent(statement);

@@ -16,6 +16,7 @@ use weir_policy::prepared::{Need, StatementId, push_name};
 use weir_policy::replies::Expect;
 use weir_policy::transaction::may_write;
 use weir_sql::facts::{Ending, Transaction, Verb};
+use weir_sql::own;
 use weir_wire::back::read_row;
 use weir_wire::frame::{HEADER_BYTES, Header, front};
 use weir_wire::write;
@@ -158,6 +159,7 @@ fn is_plain_read(s: &Session, statement: &Statement) -> bool {
 
 /// Writes a question, up to its Sync.
 fn send(s: &mut Session, w: &Context, question: &Question) {
+    own::check(question.text);
     let max = w.peek_config().pool.prepared_max as usize;
     let Some(Server { conn, upstream }) = &mut s.server else { return };
     let out = s.up.extra(&w.buffers);
@@ -251,4 +253,9 @@ pub fn on_answer(s: &mut Session, status: u8) {
 #[inline]
 pub fn on_tag(s: &mut Session) {
     s.upstream_mut().into_iter().for_each(|upstream| upstream.txn.numbered.is_committing &= !upstream.replies.is_last());
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    [LINE, NUMBER, NUMBER_IF_ANY].into_iter().map(|question| question.text.to_owned()).collect()
 }

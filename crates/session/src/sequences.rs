@@ -114,12 +114,15 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     }
 }
 
+/// Has a server forget what others drew.
+pub const FORGET: &str = "DISCARD SEQUENCES";
+
 #[cold]
 fn forget(s: &mut Session, w: &Context) {
     let Some(conn) = s.conn_mut() else { return };
     conn.draws = conn.draws.forget();
     s.account.known.note_forgotten();
-    session_state::send(s, w, "DISCARD SEQUENCES", Expect::PrepareOurs);
+    session_state::send(s, w, FORGET, Expect::PrepareOurs);
 }
 
 #[inline]

@@ -1,7 +1,7 @@
 //! Keeps a session's state and its server connection's together. Notes the state that statements may leave, and asks the server after their
 //! transaction. Brings a server connection to the session's state, and lets it go as soon as nothing keeps it. Decisions are `policy::inventory`'s.
 
-mod listening;
+pub mod listening;
 
 use crate::catalogs::UNKNOWN;
 use crate::choice::Choice;
@@ -28,6 +28,7 @@ use weir_policy::replies::Expect;
 use weir_policy::session_state::{Answer, MadeUp, SOURCES_MAX, settings_after, told_by};
 use weir_policy::settings::Settings;
 use weir_sql::facts::{Reset, StateKind, StateKinds, Transaction};
+use weir_sql::own;
 use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
 use weir_wire::write;
 
@@ -440,8 +441,14 @@ fn ask(s: &mut Session, w: &Context) {
     send(s, w, &question, Expect::StateOurs);
 }
 
-/// Writes a simple query of ours.
+/// Writes a simple query of ours. It runs under the client's settings, so that it names everything by its schema.
 pub fn send(s: &mut Session, w: &Context, sql: &str, expect: Expect) {
+    own::check(sql);
+    send_clients(s, w, sql, expect);
+}
+
+/// The same of a client's own text, which the server connection has not seen.
+pub fn send_clients(s: &mut Session, w: &Context, sql: &str, expect: Expect) {
     write::query(s.up.extra(&w.buffers), sql);
     s.expect(expect);
     s.handle.is_ours.set(true);
@@ -728,7 +735,7 @@ fn bring_statements(s: &mut Session, w: &Context) {
             }
             Change::Prepare(entry) => {
                 w.count(Metric::ParsesAdded);
-                send(s, w, &entry.text, Expect::StatementOurs);
+                send_clients(s, w, &entry.text, Expect::StatementOurs);
                 note_brought(s, Some(entry));
             }
         }

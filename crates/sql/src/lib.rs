@@ -11,6 +11,7 @@ pub mod body;
 mod executed;
 pub mod facts;
 pub mod leaves;
+pub mod own;
 pub mod skeleton;
 
 mod changes;

@@ -6,6 +6,7 @@
 pub mod client;
 pub mod control;
 pub mod monitor;
+pub mod own_sql;
 pub mod process;
 pub mod server;
 pub mod traffic;

@@ -52,6 +52,8 @@ const MISSED: Report<'static> = Report {
     routine: "",
 };
 
+const UNLISTEN: &str = "UNLISTEN *";
+
 /// Moves on, on a server connection at rest. True: something was sent.
 pub(super) fn advance(s: &mut Session, w: &Context) -> bool {
     let Some(Subscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return false };
@@ -70,7 +72,7 @@ pub(super) fn advance(s: &mut Session, w: &Context) -> bool {
             send(s, w, &sql, Expect::PrepareOurs);
         }
     }
-    send(s, w, "UNLISTEN *", Expect::UnlistenOurs);
+    send(s, w, UNLISTEN, Expect::UnlistenOurs);
     true
 }
 
@@ -257,4 +259,11 @@ fn as_seen(event: &Event) -> listening::Event<'_> {
         Event::Mark(mark) => listening::Event::Mark(*mark),
         Event::Lost | Event::Again => listening::Event::Lost,
     }
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    let mut listen = String::new();
+    push_statement(&mut listen, "LISTEN ", b"a\"b");
+    vec![listen, UNLISTEN.to_owned(), "NOTIFY weir_1, '1:2'".to_owned()]
 }

@@ -15,25 +15,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_config::passwd::Secret;
 use weir_io::reactor::parked;
+use weir_policy::own_login::{self, OwnUse};
 use weir_wire::back as server;
 use weir_wire::frame::{back, front};
 use weir_wire::write;
 use zeroize::Zeroizing;
 
-/// Sent once per connection. Temporary objects come last: they would be found first if they were not named.
-const SETTINGS_QUERY: &str = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false)";
-
 /// Roles the user $1 is a member of, himself included. Not `pg_has_role`, by which a superuser is a member of every role:
 /// `pg_hba.conf` does not count that (`is_member_of_role_nosuper`).
-const GROUPS_QUERY: &str = "WITH RECURSIVE member(oid) AS (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1 \
-    UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m, member WHERE m.member = member.oid) \
-    SELECT r.rolname FROM pg_catalog.pg_roles r, member WHERE r.oid = member.oid";
+const GROUPS_QUERY: &str = "WITH RECURSIVE member(oid) AS (SELECT oid FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1 \
+    UNION SELECT m.roleid FROM pg_catalog.pg_auth_members m, member WHERE m.member OPERATOR(pg_catalog.=) member.oid) \
+    SELECT r.rolname FROM pg_catalog.pg_roles r, member WHERE r.oid OPERATOR(pg_catalog.=) member.oid";
 
 /// True if the user $1 may log in now, and for how many seconds at least. No row: there is no such role.
-const ROLE_QUERY: &str = "SELECT rolcanlogin AND (rolvaliduntil IS NULL OR rolvaliduntil > pg_catalog.now()), \
+const ROLE_QUERY: &str = "SELECT rolcanlogin AND (rolvaliduntil IS NULL OR rolvaliduntil OPERATOR(pg_catalog.>) pg_catalog.now()), \
     CASE WHEN pg_catalog.isfinite(rolvaliduntil) \
-    THEN pg_catalog.floor(EXTRACT(epoch FROM rolvaliduntil - pg_catalog.now()))::pg_catalog.text END \
-    FROM pg_catalog.pg_roles WHERE rolname = $1";
+    THEN pg_catalog.floor(EXTRACT(epoch FROM rolvaliduntil OPERATOR(pg_catalog.-) pg_catalog.now()))::pg_catalog.text END \
+    FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1";
 
 /// Time for which it is believed that there is no such user: he may be created any moment.
 const ABSENT_LIFETIME: Duration = Duration::from_secs(1);
@@ -236,9 +234,13 @@ async fn enter(w: &Worker, address: &Address, user: &str, database: &str, deadli
         is_checker.then(|| Secret::parse(config.check.password.as_bytes(), files.key.as_ref()).ok()).flatten()
     };
     let secret = own.as_ref().or_else(|| files.passwords.get(user));
-    let login = Login { user, database, secret, generation, parameters: &[] };
-    let mut talk = Talk::log_in(w, address, &login, deadline).await?;
-    talk.query(w, address, SETTINGS_QUERY).await?;
+    let parameters: Vec<(&str, &str)> = own_login::in_packet(OwnUse::Users).collect();
+    let login = Login { user, database, secret, generation, parameters: &parameters };
+    let (mut talk, greeting) = Talk::enter(w, address, &login, deadline).await?;
+    let words = own_login::after_login(OwnUse::Users, greeting.reported("server_version"), greeting.reported("server_encoding"));
+    if let Some(words) = words {
+        talk.query(w, address, &words).await?;
+    }
     Ok(talk)
 }
 
@@ -327,6 +329,11 @@ impl Line {
             }
         }
     }
+}
+
+/// For the list of Weir's own texts, beside the operator's `auth_query`.
+pub fn own_texts() -> Vec<String> {
+    [GROUPS_QUERY, ROLE_QUERY].map(str::to_owned).into()
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Reads the catalogs of the databases in use and looks whether they are still true. The only writer of `catalogs`.
 //!
-//! One task for each database that has sessions, with one connection to the primary (to a standby while there is none), logged in as a user
-//! of theirs. Every user of a database may read its system catalogs. The task looks once a second, in large databases the less often the
+//! One task for each database that has sessions, with one connection to the primary (to a standby while there is none), logged in as
+//! `sr_check_user`, or where he may not log in as the user who came last. Every user of a database may read its system catalogs, and no setting
+//! of a user shapes what is read (`own_login`). The task looks once a second, in large databases the less often the
 //! longer a look takes, and at once when a statement passed that defines something. Only when the look finds a change all is read. Rows are
 //! taken in a few at a time, and the rest of the work is another thread's, so that nodes are watched meanwhile.
 
@@ -13,11 +14,14 @@ use crate::server::pool::server_conn::{Address, Login, OpenError};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_catalog::{ANSWERS_FINGERPRINT, Catalog, DEFAULTS_FINGERPRINT, Draft, DraftError, FINGERPRINT, PARTS};
+use weir_catalog::{Catalog, Draft, DraftError, PARTS, Question};
 use weir_config::Config;
+use weir_config::passwd::Secret;
+use weir_policy::own_login::OwnUse;
 use weir_policy::roles;
 use weir_session::cached_results::{CachedResults, Doubt};
 use weir_session::catalogs::{Database, Edition, Mark, UNKNOWN};
+use weir_session::fault::sqlstate;
 use weir_session::metrics::Metric;
 use weir_wire::frame::back;
 
@@ -42,23 +46,19 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Rows taken in before others get their turn.
 const ROWS_AT_ONCE: u32 = 256;
 
-/// Sent once per connection. A user's own limits are for his statements. A server that does not know all of them would refuse them all. Questions have
-/// backslashes in strings. Names are compared in UTF-8; text without an encoding cannot be converted to it.
-/// A server takes twenty times as long to compile the large questions (`jit`) as to answer them.
-const SETTINGS_QUERY: &str = "SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false), \
-    pg_catalog.set_config('application_name', 'weir_catalog', false), pg_catalog.set_config('statement_timeout', '0', false), \
-    pg_catalog.set_config('client_encoding', CASE pg_catalog.current_setting('server_encoding') WHEN 'SQL_ASCII' THEN 'SQL_ASCII' \
-     ELSE 'UTF8' END, false), \
-    pg_catalog.set_config('standard_conforming_strings', 'on', false), pg_catalog.set_config('jit', 'off', false), \
-    (SELECT pg_catalog.string_agg(pg_catalog.set_config(name, '0', false), '') FROM pg_catalog.pg_settings \
-     WHERE name OPERATOR(pg_catalog.=) ANY (ARRAY['idle_session_timeout', 'transaction_timeout'])), \
-    pg_catalog.set_config('default_transaction_read_only', 'on', false)";
+const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+const COMMIT: &str = "COMMIT";
+
+/// As servers show it.
+const NAME: &str = "weir_catalog";
 
 /// Why a database could not be read.
 #[derive(Debug, thiserror::Error)]
 enum SurveyError {
     #[error("no server is up that could be asked")]
     NoServer,
+    #[error("user \"{user}\" (sr_check_user) may not log in to it, and no other user has")]
+    NobodyMay { user: String },
     #[error("{0}")]
     Server(#[from] OpenError),
     #[error("{0}")]
@@ -189,8 +189,8 @@ async fn look(
     line.renew((Instant::now() + ANSWER_TIMEOUT).into());
     look_at_roles(c, line).await?;
     let started = Instant::now();
-    line.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-    let rows = line.query(FINGERPRINT).await?;
+    line.query(BEGIN).await?;
+    let rows = line.query_catalog(Question::Fingerprint).await?;
     let took = started.elapsed();
     let mut fingerprint = rows.into_iter().flatten().flatten().next().unwrap_or_default();
     if c.shared.cached_results.is_some() {
@@ -229,7 +229,7 @@ async fn look(
             *known = Some(Known { edition, fingerprint, config, read_at: Instant::now() });
         }
     }
-    line.query("COMMIT").await?;
+    line.query(COMMIT).await?;
     if let Some(answers) = &c.shared.cached_results {
         dispel(c, database, answers, line).await?;
     }
@@ -273,7 +273,7 @@ fn note_role(c: &Control, user: &Arc<str>, oid: &str) {
 /// Has the connections closed that began with other defaults than those of now, perhaps set past us. To be done before answers are kept again.
 /// Not cancel safe.
 async fn renew(c: &Control, database: &Database, line: &mut Conn) -> Result<(), SurveyError> {
-    let rows = line.query(DEFAULTS_FINGERPRINT).await?;
+    let rows = line.query_catalog(Question::Defaults).await?;
     let mark = rows.into_iter().flatten().flatten().next().unwrap_or_default();
     if database.is_another(Mark::Defaults, &mark) {
         c.renew(&c.shared.pools.of_database(Some(&database.name)));
@@ -309,7 +309,7 @@ async fn look_beside(
     if beside.as_ref().is_some_and(is_recent) {
         return Ok(());
     }
-    let rows = line.query(ANSWERS_FINGERPRINT).await?;
+    let rows = line.query_catalog(Question::Answers).await?;
     let mut cells = rows.into_iter().flatten().map(Option::unwrap_or_default);
     let (kinds, rights) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
     *beside = Some(Beside { kinds, changes, looked_at: Instant::now(), took: started.elapsed() });
@@ -334,8 +334,7 @@ async fn dispel(c: &Control, database: &Database, answers: &CachedResults, line:
     if doubts.is_empty() || !c.shared.cluster.view.load().is_primary(line.address.node) {
         return Ok(());
     }
-    let pids: Vec<String> = doubts.iter().map(|doubt| doubt.pid.to_string()).collect();
-    let rows = line.query(&format!("SELECT pid FROM pg_stat_activity WHERE pid IN ({})", pids.join(", "))).await?;
+    let rows = line.query(&running(doubts.iter().map(|doubt| doubt.pid))).await?;
     let running: Vec<String> = rows.into_iter().flatten().flatten().collect();
     let round = c.shared.positions.next_round();
     // The work of a node other than the primary shows in nobody's answer.
@@ -360,21 +359,83 @@ fn report(c: &Control, database: &Database, catalog: &Catalog, took: Duration) {
     report.read_ms = took.as_millis() as u64;
 }
 
-/// Logs in as a user of the database. Cancel safe.
+/// Asks which of these server processes still run.
+fn running(pids: impl Iterator<Item = u32>) -> String {
+    let pids: Vec<String> = pids.map(|pid| pid.to_string()).collect();
+    format!(
+        "SELECT pid FROM pg_catalog.pg_stat_activity WHERE pid OPERATOR(pg_catalog.=) ANY ('{{{}}}'::pg_catalog.int4[])",
+        pids.join(",")
+    )
+}
+
+/// Logs in to read the catalog: as the user of Weir's own looks, or where he may not log in as the user who came last. Cancel safe.
 async fn open(c: &Control, database: &Database, address: Address) -> Result<Conn, SurveyError> {
-    let user = database.user().unwrap_or_else(|| "postgres".into());
     let generation = c.shared.access.generation();
+    let (files, config) = (c.shared.access.files(), c.shared.config.load_full());
+    let (own, secret) = files.checker(&config.check);
+    let refused = database.report.lock().refused.clone();
+    if !is_refused_still(refused.as_ref(), own, generation) {
+        match log_in(c, database, &address, (own, secret.as_deref(), generation)).await {
+            Ok(line) => return Ok(line),
+            Err(error) => {
+                let Some(lasting) = refuses_user(&error) else { return Err(error.into()) };
+                if lasting == Lasting::Yes {
+                    database.report.lock().refused = Some((own.to_owned(), generation));
+                }
+            }
+        }
+    }
+    let Some(user) = database.user().filter(|user| **user != *own) else {
+        return Err(SurveyError::NobodyMay { user: own.to_owned() });
+    };
     let secret = c.shared.secret_for_server(&user, None);
-    let login = Login { user: &user, database: &database.name, secret: secret.as_ref(), generation, parameters: &[] };
+    Ok(log_in(c, database, &address, (&user, secret.as_ref(), generation)).await?)
+}
+
+/// True if this user was refused with the passwords of now.
+fn is_refused_still(refused: Option<&(String, u64)>, user: &str, generation: u64) -> bool {
+    refused.is_some_and(|(name, of)| name == user && *of == generation)
+}
+
+/// A refusal of one user that another one may not meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lasting {
+    /// Until somebody changes rights or passwords.
+    Yes,
+    No,
+}
+
+/// `None`: the error is about the server, or the connection to it.
+fn refuses_user(error: &OpenError) -> Option<Lasting> {
+    match error {
+        OpenError::Secret { .. } => Some(Lasting::Yes),
+        OpenError::Refused { sqlstate, .. } if sqlstate.starts_with("28") || sqlstate == sqlstate::INSUFFICIENT_PRIVILEGE => {
+            Some(Lasting::Yes)
+        }
+        // The server may be full for all, or the role or the database may have a limit.
+        OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::TOO_MANY_CONNECTIONS => Some(Lasting::No),
+        _ => None,
+    }
+}
+
+/// Cancel safe: the connection is closed.
+async fn log_in(
+    c: &Control,
+    database: &Database,
+    address: &Address,
+    (user, secret, generation): (&str, Option<&Secret>, u64),
+) -> Result<Conn, OpenError> {
+    let parameters = &[("application_name", NAME)];
+    let login = Login { user, database: &database.name, secret, generation, parameters };
     let deadline = Instant::now() + ANSWER_TIMEOUT;
-    let (mut line, _) = Conn::log_in(&c.shared, &address, &login, deadline.into()).await?;
-    line.query(SETTINGS_QUERY).await?;
+    let (line, _) = Conn::log_in(&c.shared, address, &login, OwnUse::Catalog, deadline.into()).await?;
+    database.report.lock().read_as = user.to_owned();
     Ok(line)
 }
 
 /// Takes the rows of one part into a draft. Not cancel safe.
 async fn take(conn: &mut Conn, part: usize, draft: &mut Draft) -> Result<(), SurveyError> {
-    conn.ask(PARTS[part].sql).await?;
+    conn.ask_catalog(Question::Part(part)).await?;
     let (mut error, mut rows) = (None, 0_u32);
     loop {
         let (tag, body) = conn.next().await?;
@@ -402,4 +463,9 @@ async fn read(conn: &mut Conn, config: Arc<Config>) -> Result<Catalog, SurveyErr
     }
     let work = tokio::task::spawn_blocking(move || draft.finish(&config.routing));
     work.await.map_err(|_| SurveyError::Fault)
+}
+
+/// For the list of Weir's own texts, beside those of `weir_catalog`.
+pub fn own_texts() -> Vec<String> {
+    [BEGIN, COMMIT].map(str::to_owned).into_iter().chain([running([1, 2].into_iter())]).collect()
 }

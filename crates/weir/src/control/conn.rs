@@ -24,7 +24,9 @@ use tokio_rustls::client::TlsStream;
 use weir_config::{CheckConfig, Config};
 use weir_io::socket::set_tcp;
 use weir_io::tls::explain;
+use weir_policy::own_login::{self, OwnUse};
 use weir_policy::tls::{Attempt, Check, plan};
+use weir_sql::own;
 use weir_wire::back as server;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::scram::{Challenge, SaltedKeys, fingerprint};
@@ -112,16 +114,21 @@ impl Conn {
         let files = shared.access.files();
         let (user, secret) = files.checker(check);
         let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
-        Conn::log_in(shared, &address, &login, deadline).await.map(|(conn, _)| conn)
+        Conn::log_in(shared, &address, &login, OwnUse::Questions, deadline).await.map(|(conn, _)| conn)
     }
 
-    /// Connects and logs in. Encrypted or not, as `backend_sslmode` has it. Cancel safe: the connection is closed.
+    /// Connects and logs in, with settings that nobody else chose (`own_login`). Encrypted or not, as `backend_sslmode` has it. Cancel safe: the
+    /// connection is closed.
     pub async fn log_in(
         shared: &Arc<Shared>,
         address: &Address,
         login: &Login<'_>,
+        of: OwnUse,
         deadline: Instant,
     ) -> Result<(Conn, Greeting), OpenError> {
+        let parameters: Vec<(&str, &str)> = own_login::in_packet(of).chain(login.parameters.iter().copied()).collect();
+        let Login { user, database, secret, generation, .. } = *login;
+        let login = &Login { user, database, secret, generation, parameters: &parameters };
         let plan = {
             let has_authorities = shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
             let ssl = shared.config.load().tls.enabled;
@@ -133,6 +140,10 @@ impl Conn {
             let entered = async {
                 let mut conn = Conn::connect(shared, address, (attempt, plan.check), deadline).await?;
                 let greeting = conn.prove(shared, login).await?;
+                let words = own_login::after_login(of, greeting.reported("server_version"), greeting.reported("server_encoding"));
+                if let Some(words) = words {
+                    conn.query(&words).await?;
+                }
                 Ok((conn, greeting))
             };
             match entered.await {
@@ -266,6 +277,16 @@ impl Conn {
 
     /// Begins a simple query; its answer is read with `next`. Not cancel safe.
     pub async fn ask(&mut self, sql: &str) -> Result<(), OpenError> {
+        own::check(sql);
+        self.ask_unchecked(sql).await
+    }
+
+    /// Begins a question about the catalog, which names things by the `search_path` that every connection of this kind has. Not cancel safe.
+    pub async fn ask_catalog(&mut self, question: weir_catalog::Question) -> Result<(), OpenError> {
+        self.ask_unchecked(question.sql()).await
+    }
+
+    async fn ask_unchecked(&mut self, sql: &str) -> Result<(), OpenError> {
         let mut out = Vec::with_capacity(sql.len() + HEADER_BYTES + 1);
         write::query(&mut out, sql);
         self.send(&out).await
@@ -274,6 +295,22 @@ impl Conn {
     /// Runs a simple query and returns its rows as text. A server's error is `Refused`. Not cancel safe.
     pub async fn query(&mut self, sql: &str) -> Result<Rows, OpenError> {
         self.ask(sql).await?;
+        self.rows().await
+    }
+
+    /// The same of a question about the catalog. Not cancel safe.
+    pub async fn query_catalog(&mut self, question: weir_catalog::Question) -> Result<Rows, OpenError> {
+        self.ask_catalog(question).await?;
+        self.rows().await
+    }
+
+    /// The same of a text that calls a function outside of `pg_catalog`, by a schema and an owner that were looked at. Not cancel safe.
+    pub async fn query_by_name(&mut self, sql: &str) -> Result<Rows, OpenError> {
+        self.ask_unchecked(sql).await?;
+        self.rows().await
+    }
+
+    async fn rows(&mut self) -> Result<Rows, OpenError> {
         let (mut rows, mut error) = (Vec::new(), None);
         loop {
             let (tag, body) = self.next().await?;

@@ -6,7 +6,7 @@
 
 mod desk;
 mod node;
-mod question;
+pub mod question;
 
 use crate::control::cluster_view;
 use crate::control::context::{Control, Subject};

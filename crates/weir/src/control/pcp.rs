@@ -6,7 +6,7 @@ mod actions;
 mod answers;
 mod line;
 mod login;
-mod recovery;
+pub mod recovery;
 
 use crate::control::context::{Control, Subject};
 use crate::monitor::log::{Level, Log};

@@ -227,6 +227,25 @@ async fn slot(
     Ok(Some((slot, log_keeper)))
 }
 
+/// Makes a slot, drops it if it is of no use, and looks whether it keeps log. Source: PostgreSQL manual, `pg_replication_slots`: "unreserved" may
+/// still be caught up with.
+fn slot_texts(name: &str) -> [String; 3] {
+    let of_it = format!("FROM pg_catalog.pg_replication_slots WHERE slot_name OPERATOR(pg_catalog.=) '{name}'");
+    [
+        format!("SELECT pg_catalog.pg_create_physical_replication_slot('{name}', true)"),
+        format!(
+            "SELECT pg_catalog.pg_drop_replication_slot(slot_name) {of_it} AND slot_type OPERATOR(pg_catalog.=) 'physical' \
+             AND NOT active AND (restart_lsn IS NULL OR wal_status OPERATOR(pg_catalog.=) 'lost')"
+        ),
+        format!("SELECT wal_status {of_it} AND wal_status OPERATOR(pg_catalog.=) ANY ('{{reserved,extended}}')"),
+    ]
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    slot_texts("slot").into()
+}
+
 /// Makes a slot for a standby that keeps log from now on, if there is none. One that is there and has no position yet, or has lost log, is of no use to
 /// anybody, and is made anew. Gives the keeper of the log that is written during a copy. Cancel safe: it may be made, or be gone.
 pub async fn make_slot(
@@ -237,23 +256,15 @@ pub async fn make_slot(
     deadline: Instant,
 ) -> Result<LogKeeper, OpenError> {
     let mut conn = Conn::open(&c.shared, config, primary, &[("application_name", NAME)], deadline).await?;
-    let make = format!("SELECT pg_catalog.pg_create_physical_replication_slot('{}', true)", slot.as_str());
+    let [make, drop, look] = slot_texts(slot.as_str());
     let made = conn.query(&make).await;
     if !matches!(&made, Err(OpenError::Refused { sqlstate, .. }) if sqlstate == ALREADY_THERE) {
         return made.map(|_| LogKeeper::Standby);
     }
-    // Source: PostgreSQL manual, `pg_replication_slots`. "unreserved" may still be caught up with.
-    let of_it = format!("FROM pg_catalog.pg_replication_slots WHERE slot_name OPERATOR(pg_catalog.=) '{}'", slot.as_str());
-    let drop = format!(
-        "SELECT pg_catalog.pg_drop_replication_slot(slot_name) {of_it} AND slot_type OPERATOR(pg_catalog.=) 'physical' AND NOT active \
-         AND (restart_lsn IS NULL OR wal_status OPERATOR(pg_catalog.=) 'lost')"
-    );
     if !conn.query(&drop).await?.is_empty() {
         return conn.query(&make).await.map(|_| LogKeeper::Standby);
     }
-    let held = conn
-        .query(&format!("SELECT wal_status {of_it} AND wal_status OPERATOR(pg_catalog.=) ANY ('{{reserved,extended}}')"))
-        .await?;
+    let held = conn.query(&look).await?;
     Ok(if held.is_empty() { LogKeeper::Copy } else { LogKeeper::Standby })
 }
 

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_cache::{FollowError, History, Slot};
 use weir_policy::causal::read_position;
 use weir_policy::failover::may_acknowledge;
+use weir_policy::own_login::OwnUse;
 use weir_session::catalogs::Database;
 use weir_session::fault::sqlstate;
 use weir_session::metrics::Metric;
@@ -199,7 +200,7 @@ async fn log_in(c: &Control, database: &Database, address: &Address) -> Result<(
     let parameters = [("replication", "database"), ("application_name", APPLICATION_NAME)];
     let login = Login { user, database: &database.name, secret, generation: 0, parameters: &parameters };
     let deadline = Instant::now() + ANSWER_TIMEOUT;
-    let entered = Conn::log_in(&c.shared, address, &login, deadline.into()).await;
+    let entered = Conn::log_in(&c.shared, address, &login, OwnUse::Questions, deadline.into()).await;
     entered.map_err(|cause| match cause {
         cause if is_refused(&cause, sqlstate::INSUFFICIENT_PRIVILEGE) => FollowerError::Rights { user: user.into(), cause },
         cause => cause.into(),
@@ -208,6 +209,26 @@ async fn log_in(c: &Control, database: &Database, address: &Address) -> Result<(
 
 fn is_refused(error: &OpenError, by: &str) -> bool {
     matches!(error, OpenError::Refused { sqlstate, .. } if sqlstate == by)
+}
+
+const IDENTIFY: &str = "IDENTIFY_SYSTEM";
+const LEVEL: &str = "SELECT pg_catalog.current_setting('wal_level')";
+const NAMES: &str = "SELECT pg_catalog.current_setting('synchronous_standby_names')";
+
+/// Asks if a publication tells of all writes to all tables.
+fn publication(name: &str) -> String {
+    let mut text = String::from(
+        "SELECT p.puballtables AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate \
+         AND NOT COALESCE(pg_catalog.jsonb_extract_path_text(pg_catalog.to_jsonb(p), 'pubviaroot')::pg_catalog.bool, false) \
+         FROM pg_catalog.pg_publication AS p WHERE p.pubname OPERATOR(pg_catalog.=) ",
+    );
+    write::literal(&mut text, name);
+    text
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    [IDENTIFY, LEVEL, NAMES].map(str::to_owned).into_iter().chain([publication("it's")]).collect()
 }
 
 impl Source<'_> {
@@ -250,7 +271,7 @@ impl Source<'_> {
 
     /// Asks whose history the stream will be of. Not cancel safe.
     async fn identify(&mut self) -> Result<History, FollowerError> {
-        let rows = self.conn.query("IDENTIFY_SYSTEM").await?;
+        let rows = self.conn.query(IDENTIFY).await?;
         let cell = |at: usize| rows.first()?.get(at)?.as_deref();
         let system = cell(0).and_then(|text| text.parse().ok());
         let timeline = cell(1).and_then(|text| text.parse().ok());
@@ -262,13 +283,11 @@ impl Source<'_> {
 
     /// Checks that the server writes enough to its log, and that the publication tells of all of it. Not cancel safe.
     async fn check_server(&mut self) -> Result<(), FollowerError> {
-        const LEVEL: &str = "SELECT pg_catalog.current_setting('wal_level')";
         let rows = self.conn.query(LEVEL).await?;
         let level = rows.into_iter().flatten().flatten().next().unwrap_or_default();
         if level != "logical" {
             return Err(FollowerError::WalLevel { node: self.address.node, level });
         }
-        const NAMES: &str = "SELECT pg_catalog.current_setting('synchronous_standby_names')";
         let names = self.conn.query(NAMES).await?.into_iter().flatten().flatten().next().unwrap_or_default();
         if may_acknowledge(&names, APPLICATION_NAME) {
             return Err(FollowerError::Acknowledges { node: self.address.node });
@@ -277,14 +296,7 @@ impl Source<'_> {
             return Ok(());
         }
         let name = self.publication.clone();
-        let mut text = String::from(
-            "SELECT (p->>'puballtables')::pg_catalog.bool AND (p->>'pubinsert')::pg_catalog.bool AND (p->>'pubupdate')::pg_catalog.bool \
-             AND (p->>'pubdelete')::pg_catalog.bool AND (p->>'pubtruncate')::pg_catalog.bool \
-             AND NOT COALESCE((p->>'pubviaroot')::pg_catalog.bool, false) \
-             FROM (SELECT pg_catalog.to_jsonb(p) AS p FROM pg_catalog.pg_publication AS p WHERE p.pubname = ",
-        );
-        write::literal(&mut text, &name);
-        text += ") AS p";
+        let text = publication(&name);
         let rows = self.conn.query(&text).await?;
         match rows.into_iter().flatten().flatten().next().as_deref() {
             None => Err(FollowerError::NoPublication { name }),

@@ -203,7 +203,8 @@ const POOL_POOLS: &[&str] = &[
     "statement",
 ];
 
-const POOL_CATALOGS: &[&str] = &["database", "state", "relations", "functions", "bytes", "reads", "read_ms", "look_ms", "error"];
+const POOL_CATALOGS: &[&str] =
+    &["database", "state", "relations", "functions", "bytes", "reads", "read_ms", "look_ms", "error", "read_as"];
 
 const POOL_PROCESSES: &[&str] = &[
     "pool_pid",
@@ -263,7 +264,7 @@ fn pool_catalogs(ask: &Asker<'_>) -> Vec<Vec<String>> {
         let times = [report.reads, report.read_ms, report.look_ms];
         let mut cells = vec![database.name.to_string(), state.to_string()];
         cells.extend(numbers.iter().chain(&times).map(u64::to_string));
-        cells.push(report.error.unwrap_or_default());
+        cells.extend([report.error.unwrap_or_default(), report.read_as]);
         cells
     };
     ask.w.shared.catalogs.all().into_iter().map(row).collect()

@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::{CheckConfig, Config, NodeConfig};
 use weir_policy::failover::Rules;
+use weir_policy::own_login::OwnUse;
 use weir_policy::readiness::{
     Asked, Cluster, Finding, Follower, Level, Receiver, Refused, Right, Role, Server, Settings, Switch, findings,
 };
@@ -161,7 +162,7 @@ async fn open(
     let files = shared.access.files();
     let (user, secret) = files.checker(check);
     let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
-    Conn::log_in(shared, &address, &login, Instant::now() + ASK_TIMEOUT).await.map(|(conn, _)| conn)
+    Conn::log_in(shared, &address, &login, OwnUse::Questions, Instant::now() + ASK_TIMEOUT).await.map(|(conn, _)| conn)
 }
 
 fn refused(error: OpenError) -> Refused {
@@ -235,4 +236,13 @@ fn read(rows: &Rows) -> Option<Server> {
 fn follower(row: &[Option<String>]) -> Option<Follower> {
     let [name, state] = row else { return None };
     Some(Follower { application_name: name.clone().unwrap_or_default(), is_streaming: state.as_deref() == Some("streaming") })
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    [VERSION, FACTS, FOLLOWERS, FIXED]
+        .map(str::to_owned)
+        .into_iter()
+        .chain([rights_query(130_000), rights_query(180_000)])
+        .collect()
 }

@@ -1,20 +1,23 @@
 //! Documents made from tables, and the check that they are fresh.
 
 use crate::monitor::views::VIEWS;
+use crate::own_sql::{CATALOG, Over, PLACES};
 use anyhow::Context;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use weir_config as config;
 use weir_session::metrics::METRICS;
+use weir_sql::own;
 
 /// Name and content of every generated document.
-fn documents() -> [(&'static str, String); 4] {
+fn documents() -> [(&'static str, String); 5] {
     [
         ("parameters.md", config::reference_page()),
         ("pgpool.conf.sample", config::sample_file()),
         ("show.md", show_page()),
         ("metrics.md", metrics_page()),
+        ("own-sql.md", own_sql_page()),
     ]
 }
 
@@ -46,6 +49,38 @@ fn metrics_page() -> String {
     page
 }
 
+/// Each text of Weir's own, by the place that sends it.
+fn own_sql_page() -> String {
+    let mut page = String::from(
+        "# SQL of Weir's own\n\nGenerated from the list in `crates/weir/src/own_sql.rs`: every statement that Weir sends to servers beside those of clients, \
+         by the place that sends it.\nValues are examples. Texts that the configuration gives (`auth_query`, `server_check_query`, `reset_query_list`, the \
+         functions of online recovery) are the operator's.\n\nConnections of Weir's own have settings that no role and no database can change: \
+         `search_path = pg_catalog, pg_temp` and more, in the startup packet\n([Security](security.md#weirs-own-statements)). A text that goes over a client's \
+         connection names the schema of everything in it.\n",
+    );
+    for place in PLACES {
+        let over = match place.over {
+            Over::Own => "a connection of Weir's own",
+            Over::Clients => "a connection of a client's pool",
+        };
+        page += &format!("\n## {}\n\n`{}`, over {over}, as {}.\n\n```sql\n", place.purpose, place.file, place.user);
+        for text in (place.texts)() {
+            page += &text.split_whitespace().collect::<Vec<_>>().join(" ");
+            page += ";\n";
+        }
+        page += "```\n";
+    }
+    page
+}
+
+/// Texts that a path could bend: their names. The catalog's go over connections with a path of their own only.
+fn bent_texts() -> Vec<String> {
+    let places = PLACES.iter().filter(|place| place.file != CATALOG);
+    let texts = places.flat_map(|place| (place.texts)().into_iter().map(|text| (place.file, text)));
+    let bent = texts.map(|(file, text)| (file, own::unqualified(&text), text)).filter(|(_, names, _)| !names.is_empty());
+    bent.map(|(file, names, text)| format!("{file}: {names:?} in \"{text}\"")).collect()
+}
+
 /// Writes all documents into a folder.
 pub fn write(folder: &Path) -> anyhow::Result<ExitCode> {
     for (name, text) in documents() {
@@ -57,7 +92,9 @@ pub fn write(folder: &Path) -> anyhow::Result<ExitCode> {
 
 /// Fails when a document differs from its table.
 pub fn check(folder: &Path) -> anyhow::Result<ExitCode> {
-    let mut stale = false;
+    let bent = bent_texts();
+    bent.iter().for_each(|bent| drop(writeln!(std::io::stderr(), "names without a schema: {bent}")));
+    let mut stale = !bent.is_empty();
     for (name, text) in documents() {
         let path = folder.join(name);
         let found = std::fs::read_to_string(&path).unwrap_or_default();

@@ -11,7 +11,7 @@ mod look;
 mod processes;
 mod program;
 mod site;
-mod source;
+pub mod source;
 
 use crate::monitor::log::{Level, Log};
 use crate::process::tls_files;

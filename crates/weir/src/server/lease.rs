@@ -127,7 +127,7 @@ async fn ask_first(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
     };
     let query = w.config().pool.check_query.clone();
     w.count(Metric::ConnsChecked);
-    let (conn, answer) = server_conn::ask(w, conn, &query, Instant::now() + Duration::from_millis(limit_ms)).await;
+    let (conn, answer) = server_conn::ask_operators(w, conn, &query, Instant::now() + Duration::from_millis(limit_ms)).await;
     let Err(error) = answer else { return Some(conn) };
     w.count(Metric::ConnsLost);
     w.log_conn(&conn.status.address, format_args!("closed, since server_check_query failed: {error}"));

@@ -190,6 +190,7 @@ impl<'a> Line<'a> {
             None => return Ok(()),
         };
         let mut out = Vec::new();
+        weir_sql::own::check(&sql);
         write::query(&mut out, &sql);
         self.asked = Some((now, after));
         let sent = self.conn.transport.socket.write_all(&self.w.reactor, &out, Some(now + ANSWER_LIMIT)).await;

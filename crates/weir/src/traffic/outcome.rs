@@ -75,18 +75,23 @@ async fn pause(w: &Worker, generation: u64, deadline: Option<Instant>) {
     }
 }
 
-/// Asks over one connection, which goes back to its pool. Not cancel safe.
-async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, (asked_at, lost_ms): (Us, u64)) -> Verdict {
-    let (node, is_of_old) = (conn.status.address.node, conn.opened_us <= asked_at);
-    let text = format!(
+/// Asks for all that tells a transaction's outcome.
+fn status_of(xid: u64) -> String {
+    format!(
         "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL ELSE pg_catalog.substr(pg_catalog.pg_walfile_name(\
          pg_catalog.pg_current_wal_lsn()), 1, 8) END, (pg_catalog.pg_control_system()).system_identifier, \
          pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time())), \
          pg_catalog.date_part('epoch', (pg_catalog.pg_control_checkpoint()).checkpoint_time), \
          pg_catalog.current_setting('synchronous_standby_names') OPERATOR(pg_catalog.<>) '', \
          pg_catalog.txid_status({})",
-        number.xid
-    );
+        xid
+    )
+}
+
+/// Asks over one connection, which goes back to its pool. Not cancel safe.
+async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, (asked_at, lost_ms): (Us, u64)) -> Verdict {
+    let (node, is_of_old) = (conn.status.address.node, conn.opened_us <= asked_at);
+    let text = status_of(number.xid.get());
     let (mut conn, said) = server_conn::ask(w, conn, &text, Instant::now() + ANSWER_LIMIT).await;
     let mut said = said;
     let mut is_future = false;
@@ -146,6 +151,11 @@ fn read(rows: &Rows, node: u16, is_of_old: bool, is_future: bool) -> Option<(Ans
     let in_recovery = timeline.is_none();
     let answer = Answer { node, line, in_recovery, status, started_s, checkpoint_s, is_of_old };
     Some((answer, synchronous.as_deref() == Some("t")))
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    vec![status_of(1), REPLICATE.to_owned()]
 }
 
 #[cfg(test)]

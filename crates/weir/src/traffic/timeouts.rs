@@ -272,3 +272,8 @@ fn dismiss(w: &Rc<Worker>, entry: &Rc<Entry>, fault: Fault) {
     *entry.final_error.borrow_mut() = Some(Box::new(fault));
     w.reactor.wake(entry.task.get());
 }
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    vec![WAITING.to_owned()]
+}

@@ -55,6 +55,7 @@ mod messages;
 mod monitoring;
 mod network;
 mod outcome;
+mod own_sql;
 mod pam;
 mod pass_through;
 mod pcp;

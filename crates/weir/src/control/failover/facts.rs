@@ -29,6 +29,12 @@ const FACTS: &str = "SELECT r, pg_catalog.pg_last_wal_receive_lsn(), \
 const FOLLOWERS: &str = "SELECT application_name, state, flush_lsn FROM pg_catalog.pg_stat_replication \
     WHERE state IS NULL OR state OPERATOR(pg_catalog.<>) 'startup'";
 
+const IDENTIFY: &str = "IDENTIFY_SYSTEM";
+
+fn timeline_history(timeline: u32) -> String {
+    format!("TIMELINE_HISTORY {timeline}")
+}
+
 /// Logs in and asks for everything. Cancel safe: the connection is closed.
 pub async fn look(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Facts, OpenError> {
     let mut conn = reach.open(node, Line::Statements, deadline).await?;
@@ -145,7 +151,7 @@ async fn history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant) ->
 /// Cancel safe: the connection is closed.
 async fn ask_history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant) -> Result<(History, Lsn), OpenError> {
     let mut conn = reach.open(node, Line::Replication, deadline).await?;
-    let rows = conn.query("IDENTIFY_SYSTEM").await?;
+    let rows = conn.query(IDENTIFY).await?;
     let cell = |at: usize| rows.first()?.get(at)?.as_deref();
     let system = cell(0).and_then(|text| text.parse::<u64>().ok());
     let (timeline, end) = (cell(1).and_then(|text| text.parse::<u32>().ok()), cell(2).and_then(parse_lsn));
@@ -157,7 +163,7 @@ async fn ask_history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant
         Some(known) => known,
         None if timeline == 1 => History { system, timeline, switches: Vec::new() },
         None => {
-            let rows = conn.query(&format!("TIMELINE_HISTORY {timeline}")).await?;
+            let rows = conn.query(&timeline_history(timeline)).await?;
             let text = rows.first().and_then(|row| row.get(1)?.as_deref()).unwrap_or_default();
             History::parse(system, timeline, text).ok_or_else(|| protocol(&conn.address, "a history that cannot be read"))?
         }
@@ -165,4 +171,9 @@ async fn ask_history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant
     reach.keep_history(node, key, &history);
     // Of a primary, the written log may not be flushed yet.
     Ok((history, end.filter(|_| said.in_recovery).unwrap_or(0)))
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    [FACTS, FOLLOWERS, IDENTIFY].map(str::to_owned).into_iter().chain([timeline_history(2)]).collect()
 }

@@ -22,6 +22,7 @@ use weir_policy::cluster::Role;
 use weir_policy::failover::Failure::ShuttingDown;
 use weir_policy::failover::{Event, LinkEnd};
 use weir_policy::looks::{Failure, FailureKind, Said};
+use weir_policy::own_login::OwnUse;
 use weir_session::metrics::Metric;
 
 /// Time for one answer about a position, and for connecting for it.
@@ -225,7 +226,7 @@ impl Node {
         let files = self.desk.c.shared.access.files();
         let (user, secret) = files.checker(check);
         let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters: &[] };
-        Conn::log_in(&self.desk.c.shared, &self.address, &login, deadline.into()).await.map(|(conn, _)| conn)
+        Conn::log_in(&self.desk.c.shared, &self.address, &login, OwnUse::Questions, deadline.into()).await.map(|(conn, _)| conn)
     }
 
     /// Asks for the position. The question for the role, if it comes meanwhile, waits no longer than for a connection that is gone.

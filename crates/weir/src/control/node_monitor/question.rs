@@ -16,7 +16,7 @@ const ROLE_QUERY: &str = "SELECT r, \
     FROM (SELECT pg_catalog.pg_is_in_recovery() AS r OFFSET 0) AS x";
 
 const REPLICATION_QUERY: &str = "SELECT application_name, state, sync_state, \
-    (EXTRACT(epoch FROM replay_lag) * 1000000)::pg_catalog.int8 FROM pg_catalog.pg_stat_replication";
+    (EXTRACT(epoch FROM replay_lag) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8 FROM pg_catalog.pg_stat_replication";
 
 /// The identity of a server. Asked once per connection.
 const WHO_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifier, \
@@ -206,6 +206,11 @@ fn read_said(row: &[u8]) -> Option<Row<'_>> {
     };
     let (position, flushed) = (position.and_then(read_position), flushed.and_then(read_position));
     Some(Row { in_recovery, position, flushed, timeline, snapshot: snapshot.unwrap_or_default(), waiting })
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    [ROLE_QUERY, REPLICATION_QUERY, WHO_QUERY, PREPARE, ASK].map(str::to_owned).into()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use weir_config::passwd::Secret;
 use weir_config::{Config, RecoveryConfig};
 use weir_policy::failover::rejoin::Way;
 use weir_policy::failover::{Recovering, Request};
+use weir_policy::own_login::OwnUse;
 use weir_wire::pcp::Fault;
 
 const FAILED: &str = "process recovery request failed";
@@ -35,8 +36,23 @@ const LOOK_PERIOD: Duration = Duration::from_millis(200);
 const PRIMARY_LIMIT: Duration = Duration::from_secs(15);
 /// Time to attach a node that accepts connections: its role is asked for first.
 const ATTACH_LIMIT: Duration = Duration::from_secs(30);
-/// Most arguments of `pgpool_recovery`: later releases have more of them.
-const ARGUMENTS_MAX: usize = 7;
+/// The functions of Pgpool-II's extension, by the types of their arguments: a schema, and the most arguments that a release knows. Whoever may make a
+/// function of that name must not have it run with the rights of `recovery_user`, so that only a superuser's counts, and none of a session's own.
+/// A superuser's role cannot be given a function by others. Source: `pgpool_recovery--1.4.sql` of Pgpool-II.
+const LOOK: &str = "SELECT n.nspname, p.pronargs FROM pg_catalog.pg_proc p \
+     JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace \
+     JOIN pg_catalog.pg_roles o ON o.oid OPERATOR(pg_catalog.=) p.proowner AND o.rolsuper \
+     WHERE p.proname OPERATOR(pg_catalog.=) 'pgpool_recovery' AND p.prokind OPERATOR(pg_catalog.=) 'f' \
+     AND p.proargtypes OPERATOR(pg_catalog.=) ANY (ARRAY['25 25 25', '25 25 25 25', '25 25 25 25 23', '25 25 25 25 23 25', \
+     '25 25 25 25 23 25 25']::pg_catalog.oidvector[]) AND NOT pg_catalog.starts_with(n.nspname::pg_catalog.text, 'pg_temp_') \
+     AND EXISTS (SELECT FROM pg_catalog.pg_proc s JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) s.proowner AND r.rolsuper \
+     WHERE s.proname OPERATOR(pg_catalog.=) 'pgpool_remote_start' AND s.pronamespace OPERATOR(pg_catalog.=) n.oid \
+     AND s.prokind OPERATOR(pg_catalog.=) 'f' AND s.proargtypes OPERATOR(pg_catalog.=) '25 25'::pg_catalog.oidvector) \
+     ORDER BY p.pronargs DESC LIMIT 1";
+
+/// The casts of the arguments, so that no other function of the schema fits as well.
+const TEXT: &str = "::pg_catalog.text";
+const INTEGER: &str = "::pg_catalog.int4";
 
 /// A database with the functions, and how they are called there.
 struct Functions {
@@ -144,10 +160,10 @@ async fn copy(c: &Control, rules: &RecoveryConfig, primary: &Address, node: &Add
     let directory = data_directory(c, node)?;
     let first = functions.first_stage(&rules.command, primary, node, &directory);
     c.shared.log.say(Level::Log, format_args!("online recovery of node {}: 1st stage begins", node.node));
-    functions.conn.query(&first).await.map_err(shown)?;
+    functions.conn.query_by_name(&first).await.map_err(shown)?;
     let start = functions.remote_start(node, &directory);
     c.shared.log.say(Level::Log, format_args!("online recovery of node {}: its server is started", node.node));
-    functions.conn.query(&start).await.map_err(shown)?;
+    functions.conn.query_by_name(&start).await.map_err(shown)?;
     drop(functions);
     let limit = Instant::now() + Duration::from_millis(rules.timeout_ms);
     wait_accepting(c, rules, node, limit).await?;
@@ -168,15 +184,11 @@ async fn log_in(c: &Control, rules: &RecoveryConfig, address: &Address, database
     let secret = own.as_ref().or_else(|| files.passwords.get(rules.user.as_bytes()));
     let parameters = &[("application_name", NAME)];
     let login = Login { user: &rules.user, database, secret, generation: 0, parameters };
-    Conn::log_in(&c.shared, address, &login, Instant::now() + LOGIN_LIMIT).await.map(|(conn, _)| conn)
+    Conn::log_in(&c.shared, address, &login, OwnUse::Questions, Instant::now() + LOGIN_LIMIT).await.map(|(conn, _)| conn)
 }
 
 /// The functions, in the database that is configured or where older releases have them.
 async fn find(c: &Control, rules: &RecoveryConfig, primary: &Address) -> Result<Functions, Fault> {
-    const LOOK: &str = "select n.nspname, p.pronargs from pg_catalog.pg_proc p \
-         join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) p.pronamespace \
-         where p.proname operator(pg_catalog.=) 'pgpool_recovery' and p.pronargs operator(pg_catalog.<=) 7 \
-         order by p.pronargs desc limit 1";
     let mut last = None;
     for database in [rules.database.as_str(), OLD_DATABASE] {
         let looked = async {
@@ -187,15 +199,19 @@ async fn find(c: &Control, rules: &RecoveryConfig, primary: &Address) -> Result<
         match looked.await {
             Ok((conn, rows)) => {
                 if let Some([Some(schema), Some(arguments)]) = rows.first().map(Vec::as_slice) {
-                    let arguments = arguments.parse().unwrap_or(ARGUMENTS_MAX);
+                    let arguments = arguments.parse().unwrap_or(0);
                     return Ok(Functions { conn, schema: schema.clone(), arguments });
                 }
             }
             Err(error) => last = Some(error.to_string()),
         }
     }
-    let text =
-        || format!("there is no function pgpool_recovery in database \"{}\": CREATE EXTENSION pgpool_recovery", rules.database);
+    let text = || {
+        format!(
+            "there is no function pgpool_recovery of a superuser's in database \"{}\": CREATE EXTENSION pgpool_recovery",
+            rules.database
+        )
+    };
     Err(fault(FAILED, last.unwrap_or_else(text)))
 }
 
@@ -207,7 +223,7 @@ impl Functions {
             literal(host(node)),
             literal(directory),
             literal(&primary.port.to_string()),
-            node.node.to_string(),
+            format!("{}{INTEGER}", node.node),
             literal(&node.port.to_string()),
             literal(host(primary)),
         ];
@@ -226,7 +242,7 @@ fn host(address: &Address) -> &str {
 }
 
 fn literal(text: &str) -> String {
-    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+    format!("E'{}'{TEXT}", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
 fn identifier(name: &str) -> String {
@@ -245,13 +261,18 @@ async fn wait_accepting(c: &Control, rules: &RecoveryConfig, node: &Address, lim
     }
 }
 
+/// For the list of Weir's own texts. The calls of the functions that are found name their schema, which is the operator's.
+pub fn own_texts() -> Vec<String> {
+    vec![LOOK.to_owned()]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_stands_in_a_text_stays_in_it() {
-        assert_eq!(literal("it's \\ here"), "E'it''s \\\\ here'");
+        assert_eq!(literal("it's \\ here"), "E'it''s \\\\ here'::pg_catalog.text");
         assert_eq!(identifier("a\"b"), "\"a\"\"b\"");
     }
 }

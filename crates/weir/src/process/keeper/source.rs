@@ -5,6 +5,7 @@ use super::program::{self, End, Ended};
 use super::site::Site;
 use std::time::{Duration, Instant};
 use weir_agent::{Failure, FailureKind, Source, service};
+use weir_policy::own_login::{self, OwnUse};
 
 /// Time for a question.
 const QUESTION_LIMIT: Duration = Duration::from_secs(30);
@@ -13,11 +14,13 @@ const CHECKPOINT_PERIOD: Duration = Duration::from_millis(500);
 
 /// All that must be known, as one row. The timeline of the control file is older than that of the log until the checkpoint after a promotion is done.
 const QUESTION: &str = "select (select system_identifier from pg_catalog.pg_control_system()), \
-     pg_catalog.current_setting('server_version_num')::int4 / 10000, \
-     (select pg_catalog.count(*) from pg_catalog.pg_tablespace where spcname not in ('pg_default', 'pg_global')), \
+     pg_catalog.current_setting('server_version_num')::pg_catalog.int4 operator(pg_catalog./) 10000, \
+     (select pg_catalog.count(*) from pg_catalog.pg_tablespace where spcname operator(pg_catalog.<>) all ('{pg_default,pg_global}')), \
      (select timeline_id from pg_catalog.pg_control_checkpoint()), \
      case when pg_catalog.pg_is_in_recovery() then null \
        else pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) end";
+
+const CHECKPOINT: &str = "CHECKPOINT";
 
 /// Facts about a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +69,7 @@ fn read(row: &str) -> Option<Found> {
 
 fn ask(site: &Site, text: &str, until: Instant) -> Result<Ended, Failure> {
     let mut command = site.program("psql");
+    command.env("PGOPTIONS", own_login::as_options(OwnUse::Questions));
     command.args(["-X", "-A", "-t", "-q", "-w", "-F", "|", "-v", "ON_ERROR_STOP=1", "-d", &conninfo(), "-c", text]);
     let until = until.min(Instant::now() + QUESTION_LIMIT);
     program::run(command, until, &mut |_| {}).map_err(|cause| Failure::new(FailureKind::Other, format!("psql: {cause}")))
@@ -79,7 +83,7 @@ pub fn wait_checkpoint(site: &Site, source: &Source, first: Found, until: Instan
         return Ok(());
     }
     // Its outcome is seen below.
-    let _ = ask(site, "CHECKPOINT", until);
+    let _ = ask(site, CHECKPOINT, until);
     loop {
         if is_there(&look(site, source, until)?) {
             return Ok(());
@@ -90,6 +94,11 @@ pub fn wait_checkpoint(site: &Site, source: &Source, first: Found, until: Instan
         }
         std::thread::sleep(CHECKPOINT_PERIOD);
     }
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    [QUESTION, CHECKPOINT].map(str::to_owned).into()
 }
 
 #[cfg(test)]

@@ -28,6 +28,13 @@ pub struct Greeting {
     pub(crate) was_asked: bool,
 }
 
+impl Greeting {
+    /// A parameter as the server reported it in the login.
+    pub fn reported(&self, name: &str) -> Option<&str> {
+        self.reported.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+}
+
 /// A server's notices, as whole messages.
 #[derive(Default)]
 pub struct Notices {

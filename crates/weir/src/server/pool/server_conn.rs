@@ -31,6 +31,7 @@ pub use weir_session::conn::{Address, Conn, ConnStatus};
 use weir_session::conn::{LastStatement, Reading, ServerLine, Terms, UTF8, escapes, is_recoded, note_report, value_of};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::task::Us;
+use weir_sql::own;
 use weir_wire::back as server;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::write;
@@ -312,11 +313,13 @@ fn status_of(serial: u64, address: &Address, generation: u64, greeting: &mut Gre
     }
 }
 
+/// The time of a server's start, in microseconds since 1970.
+pub const START: &str = "SELECT pg_catalog.round(1000000 OPERATOR(pg_catalog.*) \
+    EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
+
 /// True if the server was started at this time, in microseconds since 1970.
 async fn is_of_start(w: &Worker, talk: &mut Talk, address: &Address, started_at: u64) -> bool {
-    let text = "SELECT pg_catalog.round(1000000 OPERATOR(pg_catalog.*) \
-        EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
-    let rows = talk.query(w, address, text).await.unwrap_or_default();
+    let rows = talk.query(w, address, START).await.unwrap_or_default();
     let told = rows.into_iter().flatten().next().flatten();
     told.is_some_and(|told| told.parse() == Ok(started_at))
 }
@@ -346,6 +349,12 @@ pub type Rows = Vec<Vec<Option<String>>>;
 /// Runs a query of ours over a server connection that no session has. Parameters that its server reports meanwhile are noted with the
 /// connection. Not cancel safe: the answer would be left for the next session.
 pub async fn ask(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
+    own::check(sql);
+    ask_operators(w, conn, sql, deadline).await
+}
+
+/// The same of a text of the operator's. Not cancel safe: the answer would be left for the next session.
+pub async fn ask_operators(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> (ServerConn, Result<Rows, OpenError>) {
     let ServerConn { mut conn, transport } = conn;
     let Transport { socket, home, pool, notices, jitter, passwords_generation } = *transport;
     socket.set_task(w.reactor.current_task());
@@ -353,7 +362,7 @@ pub async fn ask(w: &Worker, conn: ServerConn, sql: &str, deadline: Instant) -> 
     conn.unnamed = None;
     let address = conn.status.address.clone();
     let mut talk = Talk::over(socket, deadline);
-    let answer = talk.query(w, &address, sql).await;
+    let answer = talk.run(w, &address, sql).await;
     let notices = Notices { last: std::mem::take(&mut talk.notices), ..notices };
     for report in &talk.reports {
         conn.report(report);
@@ -450,12 +459,7 @@ impl Talk {
         Talk { socket, buffer: Vec::new(), reports: Vec::new(), notices: Vec::new(), deadline }
     }
 
-    /// Connects and logs in, outside of any pool.
-    pub async fn log_in(w: &Worker, address: &Address, login: &Login<'_>, deadline: Instant) -> Result<Talk, OpenError> {
-        Talk::enter(w, address, login, deadline).await.map(|(talk, _)| talk)
-    }
-
-    /// Connects and logs in, and returns the server's greeting too. Encrypted or not, as `backend_sslmode` has it.
+    /// Connects and logs in. Encrypted or not, as `backend_sslmode` has it.
     pub async fn enter(
         w: &Worker,
         address: &Address,
@@ -525,6 +529,11 @@ impl Talk {
 
     /// Runs a simple query and returns its rows as text. A server's error is `Refused`.
     pub async fn query(&mut self, w: &Worker, address: &Address, sql: &str) -> Result<Rows, OpenError> {
+        own::check(sql);
+        self.run(w, address, sql).await
+    }
+
+    async fn run(&mut self, w: &Worker, address: &Address, sql: &str) -> Result<Rows, OpenError> {
         let mut out = Vec::new();
         write::query(&mut out, sql);
         self.reports.clear();
