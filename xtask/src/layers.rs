@@ -36,9 +36,11 @@ const fn row(layer: u8, name: &'static str, except: &'static [(&'static str, &'s
 /// From the top to the bottom. A layer is above all that it uses. `worker` stands low: it is the context that all of a session's code
 /// is handed.
 const MODULES: &[Module] = &[
-    row(16, "main", &[]),
-    row(15, "cli", &[]),
+    row(18, "main", &[]),
+    row(17, "cli", &[]),
+    row(16, "docs", &[]),
     row(14, "demo", &[]),
+    row(15, "own_sql", &[]),
     row(14, "check_servers", &[]),
     row(13, "supervisor", &[]),
     row(12, "thread", &[]),
@@ -59,7 +61,6 @@ const MODULES: &[Module] = &[
     row(5, "catalog_watch", &[]),
     row(5, "cluster_view", &[]),
     row(5, "console", &[]),
-    row(5, "docs", &[]),
     row(5, "exposition", &[]),
     row(5, "host", &[]),
     row(5, "listen_task", &[]),

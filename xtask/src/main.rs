@@ -1,5 +1,5 @@
 //! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`, `pgpool-tests`,
-//! `driver-suites`, `transparency`, `pg`, `layers`, `tidy`.
+//! `driver-suites`, `transparency`, `pg`, `layers`, `tidy`, `own-sql`.
 
 mod bench;
 mod cargo;
@@ -9,6 +9,7 @@ mod driver_suites;
 mod finding;
 mod layers;
 mod memory;
+mod own_sql;
 mod pg;
 mod pg_task;
 mod pgpool_tests;
@@ -59,6 +60,8 @@ enum Task {
     Layers,
     /// Lengths, banned words, changing statics
     Tidy,
+    /// Finds SQL for servers that the list of Weir's own texts does not know
+    OwnSql,
 }
 
 fn main() -> ExitCode {
@@ -87,6 +90,7 @@ fn run(task: Task) -> Result<()> {
         Task::Transparency(arguments) => transparency::run(&arguments, root()),
         Task::Layers => layers::run(root()),
         Task::Tidy => tidy::run(root()),
+        Task::OwnSql => own_sql::run(root()),
     }
 }
 
