@@ -11,6 +11,7 @@ mod facts;
 mod files;
 mod gate;
 mod hands;
+mod marks;
 mod presence;
 mod reach;
 mod say;

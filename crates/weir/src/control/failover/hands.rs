@@ -1,13 +1,13 @@
 //! The deeds done to servers, over SQL. Each deed may be repeated, and may be cut short anywhere.
 //!
-//! A change of a server's memory for the Weirs happens under an advisory lock of that server, which goes with the connection. The memory is read
-//! from the file and not from the setting in force, which another session's change may not have reached yet.
+//! A change of a server's memory for the Weirs happens under the exclusion of `marks`, which goes with the connection. The memory is read from the
+//! file and not from the setting in force, which another session's change may not have reached yet.
 //!
 //! Rights beside those of `pg_monitor`: `docs/failover.md`.
 
 use super::agents::OrderError;
 use super::reach::{Line, Reach, failure};
-use super::{facts, presence};
+use super::{facts, marks, presence};
 use crate::control::conn::Conn;
 use crate::control::return_node;
 use crate::server::pool::server_conn::OpenError;
@@ -15,17 +15,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::SlotName;
 use weir_policy::failover::conninfo::Conninfo;
-use weir_policy::failover::{Ballot, Done, Facts, Failure, Mark, NodeId, Pledge, Repointed, Vote};
+use weir_policy::failover::{Ballot, Done, Facts, Failure, Grip, Mark, NodeId, Pledge, Repointed, Vote};
 use weir_policy::outcome::Promoted;
 
-/// Numbers of the lock: "Weir" and "mark" as letters.
-const LOCK: &str = "1466263922, 1835102827";
 /// Between two looks at what a server has been told to do.
 const PERIOD: Duration = Duration::from_millis(10);
 /// Replay that stands still for so long has come to the end of what was received.
 const STILL: Duration = Duration::from_millis(100);
-/// Error of a lock that was not to be had in time.
-const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// Why a deed was not done.
 #[derive(Debug, thiserror::Error)]
@@ -65,15 +61,9 @@ enum Lock {
 /// Cancel safe: the connection is closed, and with it the lock.
 async fn lock(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Lock, DeedError> {
     let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    let now = Instant::now();
     // The rest of the time is for the deed.
-    let patience = deadline.saturating_duration_since(Instant::now()).as_millis() / 2;
-    conn.query(&format!("SELECT pg_catalog.set_config('lock_timeout', '{}', false)", patience.max(1))).await?;
-    let got = conn.query(&format!("SELECT pg_catalog.pg_advisory_lock({LOCK})")).await;
-    let is_others = match got {
-        Ok(_) => false,
-        Err(OpenError::Refused { sqlstate, .. }) if sqlstate == LOCK_NOT_AVAILABLE => true,
-        Err(error) => return Err(error.into()),
-    };
+    let grip = marks::take(reach, node, &mut conn, now + deadline.saturating_duration_since(now) / 2).await?;
     let rows = conn
         .query(
             "SELECT pg_catalog.pg_is_in_recovery(), (SELECT setting FROM pg_catalog.pg_file_settings \
@@ -82,7 +72,7 @@ async fn lock(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Lock, De
         .await?;
     let cell = |at: usize| rows.first().and_then(|row| row.get(at)?.as_deref()).unwrap_or_default();
     let conninfo = Conninfo::parse(cell(1)).ok_or(DeedError::Conninfo(node))?;
-    if is_others {
+    if grip == Grip::Weirs {
         return Ok(Lock::Others(conninfo.mark()));
     }
     let in_recovery = cell(0) == "t";
@@ -305,15 +295,7 @@ pub async fn fence(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Instan
 /// Waits until no other Weir shows that it writes to a server. Cancel safe: the connection is closed.
 pub async fn wait_yielded(reach: &Reach, node: NodeId, weir: u32, deadline: Instant) -> Result<(), DeedError> {
     let mut conn = reach.open(node, Line::Statements, deadline).await?;
-    let text = format!(
-        "SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE pg_catalog.starts_with(application_name, '{}') \
-         AND application_name OPERATOR(pg_catalog.<>) '{}'",
-        presence::PREFIX,
-        presence::name(weir)
-    );
-    while one(&mut conn, &text).await?.as_deref() != Some("0") {
-        tokio::time::sleep(PERIOD).await;
-    }
+    marks::wait_gone(reach, node, &mut conn, (presence::PREFIX, &presence::name(weir)), PERIOD).await?;
     Ok(())
 }
 

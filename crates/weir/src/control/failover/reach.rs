@@ -139,10 +139,15 @@ impl Reach {
         }
     }
 
+    /// Says something about a node.
+    pub fn warn(&self, node: NodeId, what: &str) {
+        self.c.shared.log.say(Level::Warning, format_args!("node {node}: {what}"));
+    }
+
     /// Says once that something cannot be seen or done.
     pub fn complain(&self, node: NodeId, why: &str) {
         if self.complained.borrow_mut().insert(node) {
-            self.c.shared.log.say(Level::Warning, format_args!("node {node}: {why}"));
+            self.warn(node, why);
         }
     }
 }
