@@ -18,6 +18,7 @@ mod event;
 mod forecast;
 mod health;
 mod history;
+mod holders;
 mod inquiry;
 mod node;
 mod numbers;
@@ -46,6 +47,7 @@ pub use event::{
 pub use forecast::{Forecast, Outlook, Proof, forecast};
 pub use health::{Health, Stats, Suspicion, Verdict};
 pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
+pub use holders::{Grip, Holder, Holders, Rank};
 pub use node::{Look, Node, Seen, Standing};
 pub use numbers::Numbers;
 pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};

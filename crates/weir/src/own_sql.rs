@@ -4,7 +4,7 @@
 //! the sources of which the list knows nothing. Tests play each text under the worst path that a user can make.
 
 use crate::client::inquiry;
-use crate::control::failover::{facts, hands};
+use crate::control::failover::{facts, hands, marks};
 use crate::control::node_monitor::question;
 use crate::control::pcp::recovery;
 use crate::control::{catalog_watch, return_node, wal_follower};
@@ -73,6 +73,13 @@ pub const PLACES: &[Place] = &[
         user: HEALTH,
         purpose: "Votes, promotions, and whom standbys follow.",
         texts: hands::own_texts,
+        ..OWN
+    },
+    Place {
+        file: "weir/src/control/failover/marks.rs",
+        user: HEALTH,
+        purpose: "The exclusion of other Weirs at a server.",
+        texts: marks::own_texts,
         ..OWN
     },
     Place {

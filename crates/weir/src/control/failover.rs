@@ -11,6 +11,7 @@ pub mod facts;
 mod files;
 mod gate;
 pub mod hands;
+pub mod marks;
 mod presence;
 mod reach;
 mod say;

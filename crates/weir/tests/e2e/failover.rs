@@ -4,6 +4,7 @@ mod cuts;
 mod faults;
 pub mod load;
 mod parameters;
+mod strangers;
 
 use crate::support::faults::{Fault, Network};
 use crate::support::ground::{Owned, cluster_with};
@@ -25,6 +26,11 @@ const NAMES: &str = "backend_application_name0 = 'primary'\nbackend_application_
     backend_application_name2 = 'standby2'\n";
 /// Either standby acknowledges every commit.
 const ANY: (&str, &str) = ("synchronous_standby_names", "ANY 1 (standby1, standby2)");
+/// The rights that docs/failover.md names.
+const RIGHTS: &str = "create role weir login replication; grant pg_monitor, pg_signal_backend to weir; \
+    grant execute on function pg_promote(boolean, integer), pg_switch_wal(), pg_reload_conf(), pg_show_all_file_settings() to weir; \
+    grant select on pg_file_settings to weir; \
+    grant alter system on parameter primary_conninfo, default_transaction_read_only to weir";
 const STREAMING: &str = "select count(*) from pg_stat_replication where state = 'streaming'";
 const WHERE: &str = "select inet_server_port()";
 
@@ -339,18 +345,13 @@ fn two_proxies_before_the_same_servers_agree() {
     }
 }
 
-/// The rights that docs/failover.md names.
 #[test]
 fn a_user_with_no_more_than_the_documented_rights_promotes_and_fences() {
     let cluster = servers(2, &[]);
     if cluster.primary().programs().major() < 15 {
         return leave_out("ALTER SYSTEM by others than superusers needs PostgreSQL 15");
     }
-    let rights = "create role weir login replication; grant pg_monitor, pg_signal_backend to weir; \
-        grant execute on function pg_promote(boolean, integer), pg_switch_wal(), pg_reload_conf(), pg_show_all_file_settings() to weir; \
-        grant select on pg_file_settings to weir; \
-        grant alter system on parameter primary_conninfo, default_transaction_read_only to weir";
-    cluster.primary().query(rights).unwrap();
+    cluster.primary().query(RIGHTS).unwrap();
     cluster.wait_caught_up().unwrap();
     let proxy = builtin(&cluster, "health_check_user = 'weir'");
     let load = Load::begin(&proxy, 2);

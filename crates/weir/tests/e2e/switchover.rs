@@ -210,6 +210,23 @@ fn switchovers_back_and_forth_fail_no_statement() {
 }
 
 #[test]
+fn a_user_who_calls_himself_as_a_weir_does_holds_up_no_switchover() {
+    // Longer than anybody waits here.
+    let Some(stand) = Stand::new("switchover_transaction_limit = 10min\n") else { return };
+    stand.server(0).query("create role mallory login").unwrap();
+    let names = [("application_name", "weir_writes_99")];
+    let mut session = Raw::tcp(stand.server(0).port()).log_in("mallory", "postgres", &names).unwrap();
+    assert_eq!(session.value("show application_name"), names[0].1);
+    let asked = ask_aside(&stand.proxy, 1);
+    wait_until("the switchover to end", || asked.is_finished());
+    assert_eq!(asked.join().unwrap(), Ok(()));
+    assert_eq!(stand.primary(), 1);
+    let log = stand.proxy.log();
+    let line = log.lines().find(|line| line.contains("application_name that begins with weir_writes_")).expect("he is named");
+    assert!(line.contains("user \"mallory\", pid "), "{line}");
+}
+
+#[test]
 fn an_agent_that_dies_at_any_step_leaves_one_primary() {
     let steps = ["Prepared", "Drained", "Pledged", "ServerStopped", "Inspected", "Promoted", "Repointed", "ServerFollows"];
     let Some(mut stand) = Stand::new("failover_alone = on\n") else { return };

@@ -1,13 +1,13 @@
 //! The deeds done to servers, over SQL. Each deed may be repeated, and may be cut short anywhere.
 //!
-//! A change of a server's memory for the Weirs happens under an advisory lock of that server, which goes with the connection. The memory is read
-//! from the file and not from the setting in force, which another session's change may not have reached yet.
+//! A change of a server's memory for the Weirs happens under the exclusion of `marks`, which goes with the connection. The memory is read from the
+//! file and not from the setting in force, which another session's change may not have reached yet.
 //!
 //! Rights beside those of `pg_monitor`: `docs/failover.md`.
 
 use super::agents::OrderError;
 use super::reach::{Line, Reach, failure};
-use super::{facts, presence};
+use super::{facts, marks, presence};
 use crate::control::conn::Conn;
 use crate::control::return_node;
 use crate::server::pool::server_conn::OpenError;
@@ -15,17 +15,68 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::SlotName;
 use weir_policy::failover::conninfo::Conninfo;
-use weir_policy::failover::{Ballot, Done, Facts, Failure, Mark, NodeId, Pledge, Repointed, Vote};
+use weir_policy::failover::{Ballot, Done, Facts, Failure, Grip, Mark, NodeId, Pledge, Repointed, Vote};
 use weir_policy::outcome::Promoted;
 
-/// Numbers of the lock: "Weir" and "mark" as letters.
-const LOCK: &str = "1466263922, 1835102827";
 /// Between two looks at what a server has been told to do.
 const PERIOD: Duration = Duration::from_millis(10);
 /// Replay that stands still for so long has come to the end of what was received.
 const STILL: Duration = Duration::from_millis(100);
-/// Error of a lock that was not to be had in time.
-const LOCK_NOT_AVAILABLE: &str = "55P03";
+
+/// The memory of Weirs as the server's file has it.
+const MEMORY: &str = "SELECT pg_catalog.pg_is_in_recovery(), (SELECT setting FROM pg_catalog.pg_file_settings \
+    WHERE name OPERATOR(pg_catalog.=) 'primary_conninfo' ORDER BY seqno DESC LIMIT 1)";
+const RELOAD: &str = "SELECT pg_catalog.pg_reload_conf()";
+const NOW: &str = "SELECT pg_catalog.clock_timestamp()";
+const IN_RECOVERY: &str = "SELECT pg_catalog.pg_is_in_recovery()";
+const CHECKPOINT: &str = "CHECKPOINT";
+const UNFENCE: &str = "ALTER SYSTEM RESET default_transaction_read_only";
+const REPLAYED: &str = "SELECT pg_catalog.pg_last_wal_replay_lsn(), COALESCE(pg_catalog.pg_last_wal_receive_lsn() \
+    OPERATOR(pg_catalog.>=) pg_catalog.pg_last_wal_replay_lsn(), false)";
+/// A role that is not a superuser may have the right to one form of it only: the call has both values.
+const PROMOTE: &str = "SELECT pg_catalog.pg_promote(false, 60)";
+const LAST_REPLAYED: &str = "SELECT pg_catalog.floor(1000 OPERATOR(pg_catalog.*) \
+    pg_catalog.date_part('epoch', pg_catalog.pg_last_xact_replay_timestamp()))::pg_catalog.int8";
+const NUMBERS: &str = "SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()), \
+    pg_catalog.round(1000000 OPERATOR(pg_catalog.*) EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
+/// A switch does nothing at the begin of a file, and a record may be longer than one.
+const SWITCH: &str = "SELECT pg_catalog.pg_logical_emit_message(false, 'weir', ''), pg_catalog.pg_switch_wal() FROM pg_catalog.pg_settings \
+    WHERE name OPERATOR(pg_catalog.=) 'wal_segment_size' AND \
+    pg_catalog.div(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_last_wal_receive_lsn(), '0/0'), setting::pg_catalog.numeric) \
+    OPERATOR(pg_catalog.>) \
+    pg_catalog.div(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0'), setting::pg_catalog.numeric)";
+/// Sessions of superusers are for superusers only to end.
+const END_SESSIONS: &str = "SELECT pg_catalog.count(pg_catalog.pg_terminate_backend(pid)) FROM pg_catalog.pg_stat_activity \
+    LEFT JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) usesysid \
+    WHERE backend_type OPERATOR(pg_catalog.=) 'client backend' AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid() \
+    AND (r.rolsuper IS NOT TRUE OR (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) CURRENT_USER))";
+
+/// Of parameters that Weir names itself.
+fn alter(name: &str, value: &str) -> String {
+    format!("ALTER SYSTEM SET {name} TO {}", quoted(value))
+}
+
+fn setting(name: &str) -> String {
+    format!("SELECT pg_catalog.current_setting('{name}')")
+}
+
+/// Asks for the receivers that were begun before.
+fn receivers(since: &str) -> String {
+    format!(
+        "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_wal_receiver) OPERATOR(pg_catalog.+) \
+         (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type OPERATOR(pg_catalog.=) 'walreceiver' \
+         AND backend_start OPERATOR(pg_catalog.<) {}::pg_catalog.timestamptz)",
+        quoted(since)
+    )
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    let fixed =
+        [MEMORY, RELOAD, NOW, IN_RECOVERY, CHECKPOINT, UNFENCE, REPLAYED, PROMOTE, LAST_REPLAYED, NUMBERS, SWITCH, END_SESSIONS];
+    let made = [alter("primary_conninfo", "host=h"), setting("primary_slot_name"), receivers("2026-01-01 00:00:00+00")];
+    fixed.map(str::to_owned).into_iter().chain(made).collect()
+}
 
 /// Why a deed was not done.
 #[derive(Debug, thiserror::Error)]
@@ -65,24 +116,13 @@ enum Lock {
 /// Cancel safe: the connection is closed, and with it the lock.
 async fn lock(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Lock, DeedError> {
     let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    let now = Instant::now();
     // The rest of the time is for the deed.
-    let patience = deadline.saturating_duration_since(Instant::now()).as_millis() / 2;
-    conn.query(&format!("SELECT pg_catalog.set_config('lock_timeout', '{}', false)", patience.max(1))).await?;
-    let got = conn.query(&format!("SELECT pg_catalog.pg_advisory_lock({LOCK})")).await;
-    let is_others = match got {
-        Ok(_) => false,
-        Err(OpenError::Refused { sqlstate, .. }) if sqlstate == LOCK_NOT_AVAILABLE => true,
-        Err(error) => return Err(error.into()),
-    };
-    let rows = conn
-        .query(
-            "SELECT pg_catalog.pg_is_in_recovery(), (SELECT setting FROM pg_catalog.pg_file_settings \
-             WHERE name OPERATOR(pg_catalog.=) 'primary_conninfo' ORDER BY seqno DESC LIMIT 1)",
-        )
-        .await?;
+    let grip = marks::take(reach, node, &mut conn, now + deadline.saturating_duration_since(now) / 2).await?;
+    let rows = conn.query(MEMORY).await?;
     let cell = |at: usize| rows.first().and_then(|row| row.get(at)?.as_deref()).unwrap_or_default();
     let conninfo = Conninfo::parse(cell(1)).ok_or(DeedError::Conninfo(node))?;
-    if is_others {
+    if grip == Grip::Weirs {
         return Ok(Lock::Others(conninfo.mark()));
     }
     let in_recovery = cell(0) == "t";
@@ -91,10 +131,10 @@ async fn lock(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Lock, De
 
 /// Changes a setting of the server for good, and waits until it is in force. Not cancel safe: the server may be left with it.
 async fn set(conn: &mut Conn, name: &str, value: &str) -> Result<(), OpenError> {
-    conn.query(&format!("ALTER SYSTEM SET {name} TO {}", quoted(value))).await?;
+    conn.query(&alter(name, value)).await?;
     reload(conn).await?;
     // The postmaster has read it before it tells this session's process.
-    let text = format!("SELECT pg_catalog.current_setting('{name}')");
+    let text = setting(name);
     while one(conn, &text).await?.as_deref() != Some(value) {
         tokio::time::sleep(PERIOD).await;
     }
@@ -102,7 +142,7 @@ async fn set(conn: &mut Conn, name: &str, value: &str) -> Result<(), OpenError> 
 }
 
 async fn reload(conn: &mut Conn) -> Result<(), OpenError> {
-    conn.query("SELECT pg_catalog.pg_reload_conf()").await.map(drop)
+    conn.query(RELOAD).await.map(drop)
 }
 
 /// The one value of a query. Not cancel safe.
@@ -143,13 +183,8 @@ pub enum Cuts {
 
 /// Waits until no receiver works that was begun with the setting before. Twice in a row, since one may just be about to start.
 async fn wait_cut_off(conn: &mut Conn) -> Result<(), OpenError> {
-    let since = one(conn, "SELECT pg_catalog.clock_timestamp()").await?.unwrap_or_default();
-    let text = format!(
-        "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_wal_receiver) OPERATOR(pg_catalog.+) \
-         (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type OPERATOR(pg_catalog.=) 'walreceiver' \
-         AND backend_start OPERATOR(pg_catalog.<) {}::pg_catalog.timestamptz)",
-        quoted(&since)
-    );
+    let since = one(conn, NOW).await?.unwrap_or_default();
+    let text = receivers(&since);
     let mut times = 0;
     while times < 2 {
         times = if one(conn, &text).await?.as_deref() == Some("0") { times + 1 } else { 0 };
@@ -160,11 +195,9 @@ async fn wait_cut_off(conn: &mut Conn) -> Result<(), OpenError> {
 
 /// Waits until all that was received counts: where more was replayed than received since the start, the log on disk may hold still more.
 async fn wait_replayed(conn: &mut Conn) -> Result<(), OpenError> {
-    let text = "SELECT pg_catalog.pg_last_wal_replay_lsn(), COALESCE(pg_catalog.pg_last_wal_receive_lsn() \
-        OPERATOR(pg_catalog.>=) pg_catalog.pg_last_wal_replay_lsn(), false)";
     let (mut last, mut since) = (None, Instant::now());
     loop {
-        let rows = conn.query(text).await?;
+        let rows = conn.query(REPLAYED).await?;
         let cell = |at: usize| rows.first().and_then(|row| row.get(at).cloned().flatten());
         let (replayed, is_known) = (cell(0), cell(1).as_deref() == Some("t"));
         if replayed != last {
@@ -187,8 +220,7 @@ pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Inst
     reach.c.promoted.set(None);
     if locked.in_recovery {
         reach.c.promoted.set(before_promotion(node, &mut locked.conn).await);
-        // A role that is not a superuser may have the right to one form of it only: the call has both values.
-        locked.conn.query("SELECT pg_catalog.pg_promote(false, 60)").await?;
+        locked.conn.query(PROMOTE).await?;
     }
     Ok(Done::Yes)
 }
@@ -197,17 +229,13 @@ pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Inst
 async fn before_promotion(node: NodeId, conn: &mut Conn) -> Option<Promoted> {
     // Only `commit_outcome` needs it: a promotion does not fail for that.
     let (reached, started_at) = numbers(conn).await.ok()??;
-    let last = "SELECT pg_catalog.floor(1000 OPERATOR(pg_catalog.*) \
-        pg_catalog.date_part('epoch', pg_catalog.pg_last_xact_replay_timestamp()))::pg_catalog.int8";
-    let last_ms = one(conn, last).await.ok()?.and_then(|text| text.parse().ok());
+    let last_ms = one(conn, LAST_REPLAYED).await.ok()?.and_then(|text| text.parse().ok());
     Some(Promoted::Ordered { node, started_at, reached, last_ms })
 }
 
 /// The number above all transactions that have ended, and the server's start. Not cancel safe.
 async fn numbers(conn: &mut Conn) -> Result<Option<(u64, u64)>, OpenError> {
-    let text = "SELECT pg_catalog.txid_snapshot_xmax(pg_catalog.txid_current_snapshot()), \
-        pg_catalog.round(1000000 OPERATOR(pg_catalog.*) EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time())::pg_catalog.numeric)";
-    let rows = conn.query(text).await?;
+    let rows = conn.query(NUMBERS).await?;
     let cell = |at: usize| rows.first()?.get(at)?.as_deref()?.parse().ok();
     Ok(cell(0).zip(cell(1)))
 }
@@ -215,7 +243,7 @@ async fn numbers(conn: &mut Conn) -> Result<Option<(u64, u64)>, OpenError> {
 /// Waits until a server is out of recovery. Not cancel safe.
 pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Facts, DeedError> {
     let mut conn = reach.open(node, Line::Statements, deadline).await?;
-    while one(&mut conn, "SELECT pg_catalog.pg_is_in_recovery()").await?.as_deref() != Some("f") {
+    while one(&mut conn, IN_RECOVERY).await?.as_deref() != Some("f") {
         tokio::time::sleep(PERIOD).await;
     }
     let fresh = numbers(&mut conn).await?.map(|(fresh, _)| fresh);
@@ -235,12 +263,7 @@ pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Re
 /// of which they have the begin, they ask for the next file, and the server refuses that for as long as its log is shorter (`StartReplication` in
 /// `src/backend/replication/walsender.c`). Nothing writes there if all commits wait for these standbys. Not cancel safe: the log may be moved on.
 async fn leave_files(conn: &mut Conn) -> Result<(), OpenError> {
-    // A switch does nothing at the begin of a file, and a record may be longer than one.
-    let switch = "SELECT pg_catalog.pg_logical_emit_message(false, 'weir', ''), pg_catalog.pg_switch_wal() FROM pg_catalog.pg_settings \
-        WHERE name OPERATOR(pg_catalog.=) 'wal_segment_size' AND \
-        pg_catalog.div(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_last_wal_receive_lsn(), '0/0'), setting::pg_catalog.numeric) OPERATOR(pg_catalog.>) \
-        pg_catalog.div(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0'), setting::pg_catalog.numeric)";
-    while !conn.query(switch).await?.is_empty() {}
+    while !conn.query(SWITCH).await?.is_empty() {}
     Ok(())
 }
 
@@ -270,7 +293,7 @@ pub async fn repoint(reach: &Reach, node: NodeId, vote: Vote, deadline: Instant)
 
 /// Makes the slot that a standby uses on its new primary. Without it the standby would not stream; the next look finds that.
 async fn make_slot(reach: &Reach, standby: &mut Conn, primary: NodeId, deadline: Instant) -> Result<(), OpenError> {
-    let name = one(standby, "SELECT pg_catalog.current_setting('primary_slot_name')").await?.unwrap_or_default();
+    let name = one(standby, &setting("primary_slot_name")).await?.unwrap_or_default();
     if name.is_empty() {
         return Ok(());
     }
@@ -293,46 +316,28 @@ pub async fn fence(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Instan
         return Ok(Done::No);
     }
     set(&mut locked.conn, "default_transaction_read_only", "on").await?;
-    // Sessions of superusers are for superusers only to end.
-    let end = "SELECT pg_catalog.count(pg_catalog.pg_terminate_backend(pid)) FROM pg_catalog.pg_stat_activity \
-        LEFT JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) usesysid \
-        WHERE backend_type OPERATOR(pg_catalog.=) 'client backend' AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid() \
-        AND (r.rolsuper IS NOT TRUE OR (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) CURRENT_USER))";
-    locked.conn.query(end).await?;
+    locked.conn.query(END_SESSIONS).await?;
     Ok(Done::Yes)
 }
 
 /// Waits until no other Weir shows that it writes to a server. Cancel safe: the connection is closed.
 pub async fn wait_yielded(reach: &Reach, node: NodeId, weir: u32, deadline: Instant) -> Result<(), DeedError> {
     let mut conn = reach.open(node, Line::Statements, deadline).await?;
-    let text = format!(
-        "SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE pg_catalog.starts_with(application_name, '{}') \
-         AND application_name OPERATOR(pg_catalog.<>) '{}'",
-        presence::PREFIX,
-        presence::name(weir)
-    );
-    while one(&mut conn, &text).await?.as_deref() != Some("0") {
-        tokio::time::sleep(PERIOD).await;
-    }
+    marks::wait_gone(reach, node, &mut conn, (presence::PREFIX, &presence::name(weir)), PERIOD).await?;
     Ok(())
 }
 
 /// Has a server write a checkpoint, so that its stop has little to write. Not cancel safe: it may go on.
 pub async fn checkpoint(reach: &Reach, node: NodeId, deadline: Instant) -> Result<(), DeedError> {
     let mut conn = reach.open(node, Line::Statements, deadline).await?;
-    conn.query("CHECKPOINT").await?;
+    conn.query(CHECKPOINT).await?;
     Ok(())
 }
 
 /// Undoes that. Not cancel safe.
 pub async fn unfence(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Done, DeedError> {
     let Lock::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
-    locked.conn.query("ALTER SYSTEM RESET default_transaction_read_only").await?;
+    locked.conn.query(UNFENCE).await?;
     reload(&mut locked.conn).await?;
     Ok(Done::Yes)
-}
-
-/// For the list of Weir's own texts.
-pub fn own_texts() -> Vec<String> {
-    Vec::new()
 }

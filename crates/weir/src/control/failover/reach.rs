@@ -76,14 +76,7 @@ impl Reach {
 
     /// Opens a connection that only stays. Cancel safe.
     pub async fn show_presence(&self, node: NodeId, name: &str, deadline: Instant) -> Result<Conn, OpenError> {
-        let mut conn = Conn::open(&self.c.shared, &self.config, node, &[("application_name", name)], deadline).await?;
-        // Servers before version 14 have no such limit.
-        conn.query(
-            "SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings \
-             WHERE name OPERATOR(pg_catalog.=) 'idle_session_timeout'",
-        )
-        .await?;
-        Ok(conn)
+        Conn::open(&self.c.shared, &self.config, node, &[("application_name", name)], deadline).await
     }
 
     /// Where other servers reach this node.
@@ -139,10 +132,15 @@ impl Reach {
         }
     }
 
+    /// Says something about a node.
+    pub fn warn(&self, node: NodeId, what: &str) {
+        self.c.shared.log.say(Level::Warning, format_args!("node {node}: {what}"));
+    }
+
     /// Says once that something cannot be seen or done.
     pub fn complain(&self, node: NodeId, why: &str) {
         if self.complained.borrow_mut().insert(node) {
-            self.c.shared.log.say(Level::Warning, format_args!("node {node}: {why}"));
+            self.warn(node, why);
         }
     }
 }
