@@ -5,10 +5,12 @@
 
 mod cluster;
 mod server;
+pub mod surplus;
 #[cfg(test)]
 mod tests;
 
 use crate::failover::{Mode, NodeId, Rules};
+use surplus::OwnUser;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +49,8 @@ pub struct Asked {
     pub checker: Result<(), Refused>,
     /// The same as the user of the health check, over a connection for replication.
     pub replication: Result<(), Refused>,
+    /// The users as whom Weir asks there, with what they may do beyond that.
+    pub own_users: Vec<OwnUser>,
 }
 
 /// Why a login failed.

@@ -2,6 +2,7 @@
 
 use super::{
     Asked, BUILTIN_VERSION, Cluster, Finding, Level, Notes, Receiver, Refused, Right, Role, Server, Settings, Switch, by_builtin,
+    surplus,
 };
 use crate::failover::conninfo::Conninfo;
 use crate::failover::{Mode, NodeId, Rules, parse_sync_names};
@@ -17,6 +18,7 @@ pub(super) fn look(rules: &Rules, cluster: &Cluster, asked: &Asked, user: &str, 
     }
     version(rules, server, &mut notes);
     rights(rules, server, user, &mut notes);
+    surplus::look(rules, server.version, asked, &mut notes);
     if let (Err(why), false) = (&asked.replication, server.missing.contains(&Right::Replication)) {
         let text = format!("a connection for replication is refused: {}", why.text());
         notes.add(by_builtin(rules), text, "let health_check_user in by pg_hba.conf, from this machine too");

@@ -22,7 +22,7 @@ fn healthy() -> Cluster {
         let conninfo = Some(format!("host=host0 port=5432 application_name=n{id}"));
         server(Role::Standby { conninfo, receiver: Receiver::Streams })
     };
-    let asked = |(id, server)| Asked { id, server: Ok(server), checker: Ok(()), replication: Ok(()) };
+    let asked = |(id, server)| Asked { id, server: Ok(server), checker: Ok(()), replication: Ok(()), own_users: Vec::new() };
     Cluster { nodes: [(0, primary), (1, standby(1)), (2, standby(2))].map(asked).into(), folder: None }
 }
 
@@ -54,6 +54,21 @@ fn check(name: &str, change: impl FnOnce(&mut Rules, &mut Cluster), expected: &[
 #[test]
 fn nothing_is_wrong_with_servers_that_are_fit() {
     check("healthy", |_, _| (), &[]);
+}
+
+#[test]
+fn a_user_with_more_rights_than_weir_needs_is_named_once() {
+    use surplus::Errand;
+    let user = |errand, name: &str| OwnUser { errand, name: name.into(), surplus: vec!["SUPERUSER".into()] };
+    let all = || vec![user(Errand::Failover, "root"), user(Errand::Looks, "root"), user(Errand::Logins, "asker")];
+    let text = "has more rights than Weir needs: SUPERUSER";
+    let named = [format!("1 Warning: health_check_user \"root\" {text}"), format!("1 Warning: auth_user \"asker\" {text}")];
+    check("15", |_, cluster| cluster.nodes[1].own_users = all(), &[&named[0], &named[1]]);
+    let old = |_: &mut Rules, cluster: &mut Cluster| {
+        server(cluster, 1).version = 140_000;
+        cluster.nodes[1].own_users = all();
+    };
+    check("14, where the failover needs a superuser", old, &[&named[1]]);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use weir_config::{CheckConfig, Config, NodeConfig};
 use weir_policy::failover::Rules;
 use weir_policy::own_login::OwnUse;
+use weir_policy::readiness::surplus::{self, Errand, OwnUser};
 use weir_policy::readiness::{
     Asked, Cluster, Finding, Follower, Level, Receiver, Refused, Right, Role, Server, Settings, Switch, findings,
 };
@@ -72,6 +73,17 @@ fn rights_query(version: u32) -> String {
          (SELECT rolsuper OR rolreplication FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) current_user)",
         alter("primary_conninfo"),
         alter("default_transaction_read_only")
+    )
+}
+
+/// What the role of a connection may do beyond looks: attributes, and predefined roles that this version has.
+fn surplus_query() -> String {
+    format!(
+        "SELECT u.rolsuper, u.rolcreaterole, u.rolcreatedb, u.rolbypassrls, \
+         (SELECT pg_catalog.string_agg(r.rolname::pg_catalog.text, ',') FROM pg_catalog.pg_roles AS r \
+         WHERE r.rolname OPERATOR(pg_catalog.=) ANY ('{{{}}}'::pg_catalog.name[]) AND pg_catalog.pg_has_role(r.oid, 'USAGE')) \
+         FROM pg_catalog.pg_roles AS u WHERE u.rolname OPERATOR(pg_catalog.=) SESSION_USER",
+        surplus::ROLES.join(",")
     )
 }
 
@@ -138,12 +150,48 @@ async fn ask(shared: &Arc<Shared>, config: &Config, node: &NodeConfig) -> Asked 
         Err(error) => Err(error),
     };
     let replication = [("application_name", NAME), ("replication", "database")];
+    let mut own_users = Vec::new();
+    for (errand, login) in own_users_of(config, health.clone()) {
+        // Who may not log in is told of elsewhere, or is not needed for a failover.
+        if let Ok(mut conn) = open(shared, node, &login, &[("application_name", NAME)]).await
+            && let Ok(rows) = conn.query(&surplus_query()).await
+        {
+            own_users.push(OwnUser { errand, name: name_of(&login).to_owned(), surplus: surplus_of(&rows) });
+        }
+    }
     Asked {
         id: node.id,
         server: server.map_err(refused),
         checker: open(shared, node, &config.check, &[("application_name", NAME)]).await.map(drop).map_err(refused),
         replication: open(shared, node, &health, &replication).await.map(drop).map_err(refused),
+        own_users,
     }
+}
+
+/// The logins of Weir's own that are configured, each in its database.
+fn own_users_of(config: &Config, health: CheckConfig) -> Vec<(Errand, CheckConfig)> {
+    let mut all = vec![(Errand::Failover, health), (Errand::Looks, config.check.clone())];
+    if !config.auth.ask_user.is_empty() {
+        let own = CheckConfig {
+            user: config.auth.ask_user.clone(),
+            database: config.auth.ask_database.clone(),
+            ..config.check.clone()
+        };
+        // The password belongs to another user, unless it is the same one.
+        let password = if own.user == config.check.user { config.check.password.clone() } else { String::new() };
+        all.push((Errand::Logins, CheckConfig { password, ..own }));
+    }
+    all
+}
+
+fn name_of(login: &CheckConfig) -> &str {
+    if login.user.is_empty() { "postgres" } else { &login.user }
+}
+
+fn surplus_of(rows: &Rows) -> Vec<String> {
+    let Some(row) = rows.first() else { return Vec::new() };
+    let cell = |at: usize| row.get(at).and_then(|cell| cell.as_deref()).unwrap_or_default();
+    surplus::of_answer([0, 1, 2, 3].map(|at| cell(at) == "t"), cell(4))
 }
 
 async fn open(
@@ -240,9 +288,6 @@ fn follower(row: &[Option<String>]) -> Option<Follower> {
 
 /// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
-    [VERSION, FACTS, FOLLOWERS, FIXED]
-        .map(str::to_owned)
-        .into_iter()
-        .chain([rights_query(130_000), rights_query(180_000)])
-        .collect()
+    let made = [rights_query(130_000), rights_query(180_000), surplus_query()];
+    [VERSION, FACTS, FOLLOWERS, FIXED].map(str::to_owned).into_iter().chain(made).collect()
 }

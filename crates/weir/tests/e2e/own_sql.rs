@@ -234,3 +234,41 @@ fn a_running_weir_reaches_no_name_of_others_whatever_it_does() {
     check_caught(standby, &BENT[..1]);
     assert!(standby.log().contains(SPRUNG));
 }
+
+/// A catalog that a user made up for whoever reads along his path: views read no table, and have no triggers.
+const OWN_CATALOG: &str = "create schema evil; create table evil.pg_rewrite as select * from pg_catalog.pg_rewrite where false; \
+    create table evil.pg_class as select oid, relname, relnamespace, relkind, relpersistence, relrowsecurity, relnatts from pg_catalog.pg_class where false; \
+    grant usage on schema evil to public; grant select on evil.pg_rewrite, evil.pg_class to public; \
+    create table items (a int); create view shown as select a from items; insert into items values (1); \
+    grant select, insert on items, shown to public";
+
+#[test]
+fn a_users_path_does_not_decide_what_is_known_of_a_database() {
+    let cluster = cluster_with(own_server());
+    let server = cluster.primary();
+    server.query(&format!("create role {OWNER} login; create role nobody login")).unwrap();
+    server.query("create database app").unwrap();
+    server.connect("postgres", "app").unwrap().query(OWN_CATALOG).unwrap();
+    server.query(&format!("alter role {OWNER} set search_path = evil, pg_catalog, public")).unwrap();
+    // With a user of its own that may log in there, and with one that may not.
+    for (checker, reader) in [("postgres", "postgres"), ("nobody", OWNER)] {
+        server.query("revoke connect on database app from public; grant connect on database app to mallory").unwrap();
+        let more = format!("memory_cache_enabled = on\ncausal_reads = global\nsr_check_user = '{checker}'");
+        let proxy = Proxy::before(&[server], &more);
+        let mut owner = Raw::tcp(proxy.port()).log_in(OWNER, "app", &[]).unwrap();
+        wait_until("the catalog to be read", || {
+            let known = owner.rows("show pool_catalogs");
+            known.iter().any(|row| row[0] == "app" && row[1] == "current" && row[9] == reader && row[2] != "0")
+        });
+        let mut writer = Raw::tcp(proxy.port()).log_in("postgres", "app", &[]).unwrap();
+        let count = |client: &mut Raw| client.value("select count(*) from shown").parse::<u32>().unwrap();
+        let before = count(&mut writer);
+        wait_until("the answer to be kept", || {
+            let hits = proxy.metric("cache_hits_total");
+            assert_eq!(count(&mut writer), before);
+            proxy.metric("cache_hits_total") > hits
+        });
+        writer.run("insert into items values (2)");
+        assert_eq!(count(&mut writer), before + 1, "read as {reader}");
+    }
+}

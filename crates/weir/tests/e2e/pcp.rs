@@ -677,6 +677,14 @@ const EXTENSION: &str = "create function pgpool_recovery(script text, host text,
      execute format('copy (select 1) to program %L', format('sh %s/pgpool_remote_start %s %s', current_setting('data_directory'), \
      host, directory)); return true; end $$";
 
+/// The functions of a user without rights, with more arguments than any release's, and with those of one.
+const TRAPS: &str = "set search_path = evil; create function trap() returns boolean language plpgsql as $$ begin raise exception 'weir_trap'; end $$; \
+     create function pgpool_recovery(text, text, text, text, int, text, text) returns boolean language sql as 'select evil.trap()'; \
+     create function pgpool_recovery(text, text, text, text, int, text, text, text) returns boolean language sql as 'select evil.trap()'; \
+     create function pgpool_remote_start(text, text) returns boolean language sql as 'select evil.trap()'; \
+     create function pg_temp.pgpool_recovery(text, text, text, text, int, text, text) returns boolean language sql as 'select evil.trap()'; \
+     create function pg_temp.pgpool_remote_start(text, text) returns boolean language sql as 'select evil.trap()'";
+
 #[test]
 fn a_node_is_made_anew_out_of_the_primary_and_attached() {
     let cluster = cluster(1);
@@ -699,8 +707,14 @@ fn a_node_is_made_anew_out_of_the_primary_and_attached() {
     fails("0", "primary server cannot be recovered");
     fails("1", "node id: 1 is alive");
     standby.stop(Mode::Fast).unwrap();
-    fails("1", "there is no function pgpool_recovery in database \"postgres\"");
+    fails("1", "there is no function pgpool_recovery of a superuser's in database \"postgres\"");
     let mut template = primary.connect("postgres", "template1").unwrap();
+    // Functions of those names that another user made are not called, however well they fit.
+    primary.query("create role mallory login").unwrap();
+    template.query("create schema evil authorization mallory").unwrap();
+    let mut mallory = primary.connect("mallory", "template1").unwrap();
+    mallory.query(TRAPS).unwrap();
+    fails("1", "there is no function pgpool_recovery of a superuser's in database \"postgres\"");
     template.query(EXTENSION).unwrap();
     fails("1", "copy.sh");
     let (programs, sockets) = (primary.programs().bin().display().to_string(), primary.socket_dir().display().to_string());
