@@ -69,6 +69,7 @@ const MODULES: &[Module] = &[
     row(5, "return_node", &[]),
     row(5, "supervised", &[]),
     row(5, "timeouts", &[]),
+    row(5, "vouch", &[]),
     row(5, "wal_follower", &[]),
     row(4, "agent_status", &[]),
     row(4, "conn", &[]),

@@ -30,4 +30,5 @@ pub mod timeouts;
 pub mod tls;
 pub mod transaction;
 pub mod turns;
+pub mod vouching;
 pub mod wish;

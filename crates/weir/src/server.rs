@@ -8,3 +8,4 @@ pub mod min_pool;
 pub mod pool;
 pub mod store_conn;
 pub mod stores;
+pub mod vouch;

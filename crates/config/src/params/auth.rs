@@ -41,7 +41,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Time a login waits for what a server says about its user; after that it is refused.", ..BUILT },
     Param { name: "auth_cache_time", kind: Kind::Seconds { min: 0, max: 86_400 }, default: "10", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.cache_ms = v.millis(),
-        help: "Time for which what a server said about a user (verifier, groups) is believed without asking again. 0: ask at every login.", ..BUILT },
+        help: "Time for which what a server said about a user (verifier, groups, that it lets him in) is believed without asking again. 0: ask at every login, but log in for new clients at most once a second.", ..BUILT },
     Param { name: "login_failure_limit", kind: Kind::Int { min: 0, max: 1_000_000 }, default: "20", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.failures_max = v.count(),
         help: "Failed logins of one user from one address before more of them are slowed down to one a second. All users of an address together have ten times as many. Unix sockets are not limited. 0: no limit.", ..BUILT },

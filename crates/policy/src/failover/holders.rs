@@ -27,11 +27,11 @@ pub struct Holder {
     pub rank: Rank,
 }
 
-/// What the holders of a mark mean.
+/// The meaning of all holders of a mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holders {
     pub grip: Grip,
-    /// Those that are no Weirs.
+    /// Holders that are no Weirs.
     pub strangers: Vec<Holder>,
 }
 
@@ -46,7 +46,7 @@ impl Holders {
     pub fn of(holders: Vec<Holder>) -> Holders {
         let is_weir = |holder: &Holder| match holder.rank {
             Rank::Weir => true,
-            // Whose session it was is not known. It is gone at the next look.
+            // Nobody knows whose session it was. It is gone at the next look.
             Rank::Unseen => holder.pid.is_some(),
             Rank::Stranger => false,
         };

@@ -33,6 +33,12 @@ const ROLE_QUERY: &str = "SELECT rolcanlogin AND (rolvaliduntil IS NULL OR rolva
     THEN pg_catalog.floor(EXTRACT(epoch FROM rolvaliduntil OPERATOR(pg_catalog.-) pg_catalog.now()))::pg_catalog.text END \
     FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1";
 
+/// True if the user $1 may have no connection to the database $2 at all, whatever the server has room for. Superusers are not counted. Source:
+/// `InitializeSessionUserId` in miscinit.c, `CheckMyDatabase` in postinit.c.
+const LIMITS_QUERY: &str = "SELECT NOT r.rolsuper AND (r.rolconnlimit OPERATOR(pg_catalog.=) 0 OR d.datconnlimit OPERATOR(pg_catalog.=) 0) \
+    FROM pg_catalog.pg_roles AS r, pg_catalog.pg_database AS d \
+    WHERE r.rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name AND d.datname OPERATOR(pg_catalog.=) $2::pg_catalog.name";
+
 /// Time for which it is believed that there is no such user: he may be created any moment.
 const ABSENT_LIFETIME: Duration = Duration::from_secs(1);
 
@@ -56,6 +62,14 @@ pub enum InquiryError {
     Answer(&'static str),
 }
 
+/// A right to have connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    Granted,
+    /// The user, or the database, has a limit of none.
+    Withdrawn,
+}
+
 type Row = Vec<Option<Zeroizing<Vec<u8>>>>;
 
 /// The roles a user is a member of, himself included. Cancel safe.
@@ -72,7 +86,7 @@ pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTr
     if let Some(known) = w.shared.access.groups(user, lifetime) {
         return Ok(known);
     }
-    let mut answers = turn.ask(&[GROUPS_QUERY], user, deadline).await?;
+    let mut answers = turn.ask(&[GROUPS_QUERY], &[user], deadline).await?;
     let rows = answers.pop().unwrap_or_default();
     let name = |row: Row| row.into_iter().next().flatten().map(|name| String::from_utf8_lossy(&name).into_owned());
     let groups: Arc<BTreeSet<String>> = Arc::new(rows.into_iter().filter_map(name).collect());
@@ -97,7 +111,7 @@ pub async fn secret(w: &Worker, user: &str, deadline: Instant) -> Result<Option<
         (config.auth.ask_query.clone(), config.auth.cache_ms)
     };
     // Both in one round trip. The second is ours, so that a query written long ago cannot overlook a password's end.
-    let mut answers = turn.ask(&[&query, ROLE_QUERY], user, deadline).await?;
+    let mut answers = turn.ask(&[&query, ROLE_QUERY], &[user], deadline).await?;
     let (role, found) = (answers.pop().unwrap_or_default(), answers.pop().unwrap_or_default());
     let (secret, valid_for) = judge(user, &found, &role)?;
     let lifetime = match &secret {
@@ -106,6 +120,14 @@ pub async fn secret(w: &Worker, user: &str, deadline: Instant) -> Result<Option<
     };
     w.shared.access.learn_asked(user, secret.clone(), lifetime.min(Duration::from_millis(cache_ms)));
     Ok(secret)
+}
+
+/// Whether a user may have connections to a database at all: a server that is full says the same as one that keeps him out. Cancel safe.
+pub async fn may_connect(w: &Worker, user: &str, database: &str, deadline: Instant) -> Result<Right, InquiryError> {
+    let mut answers = Turn::take(w, deadline).await?.ask(&[LIMITS_QUERY], &[user, database], deadline).await?;
+    let rows = answers.pop().unwrap_or_default();
+    let is_none = rows.first().and_then(|row| row.first()?.as_ref()).is_some_and(|cell| cell.as_slice() == b"t");
+    Ok(if is_none { Right::Withdrawn } else { Right::Granted })
 }
 
 /// Meaning of the rows: a secret to prove, and the time until the role expires.
@@ -159,20 +181,20 @@ impl<'a> Turn<'a> {
         Ok(Turn(w))
     }
 
-    /// Runs queries with the user's name as their only value, in one round trip.
-    async fn ask(&self, queries: &[&str], user: &str, deadline: Instant) -> Result<Vec<Vec<Row>>, InquiryError> {
+    /// Runs queries with these values, in one round trip.
+    async fn ask(&self, queries: &[&str], values: &[&str], deadline: Instant) -> Result<Vec<Vec<Row>>, InquiryError> {
         let w = self.0;
         let kept = w.inquiry.line.borrow_mut().take();
         if let Some(mut line) = kept.filter(|line| line.is_current(w)) {
             line.talk.renew(w, deadline);
-            match line.run(w, queries, user).await {
+            match line.run(w, queries, values).await {
                 // It may have been closed while it was at rest.
                 Err(OpenError::Broke { .. }) if w.now() < deadline => {}
                 other => return self.keep(line, other),
             }
         }
         let mut line = Line::open(w, deadline).await?;
-        let answer = line.run(w, queries, user).await;
+        let answer = line.run(w, queries, values).await;
         self.keep(line, answer)
     }
 
@@ -280,7 +302,7 @@ impl Line {
         is_up && self.user == user && self.database == database && self.generation == w.shared.access.generation()
     }
 
-    async fn run(&mut self, w: &Worker, queries: &[&str], user: &str) -> Result<Vec<Vec<Row>>, OpenError> {
+    async fn run(&mut self, w: &Worker, queries: &[&str], values: &[&str]) -> Result<Vec<Vec<Row>>, OpenError> {
         let mut out = Vec::with_capacity(512);
         for query in queries {
             write::message(&mut out, front::PARSE, |out| {
@@ -292,9 +314,11 @@ impl Line {
                 write::cstr(out, b"");
                 write::cstr(out, b"");
                 out.extend(0u16.to_be_bytes());
-                out.extend(1u16.to_be_bytes());
-                out.extend((user.len() as u32).to_be_bytes());
-                out.extend(user.as_bytes());
+                out.extend((values.len() as u16).to_be_bytes());
+                for value in values {
+                    out.extend((value.len() as u32).to_be_bytes());
+                    out.extend(value.as_bytes());
+                }
                 out.extend(0u16.to_be_bytes());
             });
             write::message(&mut out, front::EXECUTE, |out| {

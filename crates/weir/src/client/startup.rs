@@ -20,6 +20,7 @@ use crate::server::first_look;
 use crate::server::lease;
 use crate::server::pool::server_conn::{self, OpenError, ServerConn};
 use crate::server::pool::{Patience, Wait};
+use crate::server::vouch;
 use crate::traffic::host::SessionHost;
 use crate::traffic::relay;
 use crate::traffic::served::{Served, SessionSockets};
@@ -520,6 +521,9 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
         Standing::Old => Box::pin(look_at_role(w, pools)).await,
     }
     let known = w.welcomes.borrow().by_key.get(&key).cloned();
+    if known.is_some() {
+        Box::pin(ask_again(w, client, pools)).await?;
+    }
     if let Some(known) = known.filter(|_| standing != Standing::Doubtful) {
         return Ok(known);
     }
@@ -530,6 +534,15 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
     pool.give_back(w, conn);
     w.welcomes.borrow_mut().by_key.insert(key, welcome.clone());
     Ok(welcome)
+}
+
+/// Has the primary say that it still lets the user in, if it has not for a while.
+async fn ask_again(w: &Rc<Worker>, client: &Socket, pools: &PoolSet) -> Result<(), Fault> {
+    let (nodes, known) = nodes_to_ask(w);
+    // Without one nobody knows whose word counts: the first statement asks the server that it goes to.
+    let Some(&node) = nodes.first().filter(|_| known) else { return Ok(()) };
+    let gives_up = || client.is_closed() || w.shared.stop_mode() >= Stop::Fast;
+    vouch::at_login(w, &pools.of_node(w, node), node, gives_up).await.map_err(|error| login_fault(w, pools, &error))
 }
 
 /// A server connection that has a client's settings. One that is lost meanwhile tells nothing of the client: a server that restarts must end no login.
@@ -668,7 +681,7 @@ async fn first_conn(
     for &node in nodes {
         let pool = pools.of_node(w, node);
         let wait = Wait { since, patience: Patience::ToldAtOnce };
-        let leased = lease::lease_conn(w, &pool, node, &[], wait, gives_up).await.map_err(Fault::as_fatal)?;
+        let leased = vouch::lease_conn(w, &pool, node, (wait, w.now_ms()), gives_up).await.map_err(Fault::as_fatal)?;
         match leased {
             Ok(conn) => return Ok(Ok(conn)),
             Err(error) => {

@@ -3,7 +3,7 @@
 use crate::control::mail::Nudge;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
-use crate::server::pool::server_conn::{self, Login, OpenError, ServerConn};
+use crate::server::pool::server_conn::{self, Login, OpenError, ServerConn, Transport};
 use crate::server::pool::{Lease, Limit, Pool, Purpose, Refusal, Wait};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -61,7 +61,7 @@ pub async fn lease_conn(
 }
 
 /// The output of a future, unless its caller gives up before. Cancel safe if the future is.
-async fn unless<T>(w: &Worker, mut future: Pin<&mut impl Future<Output = T>>, give_up: impl Fn() -> bool) -> Option<T> {
+pub async fn unless<T>(w: &Worker, mut future: Pin<&mut impl Future<Output = T>>, give_up: impl Fn() -> bool) -> Option<T> {
     std::future::poll_fn(|context| {
         w.wake_at_new_view();
         match future.as_mut().poll(context) {
@@ -106,7 +106,7 @@ pub fn fit_near(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
 
 /// Makes a server connection that was at rest usable here: not dead, and in this worker's event loop. Not cancel safe.
 pub async fn fit(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
-    let is_here = conn.transport.home == w.id || fetch(w, &mut conn).await;
+    let is_here = is_brought_home(w, &mut conn).await;
     if is_here && is_usable(w, &conn) {
         let must_ask = check_after_ms(w).is_some_and(|ms| conn.has_rested(w.now_us(), ms));
         // Boxed: where no server is asked nobody pays for the room.
@@ -114,6 +114,39 @@ pub async fn fit(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
     }
     w.close_conn(conn);
     None
+}
+
+/// A server connection that was at rest, in this worker's event loop, usable or not. None: it could not be had from another one's, and is closed. Not
+/// cancel safe.
+pub async fn bring_home(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
+    if is_brought_home(w, &mut conn).await {
+        return Some(conn);
+    }
+    w.close_conn(conn);
+    None
+}
+
+async fn is_brought_home(w: &Worker, conn: &mut ServerConn) -> bool {
+    conn.transport.home == w.id || fetch(w, conn).await
+}
+
+/// Time that a server gets to see a session off.
+const PART_LIMIT: Duration = Duration::from_secs(1);
+
+/// Closes a server connection of this worker and keeps its permit. The server has freed the session's place when it closes its end. Not cancel safe: the
+/// permit would be lost.
+pub async fn part(w: &Worker, conn: ServerConn) {
+    let ServerConn { conn, transport } = conn;
+    let Transport { socket, pool, .. } = *transport;
+    socket.set_task(w.reactor.current_task());
+    if socket.try_write(&w.reactor, &[b'X', 0, 0, 0, 4], &[]).is_ok() {
+        let mut rest = [0; 64];
+        let deadline = Some(Instant::now() + PART_LIMIT);
+        // Nobody reads the server's last words.
+        while socket.read(&w.reactor, &mut rest, deadline).await.is_ok() {}
+    }
+    socket.close(&w.reactor);
+    pool.lose(w, conn.status.serial);
 }
 
 /// Longest wait for the answer where `connect_timeout` is no limit.
@@ -172,6 +205,7 @@ async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
 /// Opens a server connection under a permit of its pool.
 pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&str, &str)]) -> Result<ServerConn, OpenError> {
     let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
+    let begun_ms = w.now_ms();
     let opened = match address {
         Some(address) => {
             // First the number, then the secret: a reload in between makes the server connection old at once.
@@ -197,6 +231,7 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
         Ok(conn) => {
             w.count(Metric::ConnsOpened);
             pool.note_accepted(w);
+            pool.note_let_in(begun_ms);
             Ok(conn)
         }
         Err(error) => {
@@ -212,6 +247,7 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
             if let Some(why) = error.passes() {
                 pool.note_refused(w, why, error.to_string());
             }
+            pool.note_kept_out(w, &error, begun_ms);
             pool.release_permit(w);
             Err(error)
         }
@@ -282,6 +318,11 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
         }
         // `lease_conn` tells of it as of a login that failed.
         Refusal::Refused(_, words) => Fault::error(sqlstate::CANNOT_CONNECT_NOW, &*words),
-        Refusal::GaveUp => Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a server connection"),
+        Refusal::GaveUp => gave_up(),
     }
+}
+
+/// Error for a session that wants no server connection any more.
+pub fn gave_up() -> Fault {
+    Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a server connection")
 }

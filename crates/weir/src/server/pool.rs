@@ -10,6 +10,7 @@ pub mod login;
 mod refused;
 mod room;
 pub mod server_conn;
+mod vouching;
 
 use room::Budget;
 
@@ -27,6 +28,7 @@ use std::time::{Duration, Instant};
 use weir_config::Config;
 use weir_config::limits::{self, Limits};
 use weir_policy::pool::{Backoff, Counts, Fit, Grant, ROOM_PATIENCE_MS, Refused, grant, is_surplus, missing};
+use weir_policy::vouching::Vouching;
 use weir_session::metrics::Metric;
 
 use weir_io::reactor::{TaskId, parked};
@@ -98,6 +100,10 @@ struct Inner {
     limits: Limits,
     /// The server refuses logins, for this reason in its words.
     backoff: Option<(Backoff, Arc<str>)>,
+    /// The outcomes of logins, as far as they tell of the user's right to be there.
+    vouching: Vouching,
+    /// Tasks that wait for such a login of another one.
+    askers: Vec<(WorkerId, TaskId)>,
     statuses: HashMap<u64, Arc<ConnStatus>>,
 }
 
@@ -239,6 +245,8 @@ impl Pools {
             renewals: 0,
             limits: key.limits(config),
             backoff: None,
+            vouching: Vouching::default(),
+            askers: Vec::new(),
             statuses: HashMap::default(),
         };
         let [of_database, of_user] = room::budgets_of(&key, &pools);
@@ -447,6 +455,8 @@ impl Pool {
         let limits = inner.limits;
         if inner.paused
             || inner.is_held(w)
+            // The next client finds out whether the user may be there again.
+            || inner.vouching.is_refused()
             || missing(inner.open, limits.pool_min, limits.pool_size) == 0
             || w.shared.pools.permit(self, &limits, ceilings).is_err()
         {
@@ -457,11 +467,11 @@ impl Pool {
     }
 
     /// A server connection of this worker at rest, if there is one and nobody waits for it: of those that fit best the one used last. `best`: none fits
-    /// better.
+    /// better. None for a client that came after the server's word for its user had grown old.
     #[inline]
-    pub fn take_idle(&self, w: &Worker, best: Fit, fit: impl Fn(&ServerConn) -> Fit) -> Option<ServerConn> {
+    pub fn take_idle(&self, w: &Worker, came_ms: u64, best: Fit, fit: impl Fn(&ServerConn) -> Fit) -> Option<ServerConn> {
         let mut inner = self.inner.lock();
-        if !inner.waiters.is_empty() || inner.paused {
+        if !inner.waiters.is_empty() || inner.paused || !inner.vouching.covers(came_ms, vouching::lifetime_ms(w)) {
             return None;
         }
         let wanted = [Fit::Own, Fit::Alike, Fit::Free, Fit::Any].into_iter().filter(|wanted| *wanted <= best);
@@ -644,6 +654,12 @@ impl Pool {
 
     /// A server connection of this pool was closed.
     pub fn forget(self: &Arc<Pool>, w: &Worker, serial: u64) {
+        self.lose(w, serial);
+        self.release_permit(w);
+    }
+
+    /// A server connection of this pool was closed, and its permit is the caller's.
+    pub fn lose(self: &Arc<Pool>, w: &Worker, serial: u64) {
         let in_vain: Vec<_> = {
             let mut inner = self.inner.lock();
             let gone = inner.statuses.remove(&serial);
@@ -654,7 +670,6 @@ impl Pool {
         };
         // It will not come back.
         in_vain.into_iter().for_each(|(_, waiter)| self.hand(w, waiter, Given::Left));
-        self.release_permit(w);
     }
 
     /// A server connection of this pool that nobody gets, and whose permit is given back as that of a login that failed.

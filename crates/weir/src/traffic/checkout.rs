@@ -5,6 +5,7 @@ use crate::process::worker::Worker;
 use crate::server::lease;
 use crate::server::pool::server_conn::{OpenError, ServerConn};
 use crate::server::pool::{Patience, Wait};
+use crate::server::vouch;
 use crate::traffic::host::SessionHost;
 use crate::traffic::served::{Served, SessionSockets};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -187,7 +188,8 @@ async fn lease(
     let is_primary = is_primary_node(w, node);
     // A read that a standby does not take goes to the primary.
     let patience = if class.side == Side::Reader && !is_primary { Patience::ToldAtOnce } else { Patience::Waits };
-    let leased = lease::lease_conn(w, &pool, node, &[], Wait { since, patience }, || ends() || has_moved()).await;
+    let wait = (Wait { since, patience }, host.came_ms);
+    let leased = vouch::lease_conn(w, &pool, node, wait, || ends() || has_moved()).await;
     if leased.is_err() && !ends() && has_moved() {
         return Ok(Leased::Moved);
     }

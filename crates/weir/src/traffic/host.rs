@@ -23,6 +23,8 @@ const FRESH_PERIOD: Duration = Duration::from_millis(20);
 pub struct SessionHost {
     pub(super) w: Rc<Worker>,
     handle: Rc<SessionHandle>,
+    /// When its client came, in milliseconds since the start of the proxy.
+    pub(super) came_ms: u64,
     pub(super) pools: Rc<PoolSet>,
     /// The way to the server of the connection in use.
     pub(super) transport: RefCell<Option<Box<Transport>>>,
@@ -32,7 +34,8 @@ pub struct SessionHost {
 
 impl SessionHost {
     pub fn new(w: Rc<Worker>, handle: Rc<SessionHandle>, pools: Rc<PoolSet>) -> Rc<SessionHost> {
-        Rc::new(SessionHost { w, handle, pools, transport: RefCell::default(), wants_nodes_since: Cell::default() })
+        let came_ms = w.now_ms();
+        Rc::new(SessionHost { w, handle, came_ms, pools, transport: RefCell::default(), wants_nodes_since: Cell::default() })
     }
 
     /// A server connection is the session's from now on.
@@ -53,7 +56,7 @@ impl SessionHost {
 impl Host for SessionHost {
     fn take_idle(&self, node: u16, best: Fit, fit: &dyn Fn(&Conn) -> Fit) -> Option<Box<Conn>> {
         let pool = self.pools.of_node(&self.w, node);
-        let conn = pool.take_idle(&self.w, best, |conn| fit(&conn.conn))?;
+        let conn = pool.take_idle(&self.w, self.came_ms, best, |conn| fit(&conn.conn))?;
         lease::fit_near(&self.w, conn).map(|conn| self.take(conn))
     }
 

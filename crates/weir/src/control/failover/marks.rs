@@ -24,7 +24,7 @@ const NAMED_MAX: usize = 5;
 const ALTER_VERSION: u32 = 150_000;
 const VERSION: &str = "SELECT pg_catalog.current_setting('server_version_num')";
 
-/// What is told of the session `a`: whether the server shows it, its role, its address, and whether it is a Weir's. Everybody may see all of it but the
+/// Columns about the session `a`: whether the server shows it, its role, its address, and whether it is a Weir's. Everybody may see all of it but the
 /// address. The role is the one that logged in, which no `SET ROLE` changes. A role that may change the memory of Weirs counts as a Weir's, so that
 /// nobody changes it beside the exclusion.
 fn session(version: u32) -> String {

@@ -77,7 +77,7 @@ fn a_user_whose_sessions_weir_may_not_end_is_passed_over() {
     }
 }
 
-/// Whoever may promote needs no lock for that: such a role is taken for another Weir's.
+/// Such a role needs no lock to promote: it is taken for another Weir's.
 #[test]
 fn a_role_that_may_promote_excludes_others_as_a_weir_does() {
     let cluster = servers(2, &[]);

@@ -1,0 +1,230 @@
+//! Whether connections that a pool has open may serve a client that came just now: its server must have let the user in not long before.
+//!
+//! A server asks nobody again who is connected. So rights that are withdrawn there (REVOKE CONNECT, `NOLOGIN`, a line of `pg_hba.conf`) would never
+//! reach a pool whose connections live. Every so often one login is a real one, and vouches for all clients that come until the next.
+//! In: when a client came, the outcomes of logins, and the time. Out: the decision about the client. Clients that came before need no other login.
+
+/// Shortest time between two logins for the sake of new clients, also with `auth_cache_time = 0`.
+const LEAST_MS: u64 = 1_000;
+/// Time after which a login that has not ended keeps nobody waiting: its server may hang.
+const ASK_MAX_MS: u64 = 5_000;
+
+/// The outcomes of the logins of one user, database and node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vouching {
+    /// Begin of the last login that got in.
+    accepted_ms: Option<u64>,
+    /// Begin of a later one that was refused.
+    refused_ms: Option<u64>,
+    /// A login for the sake of new clients is on its way since then.
+    asked_ms: Option<u64>,
+    /// When one of these told nothing, and how many have since one got in: the server is full, or cannot be reached.
+    unsure: Option<(u64, u32)>,
+}
+
+/// The decision about a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Voucher {
+    /// It may have connections that are open.
+    Given,
+    /// It may have them, since the server cannot be asked.
+    Unsure,
+    /// A login is on its way: its outcome counts for this one, too. It keeps nobody waiting beyond this time.
+    Awaited { until_ms: u64 },
+    /// A login is to be made.
+    Wanted,
+}
+
+/// The room for a login now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    Open,
+    /// The server was full or away a moment ago, and it is not yet time to try again.
+    Held,
+    /// An administrator wants no connections here.
+    Paused,
+}
+
+/// Why a server let somebody not in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Withdrawal {
+    /// The user has no right to be there (any more): no connection of his is lent on.
+    Right,
+    /// The password is another one. Those who are there may stay, as on the server itself.
+    Password,
+}
+
+/// The meaning of a refused login for the user. `None`: nothing, only that it did not succeed.
+///
+/// Source: `ClientAuthentication` in auth.c, `InitializeSessionUserId` in miscinit.c, `CheckMyDatabase` and `InitPostgres` in postinit.c. Triggers on logins raise
+/// P0001 if they are not told another code.
+pub fn withdrawal(sqlstate: &str) -> Option<Withdrawal> {
+    match sqlstate {
+        "28P01" => Some(Withdrawal::Password),
+        // No role, or one that may not log in; no line of pg_hba.conf, or one that rejects.
+        "28000" => Some(Withdrawal::Right),
+        // No database; no right to connect to it; it takes no connections; a trigger.
+        "3D000" | "42501" | "55000" | "P0001" => Some(Withdrawal::Right),
+        _ => None,
+    }
+}
+
+impl Vouching {
+    /// True if a client that came then may have connections that are open.
+    pub fn covers(&self, came_ms: u64, cache_ms: u64) -> bool {
+        let lifetime_ms = cache_ms.max(LEAST_MS);
+        self.accepted_ms.is_some_and(|accepted_ms| came_ms <= accepted_ms.saturating_add(lifetime_ms))
+            && self.refused_ms.is_none_or(|refused_ms| came_ms < refused_ms)
+    }
+
+    pub fn voucher(&self, came_ms: u64, cache_ms: u64, room: Room, now_ms: u64) -> Voucher {
+        if self.covers(came_ms, cache_ms) {
+            return Voucher::Given;
+        }
+        if let Some(asked_ms) = self.asked_ms
+            && now_ms < asked_ms + ASK_MAX_MS
+        {
+            return Voucher::Awaited { until_ms: asked_ms + ASK_MAX_MS };
+        }
+        // Sessions that nobody vouches for go on asking. Each time it takes twice as long, but no longer than a word counts.
+        let pause_ms = |times: u32| cache_ms.max(LEAST_MS).min(LEAST_MS << times.min(16));
+        let was_unsure = self.unsure.is_some_and(|(unsure_ms, times)| now_ms < unsure_ms + pause_ms(times));
+        match room {
+            Room::Paused => Voucher::Unsure,
+            // After a refusal silence opens no door.
+            Room::Open | Room::Held if self.is_refused() => Voucher::Wanted,
+            Room::Held => Voucher::Unsure,
+            Room::Open if was_unsure => Voucher::Unsure,
+            Room::Open => Voucher::Wanted,
+        }
+    }
+
+    /// True if the last login that told anything was refused.
+    pub fn is_refused(&self) -> bool {
+        self.refused_ms.is_some()
+    }
+
+    /// A login for the sake of new clients is on its way.
+    pub fn ask(&mut self, now_ms: u64) {
+        self.asked_ms = Some(now_ms);
+    }
+
+    /// It has ended.
+    pub fn asked(&mut self) {
+        self.asked_ms = None;
+    }
+
+    /// A login that began then got in.
+    pub fn accepted(&mut self, begun_ms: u64) {
+        self.accepted_ms = self.accepted_ms.max(Some(begun_ms));
+        self.refused_ms = self.refused_ms.filter(|refused_ms| *refused_ms > begun_ms);
+        self.unsure = None;
+    }
+
+    /// A login that began then was refused. False: a later one got in.
+    pub fn refused(&mut self, begun_ms: u64) -> bool {
+        let is_news = self.accepted_ms.is_none_or(|accepted_ms| accepted_ms <= begun_ms);
+        if is_news {
+            self.refused_ms = Some(self.refused_ms.unwrap_or(begun_ms));
+        }
+        is_news
+    }
+
+    /// A login told nothing.
+    pub fn unsure(&mut self, now_ms: u64) {
+        // Logins that fail together are one.
+        let times = match self.unsure {
+            None => 0,
+            Some((unsure_ms, times)) => times.saturating_add(u32::from(now_ms >= unsure_ms + LEAST_MS)),
+        };
+        self.unsure = Some((now_ms, times));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CACHE_MS: u64 = 10_000;
+
+    fn voucher(vouching: &Vouching, came_ms: u64) -> Voucher {
+        vouching.voucher(came_ms, CACHE_MS, Room::Open, came_ms)
+    }
+
+    #[test]
+    fn a_login_vouches_for_clients_that_come_within_the_time() {
+        let mut vouching = Vouching::default();
+        assert_eq!(voucher(&vouching, 5), Voucher::Wanted, "nobody has logged in");
+        vouching.accepted(1000);
+        assert_eq!(voucher(&vouching, 11_000), Voucher::Given);
+        assert_eq!(voucher(&vouching, 11_001), Voucher::Wanted);
+        assert!(vouching.covers(11_000, CACHE_MS), "who came in time stays, however long");
+        assert!(vouching.covers(2000, 0) && !vouching.covers(2001, 0), "not more than one a second");
+        vouching.accepted(500);
+        assert!(vouching.covers(11_000, CACHE_MS), "a login that took long takes nothing back");
+    }
+
+    #[test]
+    fn one_login_at_a_time_is_made_and_others_wait_for_it_but_not_for_ever() {
+        let mut vouching = Vouching::default();
+        vouching.ask(1000);
+        assert_eq!(voucher(&vouching, 1001), Voucher::Awaited { until_ms: 1000 + ASK_MAX_MS });
+        assert_eq!(voucher(&vouching, 1000 + ASK_MAX_MS), Voucher::Wanted);
+        vouching.asked();
+        assert_eq!(voucher(&vouching, 1001), Voucher::Wanted);
+    }
+
+    #[test]
+    fn a_refusal_shuts_out_who_comes_after_it_until_a_login_gets_in() {
+        let mut vouching = Vouching::default();
+        vouching.accepted(1000);
+        assert!(vouching.refused(3000));
+        assert!(vouching.covers(2999, CACHE_MS) && !vouching.covers(3000, CACHE_MS));
+        assert!(vouching.refused(5000) && !vouching.covers(3000, CACHE_MS), "the first one counts");
+        vouching.unsure(5000);
+        for room in [Room::Open, Room::Held] {
+            assert_eq!(vouching.voucher(5001, CACHE_MS, room, 5001), Voucher::Wanted, "silence says nothing: {room:?}");
+        }
+        vouching.accepted(6000);
+        assert!(vouching.covers(5500, CACHE_MS) && !vouching.is_refused());
+        assert!(!vouching.refused(5900), "the one that got in began later");
+        assert!(vouching.covers(6500, CACHE_MS));
+    }
+
+    #[test]
+    fn a_server_that_cannot_be_asked_keeps_nobody_out() {
+        let mut vouching = Vouching::default();
+        vouching.accepted(0);
+        for room in [Room::Held, Room::Paused] {
+            assert_eq!(vouching.voucher(20_000, CACHE_MS, room, 20_000), Voucher::Unsure, "{room:?}");
+        }
+        vouching.unsure(20_000);
+        assert_eq!(voucher(&vouching, 20_999), Voucher::Unsure);
+        assert_eq!(voucher(&vouching, 21_000), Voucher::Wanted, "it is asked again");
+        vouching.unsure(21_000);
+        assert_eq!((voucher(&vouching, 22_999), voucher(&vouching, 23_000)), (Voucher::Unsure, Voucher::Wanted));
+        (23_000..23_100).for_each(|now_ms| vouching.unsure(now_ms));
+        assert_eq!((voucher(&vouching, 27_098), voucher(&vouching, 27_099)), (Voucher::Unsure, Voucher::Wanted));
+        (3..20).for_each(|at| vouching.unsure(at * 10_000));
+        assert_eq!((voucher(&vouching, 199_999), voucher(&vouching, 200_000)), (Voucher::Unsure, Voucher::Wanted));
+    }
+
+    #[test]
+    fn only_words_about_the_user_are_a_refusal() {
+        for (sqlstate, expected) in [
+            ("28000", Some(Withdrawal::Right)),
+            ("28P01", Some(Withdrawal::Password)),
+            ("3D000", Some(Withdrawal::Right)),
+            ("42501", Some(Withdrawal::Right)),
+            ("55000", Some(Withdrawal::Right)),
+            ("53300", None),
+            ("57P03", None),
+            ("57P01", None),
+            ("08006", None),
+            ("58000", None),
+            ("XX000", None),
+        ] {
+            assert_eq!(withdrawal(sqlstate), expected, "{sqlstate}");
+        }
+    }
+}
