@@ -35,6 +35,7 @@ mod show;
 mod types;
 pub mod unasked;
 mod value;
+pub mod visibility;
 
 pub use check::unnamed_role_user;
 pub use encryption::{ChannelBinding, PeerFiles, SslMode, TlsConfig, TlsVersion};
@@ -46,7 +47,7 @@ pub use read::{read, read_with};
 pub use recovery::RecoveryConfig;
 pub use reload::{SetError, reload};
 pub use routing::{CausalReads, OnWrite};
-pub use show::{ShowError, Shown, show_all, show_one};
+pub use show::{ShowError, Shown, depends_on_viewer, show_all, show_one};
 pub use types::{
     AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig,
     LogLevel, Method, NodeConfig, Override, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, StoreConfig, TcpConfig,
@@ -337,7 +338,7 @@ impl Setting {
 
     /// The value as SHOW prints it, masked if secret.
     pub fn shown(&self) -> String {
-        if self.param.secret { "*****".to_string() } else { self.param.kind.show(&self.raw) }
+        if self.param.is_secret() { "*****".to_string() } else { self.param.kind.show(&self.raw) }
     }
 }
 

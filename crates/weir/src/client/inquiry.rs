@@ -5,6 +5,8 @@
 //! settings, the
 //! user's name travels as a value, and only `pg_catalog` is searched.
 
+pub mod viewer;
+
 use crate::control::mail::Nudge;
 use crate::process::worker::Worker;
 use crate::server::pool::login;

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use weir_config::visibility::Viewer;
 use weir_config::{self as config, Config, Severity};
 
 /// Time a daemon gets until clients can connect.
@@ -441,7 +442,7 @@ fn show_config(options: &Run) -> anyhow::Result<ExitCode> {
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
         bail!("the configuration has errors");
     }
-    let shown = config::show_all(&outcome.draft);
+    let shown = config::show_all(&outcome.draft, &Viewer::operator());
     let width = |of: fn(&config::Shown) -> usize| shown.iter().map(of).max().unwrap_or(0);
     let (names, values) = (width(|s| s.name.len()), width(|s| s.value.len()).min(40));
     let mut text = String::new();
