@@ -43,7 +43,7 @@ pub use failover::{FailoverConfig, HealthConfig, OnLost};
 pub use page::{reference_page, sample_file};
 pub use pcp::{PcpConfig, PcpUsers};
 pub use problem::{Outcome, Problem, Severity};
-pub use read::{read, read_with};
+pub use read::{read, read_in_unit, read_with};
 pub use recovery::RecoveryConfig;
 pub use reload::{SetError, reload};
 pub use routing::{CausalReads, OnWrite};
@@ -147,6 +147,8 @@ pub enum Source {
     },
     /// The command line.
     CommandLine,
+    /// A folder that systemd made for the service.
+    Unit,
     /// `PGPOOL SET` in a session.
     Session,
 }
@@ -189,6 +191,11 @@ impl Config {
     /// True if nobody has given this parameter a value.
     pub fn is_default(&self, name: &str) -> bool {
         self.setting(name, None).is_none_or(|setting| setting.source == Source::Default)
+    }
+
+    /// True if a folder that systemd made for the service stands for the default of a parameter.
+    pub fn is_of_unit(&self, name: &str) -> bool {
+        self.setting(name, None).is_some_and(|setting| setting.source == Source::Unit)
     }
 
     /// The text in force for a parameter: of the numbered form if there is one, else of the bare name.
@@ -354,6 +361,7 @@ impl fmt::Display for Source {
             Source::Default => write!(f, "default"),
             Source::File { path, line } => write!(f, "{}:{line}", path.display()),
             Source::CommandLine => write!(f, "command line"),
+            Source::Unit => write!(f, "systemd"),
             Source::Session => write!(f, "session"),
         }
     }

@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "File with our process number.", ..BUILT },
     Param { name: "work_dir", kind: Kind::Text(Operators), default: "/tmp", applies: Applies::AtStart, since: "4.7",
         set: |c, _, v| c.work_dir = PathBuf::from(v.text()),
-        help: "Directory for files of ours: pgpool_status, and weir_failover.PORT, which failover must find again after a restart. Set it to one that only Weir may write to.", ..BUILT },
+        help: "Directory for files of ours: pgpool_status, and weir_failover.PORT, which failover must find again after a restart. Set it to one that only Weir may write to. Under systemd, StateDirectory stands for the default.", ..BUILT },
     Param { name: "logdir", kind: Kind::Text(Operators), default: "", applies: Applies::AtStart, hidden: true, alias_of: Some("work_dir"),
         help: "Old name of work_dir.", ..ROW },
 ];

@@ -472,8 +472,7 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
         }
         None if options.foreground => {
             if options.discard_status {
-                // There mostly is none.
-                let _ = std::fs::remove_file(config.work_dir.join(crate::control::failover::STATUS));
+                crate::control::failover::discard_status(&config);
             }
             if std::env::var_os(DAEMON_CHILD).is_some() {
                 // Keeps the terminal, so that its end does not end us. Fails only for a process that leads a group already.

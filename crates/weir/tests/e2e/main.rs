@@ -37,6 +37,7 @@ mod drivers;
 mod encodings;
 mod failover;
 mod failover_clients;
+mod files;
 mod hanging;
 mod hba;
 mod hidden;
