@@ -40,6 +40,7 @@ mod failover_clients;
 mod files;
 mod hanging;
 mod hba;
+mod hba_random;
 mod hidden;
 mod history;
 mod hostile;
