@@ -3,6 +3,7 @@
 //! Input: files separated by lines that hold only `%%`. The first is read; the others are called `1`, `2` and so on.
 
 use std::path::Path;
+use weir_config::visibility::Viewer;
 use weir_config::{Outcome, Severity, read, reload, show_all, show_one};
 
 /// Reads the files, and turns the result over in every way that an operator can.
@@ -15,8 +16,8 @@ pub fn run(bytes: &[u8]) {
     let bad = outcome.problems.iter().any(|problem| problem.severity == Severity::Error);
     assert_eq!(outcome.config.is_none(), bad, "{texts:?}");
     let Some(config) = outcome.config else { return };
-    for row in show_all(&config) {
-        assert!(show_one(&config, &row.name).is_ok(), "{}", row.name);
+    for row in show_all(&config, &Viewer::operator()) {
+        assert!(show_one(&config, &row.name, &Viewer::operator()).is_ok(), "{}", row.name);
     }
     let (_, waiting) = reload(&config, config.clone());
     assert!(waiting.is_empty(), "a reload of the same file needs no restart: {waiting:?}");

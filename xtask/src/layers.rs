@@ -101,6 +101,7 @@ const MODULES: &[Module] = &[
     row(1, "keeper", &[]),
     row(1, "pam", &[]),
     row(1, "pcp_client", &[]),
+    row(1, "privileges", &[]),
     row(1, "probes", &[]),
     row(0, "agent_line", &[]),
     row(0, "alarm", &[]),

@@ -308,7 +308,9 @@ fn check_builtin(findings: &mut Findings<'_>) {
     }
     if config.work_dir == std::path::Path::new("/tmp") {
         let message =
-            "\"work_dir\" is /tmp, which is emptied at a restart of the machine: what failover must remember is lost then".into();
+            "\"work_dir\" is /tmp, which is emptied at a restart of the machine: what failover must remember is lost then. \
+             And every user of the machine can put a file of that name there, which keeps Weir from writing its own"
+                .into();
         findings.add(Severity::Warning, "work_dir", None, message);
     }
 }

@@ -35,6 +35,7 @@ mod show;
 mod types;
 pub mod unasked;
 mod value;
+pub mod visibility;
 
 pub use check::unnamed_role_user;
 pub use encryption::{ChannelBinding, PeerFiles, SslMode, TlsConfig, TlsVersion};
@@ -42,11 +43,11 @@ pub use failover::{FailoverConfig, HealthConfig, OnLost};
 pub use page::{reference_page, sample_file};
 pub use pcp::{PcpConfig, PcpUsers};
 pub use problem::{Outcome, Problem, Severity};
-pub use read::{read, read_with};
+pub use read::{read, read_in_unit, read_with};
 pub use recovery::RecoveryConfig;
 pub use reload::{SetError, reload};
 pub use routing::{CausalReads, OnWrite};
-pub use show::{ShowError, Shown, show_all, show_one};
+pub use show::{ShowError, Shown, depends_on_viewer, show_all, show_one};
 pub use types::{
     AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig,
     LogLevel, Method, NodeConfig, Override, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, StoreConfig, TcpConfig,
@@ -146,6 +147,8 @@ pub enum Source {
     },
     /// The command line.
     CommandLine,
+    /// A folder that systemd made for the service.
+    Unit,
     /// `PGPOOL SET` in a session.
     Session,
 }
@@ -188,6 +191,11 @@ impl Config {
     /// True if nobody has given this parameter a value.
     pub fn is_default(&self, name: &str) -> bool {
         self.setting(name, None).is_none_or(|setting| setting.source == Source::Default)
+    }
+
+    /// True if a folder that systemd made for the service stands for the default of a parameter.
+    pub fn is_of_unit(&self, name: &str) -> bool {
+        self.setting(name, None).is_some_and(|setting| setting.source == Source::Unit)
     }
 
     /// The text in force for a parameter: of the numbered form if there is one, else of the bare name.
@@ -337,7 +345,7 @@ impl Setting {
 
     /// The value as SHOW prints it, masked if secret.
     pub fn shown(&self) -> String {
-        if self.param.secret { "*****".to_string() } else { self.param.kind.show(&self.raw) }
+        if self.param.is_secret() { "*****".to_string() } else { self.param.kind.show(&self.raw) }
     }
 }
 
@@ -353,6 +361,7 @@ impl fmt::Display for Source {
             Source::Default => write!(f, "default"),
             Source::File { path, line } => write!(f, "{}:{line}", path.display()),
             Source::CommandLine => write!(f, "command line"),
+            Source::Unit => write!(f, "systemd"),
             Source::Session => write!(f, "session"),
         }
     }

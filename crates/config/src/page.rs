@@ -1,5 +1,6 @@
 //! Two texts made from the table: a sample `pgpool.conf` and the reference page of all parameters.
 use crate::params::{self, Effect, Indexed, Param};
+use crate::visibility::Visibility;
 
 /// Longest line of the sample file.
 const WIDTH: usize = 100;
@@ -42,7 +43,7 @@ pub fn reference_page() -> String {
                 default,
                 param.applies.describe().into(),
                 param.since.into(),
-                format!("{}{}", no_effect(param), param.help),
+                format!("{}{}{}", no_effect(param), param.help, shown_to(param)),
             ];
             text += &format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
         }
@@ -54,6 +55,15 @@ fn no_effect(param: &Param) -> &'static str {
     match (param.alias_of, param.effect) {
         (None, Effect::NotYet) => "*No effect yet.* ",
         (Some(_), _) | (_, Effect::Built | Effect::Needless) => "",
+    }
+}
+
+/// Who sees the value, unless everyone does.
+fn shown_to(param: &Param) -> &'static str {
+    match param.kind.visibility() {
+        Visibility::Everyone | Visibility::Owner => "",
+        Visibility::Operators => " *Shown to operators only.*",
+        Visibility::Nobody => " *Never shown.*",
     }
 }
 

@@ -26,7 +26,20 @@ pub fn read_with(
     command_line: &[(String, String)],
     load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
 ) -> Outcome {
+    read_in_unit(path, &[], command_line, load)
+}
+
+/// The same for a service of systemd; `unit`: names and values that stand for defaults.
+pub fn read_in_unit(
+    path: &Path,
+    unit: &[(&str, String)],
+    command_line: &[(String, String)],
+    load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
+) -> Outcome {
     let mut reader = Reader { load, given: Given::new(), problems: Vec::new(), open: Vec::new(), files: 0, is_missing: false };
+    for (name, value) in unit {
+        reader.set(name, value, Source::Unit);
+    }
     reader.read_file(path, &Source::CommandLine);
     for (name, value) in command_line {
         reader.set(name, value, Source::CommandLine);
@@ -165,7 +178,7 @@ impl Problem {
     pub(super) fn at(severity: Severity, source: &Source, message: String) -> Problem {
         let (path, line) = match source {
             Source::File { path, line } => (Some(path.clone()), Some(*line)),
-            Source::Default | Source::CommandLine | Source::Session => (None, None),
+            Source::Default | Source::CommandLine | Source::Unit | Source::Session => (None, None),
         };
         Problem { severity, path, line, message }
     }

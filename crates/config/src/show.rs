@@ -1,6 +1,7 @@
 //! The configuration as `PGPOOL SHOW` prints it.
 use super::{Config, Setting};
 use crate::params::{self, Group, Indexed, Named, Param};
+use crate::visibility::{Viewer, Visibility};
 
 /// One row of `PGPOOL SHOW`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,12 +16,14 @@ pub struct Shown {
     pub unit: &'static str,
     /// Meaning.
     pub description: &'static str,
+    /// Who may see the row. A secret is a row for everyone, with its value masked.
+    pub seen_by: Visibility,
 }
 
-/// Why there is nothing to show; always the client's fault. 42704.
+/// Why there is nothing to show; always the client's fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShowError {
-    /// No such parameter.
+    /// No such parameter. 42704.
     #[error("unrecognized configuration parameter \"{name}\"{hint}")]
     Unknown {
         /// As written.
@@ -28,24 +31,42 @@ pub enum ShowError {
         /// Empty, or the nearest known name.
         hint: String,
     },
-    /// The parameter has no value with this number.
+    /// The parameter has no value with this number. 42704.
     #[error("there is no \"{0}\", nothing has this number")]
     NoSuchNumber(String),
+    /// It is for operators. 42501, as PostgreSQL's `GetConfigOptionByName`.
+    #[error("permission denied to examine \"{0}\"")]
+    Hidden(String),
 }
 
-/// Every parameter, in the order of the table; old names are left out.
-pub fn show_all(config: &Config) -> Vec<Shown> {
-    config.settings.iter().filter(|setting| !setting.param.hidden).map(row).collect()
+/// Every parameter that the viewer may see, in the order of the table; old names are left out.
+pub fn show_all(config: &Config, viewer: &Viewer) -> Vec<Shown> {
+    let rows = config.settings.iter().filter(|setting| !setting.param.hidden).map(row);
+    rows.filter(|row| viewer.sees(row.seen_by, None)).collect()
 }
 
 /// The rows for `PGPOOL SHOW name`: a parameter, a numbered one, all numbers of one, a family of them, or ALL.
-pub fn show_one(config: &Config, name: &str) -> Result<Vec<Shown>, ShowError> {
+///
+/// What the viewer may not see is left out of lists, and an error where it is asked for by its name.
+pub fn show_one(config: &Config, name: &str, viewer: &Viewer) -> Result<Vec<Shown>, ShowError> {
     if name.eq_ignore_ascii_case("all") {
-        return Ok(show_all(config));
+        return Ok(show_all(config, viewer));
     }
+    let is_seen = |row: &Shown| viewer.sees(row.seen_by, None);
     if let Some(rows) = show_family(config, name) {
-        return Ok(rows);
+        return Ok(rows.into_iter().filter(is_seen).collect());
     }
+    let named = show_named(config, name)?;
+    if named.iter().all(is_seen) { Ok(named) } else { Err(ShowError::Hidden(name.into())) }
+}
+
+/// True if what `PGPOOL SHOW name` shows depends on who asks.
+pub fn depends_on_viewer(config: &Config, name: &str) -> bool {
+    show_one(config, name, &Viewer::operator()).is_ok_and(|rows| rows.iter().any(|row| row.seen_by != Visibility::Everyone))
+}
+
+/// The rows of one parameter.
+fn show_named(config: &Config, name: &str) -> Result<Vec<Shown>, ShowError> {
     match params::resolve(name) {
         Named::Found { param, index: None, .. } | Named::NumberMissing(param) => Ok(show_every_number(config, param)),
         Named::Found { param, index: Some(index), .. } => match show_number(config, param, index) {
@@ -110,5 +131,9 @@ fn row(setting: &Setting) -> Shown {
         source: setting.source.to_string(),
         unit: setting.param.kind.unit(),
         description: setting.param.help,
+        seen_by: match setting.param.kind.visibility() {
+            Visibility::Nobody => Visibility::Everyone,
+            other => other,
+        },
     }
 }

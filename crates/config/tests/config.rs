@@ -2,7 +2,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use weir_config::params::{self, Applies, Effect, Indexed};
+use weir_config::params::{self, Applies, Effect, Indexed, Kind};
+use weir_config::visibility::{Viewer, Visibility};
 use weir_config::{self as config, ClusteringMode, Config, LogLevel, Outcome, PoolMode, Severity, Source};
 
 /// One case of `config_cases.txt`.
@@ -54,7 +55,7 @@ fn check_read(text: &str) -> Config {
 }
 
 fn shown(config: &Config, name: &str) -> String {
-    config::show_one(config, name).expect("a known name")[0].value.clone()
+    config::show_one(config, name, &Viewer::operator()).expect("a known name")[0].value.clone()
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn every_row_is_complete_and_its_default_is_allowed() {
                 let target = params::find(target).unwrap();
                 assert!(target.alias_of.is_none() && param.hidden && param.effect == Effect::NotYet, "{name}");
             }
-            assert_eq!(param.secret, name.contains("password") && name != "pool_passwd" || name == "wd_authkey", "{name}");
+            assert_eq!(param.is_secret(), name.contains("password") && name != "pool_passwd" || name == "wd_authkey", "{name}");
         }
     }
 }
@@ -481,8 +482,9 @@ fn show_finds_single_numbered_and_grouped_parameters() {
     let config = check_read(
         "backend_hostname0 = 'a'\nbackend_hostname2 = 'c'\nbackend_weight2 = 1\nhostname0 = 'w'\nhealth_check_period2 = 3",
     );
-    let names =
-        |name: &str| -> Vec<String> { config::show_one(&config, name).unwrap().into_iter().map(|row| row.name).collect() };
+    let names = |name: &str| -> Vec<String> {
+        config::show_one(&config, name, &Viewer::operator()).unwrap().into_iter().map(|row| row.name).collect()
+    };
     assert_eq!(names("Port"), ["port"]);
     assert_eq!(names("backend_port"), ["backend_port0", "backend_port2"]);
     assert_eq!(names("backend_port2"), ["backend_port2"]);
@@ -495,27 +497,60 @@ fn show_finds_single_numbered_and_grouped_parameters() {
     assert_eq!(shown(&config, "health_check_period0"), "0");
     assert_eq!(shown(&config, "health_check_period2"), "3s");
     let all = names("ALL");
-    assert_eq!(all.len(), config::show_all(&config).len());
+    assert_eq!(all.len(), config::show_all(&config, &Viewer::operator()).len());
     assert!(!all.contains(&"logdir".to_string()) && !all.contains(&"replication_mode".to_string()));
-    let unknown = |name: &str| config::show_one(&config, name).unwrap_err().to_string();
+    let unknown = |name: &str| config::show_one(&config, name, &Viewer::operator()).unwrap_err().to_string();
     assert_eq!(unknown("backend_port1"), "there is no \"backend_port1\", nothing has this number");
     assert_eq!(unknown("prot"), "unrecognized configuration parameter \"prot\", did you mean \"port\"?");
-    let row = &config::show_one(&config, "backend_weight2").unwrap()[0];
+    let row = &config::show_one(&config, "backend_weight2", &Viewer::operator()).unwrap()[0];
     assert_eq!((row.value.as_str(), row.source.as_str(), row.unit), ("1", "pgpool.conf:3", ""));
-    let row = &config::show_one(&config, "authentication_timeout").unwrap()[0];
+    let row = &config::show_one(&config, "authentication_timeout", &Viewer::operator()).unwrap()[0];
     assert_eq!((row.value.as_str(), row.source.as_str(), row.unit), ("1min", "default", "s"));
 }
 
 #[test]
 fn no_view_and_no_debug_text_shows_a_secret() {
     let mut text = String::from("backend_hostname0 = 'a'\n");
-    for param in params::all().filter(|param| param.secret) {
+    for param in params::all().filter(|param| param.is_secret()) {
         text += &format!("{} = 'hush'\n", param.name);
     }
     let config = check_read(&text);
     assert_eq!(config.check.password, "hush");
     assert!(!format!("{config:?}").contains("hush"));
-    assert!(!format!("{:?}", config::show_all(&config)).contains("hush"));
+    assert!(!format!("{:?}", config::show_all(&config, &Viewer::operator())).contains("hush"));
+}
+
+#[test]
+fn a_command_a_key_and_a_query_are_for_operators() {
+    const SIGNS: [&str; 12] =
+        ["command", "cmd", "query", "passwd", "sslkey", "ssl_key", "secret", "_user", "users", "_dir", "directories", "path"];
+    // Words and numbers; names that everybody may know.
+    const OPEN: [&str; 1] = ["ssl_ca_cert_dir"];
+    for param in params::all().filter(|param| !OPEN.contains(&param.name)) {
+        let is_text = matches!(param.kind, Kind::Text(_) | Kind::List { .. } | Kind::Patterns { .. });
+        if is_text && SIGNS.iter().any(|sign| param.name.contains(sign)) && !param.name.starts_with("user_redirect") {
+            assert_ne!(param.kind.visibility(), Visibility::Everyone, "{}", param.name);
+        }
+    }
+}
+
+#[test]
+fn show_leaves_out_what_is_for_operators_and_refuses_it_by_its_name() {
+    let config = check_read("backend_hostname0 = 'a'\nfailover_command = 'sh /x'\nsr_check_password = 'hush'");
+    let joe = Viewer::user("joe");
+    let refused = |name: &str| config::show_one(&config, name, &joe).unwrap_err().to_string();
+    assert_eq!(refused("Failover_Command"), "permission denied to examine \"Failover_Command\"");
+    assert_eq!(refused("follow_master_command"), "permission denied to examine \"follow_master_command\"");
+    assert_eq!(refused("backend_data_directory0"), "permission denied to examine \"backend_data_directory0\"");
+    assert_eq!(refused("health_check_user"), "permission denied to examine \"health_check_user\"");
+    assert_eq!(config::show_one(&config, "sr_check_password", &joe).unwrap()[0].value, "*****");
+    let (all, his) = (config::show_all(&config, &Viewer::operator()), config::show_all(&config, &joe));
+    assert!(his.iter().all(|row| row.seen_by == Visibility::Everyone) && his.len() < all.len());
+    assert!(!format!("{his:?}").contains("/x") && format!("{all:?}").contains("/x"));
+    let family = config::show_one(&config, "backend", &joe).unwrap();
+    assert!(!family.is_empty() && family.iter().all(|row| row.name != "backend_data_directory0"));
+    assert!(config::depends_on_viewer(&config, "backend") && config::depends_on_viewer(&config, "ALL"));
+    assert!(!config::depends_on_viewer(&config, "port") && !config::depends_on_viewer(&config, "nothing"));
 }
 
 #[test]
@@ -583,7 +618,7 @@ fn random_bytes_never_panic() {
             assert!(!problem.to_string().contains('\u{0}') && problem.message.len() < 2000, "{problem}");
         }
         if let Some(config) = outcome.config {
-            config::show_all(&config);
+            config::show_all(&config, &Viewer::operator());
         }
     }
 }

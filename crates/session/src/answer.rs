@@ -12,6 +12,7 @@ use crate::session_state;
 use crate::shown;
 use crate::statements::Statement;
 use std::rc::Rc;
+use weir_config as config;
 use weir_wire::frame::{back, split_cstr};
 use weir_wire::write::{self, Report};
 
@@ -38,10 +39,11 @@ pub fn simple(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &L
     s.say_ready(w);
 }
 
-/// True if the answer can be given now: what it shows is as new as the question.
-pub fn is_fresh(s: &Session, local: &Local) -> bool {
+/// True if the answer can be given now: what it shows is as new as the question, and it is known who may see it.
+pub fn is_fresh(s: &Session, w: &Context, local: &Local) -> bool {
     match local {
         Local::View(at) => s.host.is_fresh(*at),
+        Local::Parameter(name) => !config::depends_on_viewer(&w.config(), name) || s.host.knows_viewer(),
         _ => true,
     }
 }

@@ -675,7 +675,7 @@ fn execute_local(s: &mut Session, w: &Context, header: Header) -> Flow {
         return hold(s, w);
     }
     let local = s.statements.portal.as_ref().and_then(|portal| portal.prepared.statement.local.as_ref());
-    if local.is_some_and(|local| !answer::is_fresh(s, local)) {
+    if local.is_some_and(|local| !answer::is_fresh(s, w, local)) {
         return Flow::Hold;
     }
     s.up.eat(header);

@@ -273,7 +273,7 @@ fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statem
         if !s.may_speak() || s.replies().is_unsynced() {
             return Ok(settle_first(s, w));
         }
-        if !answer::is_fresh(s, local) {
+        if !answer::is_fresh(s, w, local) {
             return Ok(Flow::Hold);
         }
         // As after any simple query.

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 pub use weir_config::LogLevel as Level;
+use weir_config::visibility::Viewer;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::failover::LinkEnd;
 use weir_policy::pool::Fit;
@@ -156,10 +157,16 @@ pub trait Host {
     fn hub(&self) -> Rc<Hub>;
 
     /// The columns of a SHOW command, by its number.
-    fn columns(&self, view: usize) -> &'static [&'static str];
+    fn columns(&self, view: usize) -> Vec<Cow<'static, str>>;
 
     /// True if a SHOW command can be answered. If not, the session's task runs again when it may be.
     fn is_fresh(&self, view: usize) -> bool;
+
+    /// True if it is known what the session's user may see. If not, the session's task runs again when it is.
+    fn knows_viewer(&self) -> bool;
+
+    /// What the session's user may see, for one answer. As long as nobody knows: what every user may.
+    fn viewer(&self) -> Viewer;
 
     /// The answer to a SHOW command.
     fn table(&self, view: usize, favourite: Option<NodeIndex>) -> Table;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use weir_catalog::rule::Rule;
 use weir_config::CausalReads;
 use weir_config::redirect::ReadTarget;
+use weir_config::visibility::Viewer;
 use weir_config::{self as config, SetError};
 use weir_policy::route::{Class, Side};
 use weir_policy::settings::Settings;
@@ -112,7 +113,11 @@ pub fn class_of(s: &Session, w: &Context, statement: &Statement, class: Class) -
 pub fn set(s: &mut Session, w: &Context, name: &str, value: &str) -> Result<(), Fault> {
     let checked = w.config().set_for_session(name, value).map_err(|error| refused(&error))?;
     let at = place(name)?;
-    let shown = config::show_one(&checked, OWN[at].0).unwrap_or_default().pop().map(|row| row.value).unwrap_or_default();
+    let shown = config::show_one(&checked, OWN[at].0, &Viewer::operator())
+        .unwrap_or_default()
+        .pop()
+        .map(|row| row.value)
+        .unwrap_or_default();
     s.reads.preferences.own.set(at, Some(Set { value: (OWN[at].1)(&checked), shown: shown.into() }));
     note_idle_limit(s);
     Ok(())

@@ -10,8 +10,9 @@ use crate::session::Session;
 use crate::statements::Statement;
 use std::borrow::Cow;
 use weir_catalog::rule::Rule;
-use weir_config as config;
 use weir_config::redirect::ReadTarget;
+use weir_config::visibility::Viewer;
+use weir_config::{self as config, ShowError};
 use weir_policy::cluster::ClusterView;
 use weir_policy::route::{self, Side};
 use weir_policy::wish::ReadPreference;
@@ -25,8 +26,9 @@ const ROUTE: &[&str] = &["goes_to", "node_id", "rule", "facts"];
 /// The columns of an answer, without making it.
 pub fn columns_of(session: &Session, w: &Context, local: &Local) -> Result<Vec<Cow<'static, str>>, Fault> {
     match local {
-        Local::View(at) => Ok(session.host.columns(*at).iter().map(|c| Cow::Borrowed(*c)).collect()),
-        Local::Parameter(name) => parameter(session, w, name).map(|table| table.columns),
+        Local::View(at) => Ok(session.host.columns(*at)),
+        // Names of parameters are no secret: an error about rights comes with the rows.
+        Local::Parameter(name) => parameter(session, w, name, &Viewer::operator()).map(|table| table.columns),
         Local::Route(_) => Ok(ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect()),
         Local::Unknown(text) | Local::Deallocate(text) | Local::Set(text, _) | Local::Begin(text) => Err(unknown(text)),
         Local::End(_) => Err(unknown("COMMIT")),
@@ -38,7 +40,7 @@ pub fn columns_of(session: &Session, w: &Context, local: &Local) -> Result<Vec<C
 pub fn table_of(session: &Session, w: &Context, local: &Local) -> Result<Table, Fault> {
     match local {
         Local::View(at) => Ok(session.host.table(*at, session.reads.favourite)),
-        Local::Parameter(name) => parameter(session, w, name),
+        Local::Parameter(name) => parameter(session, w, name, &session.host.viewer()),
         Local::Route(text) => {
             let columns = ROUTE.iter().map(|c| Cow::Borrowed(*c)).collect();
             Ok(Table { columns, rows: vec![route_of(session, w, text)] })
@@ -55,13 +57,13 @@ fn unknown(text: &str) -> Fault {
 }
 
 /// One parameter has a column of its own name; a group or ALL is a list. As Pgpool's `report_config_variable`.
-fn parameter(session: &Session, w: &Context, name: &str) -> Result<Table, Fault> {
+fn parameter(session: &Session, w: &Context, name: &str, viewer: &Viewer) -> Result<Table, Fault> {
     if let Some(setting) = read_preference::SETTINGS.iter().find(|setting| setting.name == name) {
         let value = session.state.settings.get(name).unwrap_or_default().to_string();
         return Ok(Table { columns: vec![Cow::Borrowed(setting.name)], rows: vec![vec![value]] });
     }
     let config = w.config();
-    let shown = config::show_one(&config, name).map_err(|error| Fault::error(sqlstate::UNDEFINED_OBJECT, error.to_string()))?;
+    let shown = config::show_one(&config, name, viewer).map_err(nothing_shown)?;
     if let [only] = shown.as_slice()
         && only.name == name
     {
@@ -75,6 +77,17 @@ fn parameter(session: &Session, w: &Context, name: &str) -> Result<Table, Fault>
     });
     let rows = rows.collect();
     Ok(Table { columns: SETTING.iter().map(|c| Cow::Borrowed(*c)).collect(), rows })
+}
+
+fn nothing_shown(error: ShowError) -> Fault {
+    let text = error.to_string();
+    match error {
+        ShowError::Hidden(_) => Fault {
+            detail: "Only roles with privileges of the \"pg_read_all_settings\" role may examine this parameter.".into(),
+            ..Fault::error(sqlstate::INSUFFICIENT_PRIVILEGE, text)
+        },
+        ShowError::Unknown { .. } | ShowError::NoSuchNumber(_) => Fault::error(sqlstate::UNDEFINED_OBJECT, text),
+    }
 }
 
 /// Where a statement of this session would go now, were it to come outside of a transaction, and why.

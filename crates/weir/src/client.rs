@@ -8,4 +8,5 @@ pub mod greetings;
 pub mod inquiry;
 pub mod key_derivation;
 pub mod pam;
+pub mod privileges;
 pub mod startup;

@@ -2,6 +2,7 @@
 use std::path::PathBuf;
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+use crate::visibility::Visibility::{Everyone, Operators};
 
 /// A row of this area that does what its help says.
 const BUILT: Param = Param { group: Group::Auth, effect: Effect::Built, ..super::ROW };
@@ -12,13 +13,13 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "enable_pool_hba", kind: Kind::Bool, default: "off", applies: Applies::OnReload,
         set: |c, _, v| c.auth.use_hba = v.bool(),
         help: "Decide by pool_hba.conf who may connect and how. The file lies beside the configuration file, or where -a says.", ..BUILT },
-    Param { name: "ident_file", kind: Kind::Text, default: "pool_ident.conf", applies: Applies::OnReload, since: "Weir 0.1",
+    Param { name: "ident_file", kind: Kind::Text(Operators), default: "pool_ident.conf", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ident_file = Some(v.text()).filter(|name| !name.is_empty()).map(PathBuf::from),
         help: "File with the maps of user names that rules of pool_hba.conf name, relative to the directory of the configuration file.", ..BUILT },
-    Param { name: "pool_passwd", kind: Kind::Text, default: "pool_passwd", applies: Applies::AtStart,
+    Param { name: "pool_passwd", kind: Kind::Text(Operators), default: "pool_passwd", applies: Applies::AtStart,
         set: |c, _, v| c.auth.passwd_file = Some(v.text()).filter(|name| !name.is_empty()).map(PathBuf::from),
         help: "File with users and passwords, relative to the directory of the configuration file. Empty: no such file.", ..BUILT },
-    Param { name: "database_file", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+    Param { name: "database_file", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.database_file = Some(v.text()).filter(|name| !name.is_empty()).map(PathBuf::from),
         help: "File with databases by another name and forced users, relative to the directory of the configuration file. Its lines are those of [databases] in pgbouncer.ini. Empty: no such file.", ..BUILT },
     Param { name: "allow_clear_text_frontend_auth", kind: Kind::Bool, default: "off", applies: Applies::OnReload,
@@ -27,13 +28,13 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "authentication_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "60", applies: Applies::AtStart,
         set: |c, _, v| c.auth.timeout_ms = v.millis(),
         help: "Time a client has to log in. 0: no limit.", ..BUILT },
-    Param { name: "auth_user", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+    Param { name: "auth_user", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ask_user = v.text(),
         help: "User who asks servers about other users: runs auth_query, and looks up groups for pool_hba.conf. Empty: there is no auth_query, and sr_check_user looks up groups.", ..BUILT },
-    Param { name: "auth_query", kind: Kind::Text, default: "SELECT rolname, rolpassword FROM pg_authid WHERE rolname = $1", applies: Applies::OnReload, since: "Weir 0.1",
+    Param { name: "auth_query", kind: Kind::Text(Operators), default: "SELECT rolname, rolpassword FROM pg_authid WHERE rolname = $1", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ask_query = v.text(),
         help: "Query that auth_user runs to get name and verifier (md5 or SCRAM-SHA-256) of a user who has no entry in pool_passwd; $1 is the name. Only pg_catalog is searched. VALID UNTIL and NOLOGIN count in any case.", ..BUILT },
-    Param { name: "auth_dbname", kind: Kind::Text, default: "postgres", applies: Applies::OnReload, since: "Weir 0.1",
+    Param { name: "auth_dbname", kind: Kind::Text(Everyone), default: "postgres", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ask_database = v.text(),
         help: "Database in which servers are asked about users.", ..BUILT },
     Param { name: "auth_query_timeout", kind: Kind::Seconds { min: 1, max: 3600 }, default: "5", applies: Applies::OnReload, since: "Weir 0.1",

@@ -2,6 +2,7 @@
 use crate::ClusteringMode;
 
 use super::{Applies, Effect, Group, Indexed, Kind, Param};
+use crate::visibility::Visibility::{Everyone, Operators};
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Backend, ..super::ROW };
@@ -14,7 +15,7 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "backend_clustering_mode", kind: Kind::Enum { values: &["streaming_replication", "native_replication", "logical_replication", "snapshot_isolation", "raw"], also: &[] }, default: "streaming_replication", applies: Applies::AtStart,
         set: |c, _, v| c.clustering_mode = ClusteringMode::from_word(v.word()),
         help: "How the servers are kept equal. streaming_replication: PostgreSQL does it, reads may go to standbys. raw: nobody does, everything goes to the first server. The others are refused for now.", ..BUILT },
-    Param { name: "backend_hostname", kind: Kind::Text, default: "", applies: Applies::OnReload, indexed: Indexed::Node,
+    Param { name: "backend_hostname", kind: Kind::Text(Everyone), default: "", applies: Applies::OnReload, indexed: Indexed::Node,
         set: |c, n, v| c.node(n).hostname = v.text(),
         help: "Host name or address of a node, or the directory of its unix socket if it begins with a slash. Empty: there is no such node.", ..BUILT },
     Param { name: "backend_port", kind: Kind::Int { min: 1, max: 65535 }, default: "5432", applies: Applies::OnReload, indexed: Indexed::Node,
@@ -23,22 +24,22 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "backend_weight", kind: Kind::Float { min: 0.0, max: 100_000_000.0 }, default: "0", applies: Applies::OnReload, indexed: Indexed::Node,
         set: |c, n, v| c.node(n).weight = v.float(),
         help: "Share of the balanced reads that goes to a node, relative to the weights of the others. 0: none.", ..BUILT },
-    Param { name: "backend_zone", kind: Kind::Text, default: "", applies: Applies::OnReload, indexed: Indexed::Node, since: "Weir 0.1",
+    Param { name: "backend_zone", kind: Kind::Text(Everyone), default: "", applies: Applies::OnReload, indexed: Indexed::Node, since: "Weir 0.1",
         set: |c, n, v| c.node(n).zone = v.text(),
         help: "Where a node is: a name that zone is compared with.", ..BUILT },
-    Param { name: "backend_data_directory", kind: Kind::Text, default: "", applies: Applies::NewNodeOnReload, indexed: Indexed::Node,
+    Param { name: "backend_data_directory", kind: Kind::Text(Operators), default: "", applies: Applies::NewNodeOnReload, indexed: Indexed::Node,
         set: |c, n, v| c.node(n).data_directory = v.text(),
         help: "Data directory of a node, handed to failover and recovery commands.", ..BUILT },
     Param { name: "backend_flag", kind: Kind::Words { separator: '|', values: &["ALLOW_TO_FAILOVER", "DISALLOW_TO_FAILOVER", "ALWAYS_PRIMARY"] }, default: "", applies: Applies::OnReload, indexed: Indexed::Node,
         set: |c, n, v| c.node(n).set_flags(&v.list()),
         help: "Properties of a node, with bars between them. DISALLOW_TO_FAILOVER: never detach it because it failed (ALLOW_TO_FAILOVER is the default). ALWAYS_PRIMARY: take it for the primary without asking it.", ..BUILT },
-    Param { name: "backend_application_name", kind: Kind::Text, default: "", applies: Applies::OnReload, indexed: Indexed::Node,
+    Param { name: "backend_application_name", kind: Kind::Text(Everyone), default: "", applies: Applies::OnReload, indexed: Indexed::Node,
         set: |c, n, v| c.node(n).application_name = v.text(),
         help: "Name under which a standby appears in pg_stat_replication of the primary.", ..BUILT },
     Param { name: "backend_promote_priority", kind: Kind::Int { min: 0, max: 1000 }, default: "100", applies: Applies::OnReload, indexed: Indexed::Node, since: "Weir 0.1",
         set: |c, n, v| c.node(n).promote_priority = v.count(),
         help: "With failover_mode = builtin: among standbys that have received equally much, the one with the highest number becomes the primary. 0: never this one.", ..BUILT },
-    Param { name: "backend_agent", kind: Kind::Text, default: "", applies: Applies::OnReload, indexed: Indexed::Node, since: "Weir 0.1",
+    Param { name: "backend_agent", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload, indexed: Indexed::Node, since: "Weir 0.1",
         set: |c, n, v| c.node(n).agent = v.text(),
         help: "Host and port of the weir agent beside a node (port 9797 if none is named). Empty: there is none.", ..BUILT },
     Param { name: "replication_mode", kind: Kind::Bool, default: "off", applies: Applies::AtStart, hidden: true,
@@ -51,6 +52,6 @@ pub(super) const ROWS: &[Param] = &[
         help: "Native replication: send reads to all nodes too.", ..ROW },
     Param { name: "insert_lock", kind: Kind::Bool, default: "on", applies: Applies::OnReload,
         help: "Native replication: lock a table that fills a column from a sequence before inserting into it.", ..ROW },
-    Param { name: "lobj_lock_table", kind: Kind::Text, default: "", applies: Applies::OnReload,
+    Param { name: "lobj_lock_table", kind: Kind::Text(Everyone), default: "", applies: Applies::OnReload,
         help: "Native replication: table to lock while a large object is made. Empty: large objects are not replicated.", ..ROW },
 ];

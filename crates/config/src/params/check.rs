@@ -2,6 +2,7 @@
 use crate::LogDelay;
 
 use super::{Applies, Effect, Group, INT_MAX, Indexed, Kind, Param};
+use crate::visibility::Visibility::{Everyone, Nobody, Operators};
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Check, ..super::ROW };
@@ -14,13 +15,13 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "sr_check_period", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "10", applies: Applies::OnReload,
         set: |c, _, v| c.check.period_ms = v.millis(),
         help: "Time between two looks at role and lag of the nodes. 0: never.", ..BUILT },
-    Param { name: "sr_check_user", kind: Kind::Text, default: "", applies: Applies::OnReload,
+    Param { name: "sr_check_user", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload,
         set: |c, _, v| c.check.user = v.text(),
         help: "User for these looks and for finding the primary; needs the rights of pg_monitor.", ..BUILT },
-    Param { name: "sr_check_password", kind: Kind::Text, default: "", applies: Applies::OnReload, secret: true,
+    Param { name: "sr_check_password", kind: Kind::Text(Nobody), default: "", applies: Applies::OnReload,
         set: |c, _, v| c.check.password = v.text(),
         help: "Password of that user. Empty: the one in pool_passwd.", ..BUILT },
-    Param { name: "sr_check_database", kind: Kind::Text, default: "postgres", applies: Applies::OnReload,
+    Param { name: "sr_check_database", kind: Kind::Text(Everyone), default: "postgres", applies: Applies::OnReload,
         set: |c, _, v| c.check.database = v.text(),
         help: "Database for these looks.", ..BUILT },
     Param { name: "delay_threshold", kind: Kind::Bytes { min: 0, max: i64::MAX }, default: "0", applies: Applies::OnReload,
@@ -35,7 +36,7 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "log_standby_delay", kind: Kind::Enum { values: &["always", "if_over_threshold", "none"], also: &[] }, default: "if_over_threshold", applies: Applies::OnReload,
         set: |c, _, v| c.check.log_delay = LogDelay::from_word(v.word()),
         help: "When to log the lag of standbys.", ..BUILT },
-    Param { name: "replication_delay_source_cmd", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "next",
+    Param { name: "replication_delay_source_cmd", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload, since: "next",
         help: "Command that prints the lag of every standby in milliseconds, -1 for one that is down.", ..ROW },
     Param { name: "replication_delay_source_timeout", kind: Kind::Seconds { min: 1, max: 3600 }, default: "10", applies: Applies::OnReload, since: "next",
         help: "Longest time that command may take.", ..ROW },
@@ -45,13 +46,13 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "health_check_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "20", applies: Applies::OnReload, indexed: Indexed::NodeOrDefault,
         set: |c, n, v| c.node(n).health.timeout_ms = v.millis(),
         help: "Longest time one attempt may take. 0: no limit.", ..BUILT },
-    Param { name: "health_check_user", kind: Kind::Text, default: "", applies: Applies::OnReload, indexed: Indexed::NodeOrDefault,
+    Param { name: "health_check_user", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload, indexed: Indexed::NodeOrDefault,
         set: |c, n, v| c.node(n).health.user = v.text(),
         help: "User of the health check.", ..BUILT },
-    Param { name: "health_check_password", kind: Kind::Text, default: "", applies: Applies::OnReload, indexed: Indexed::NodeOrDefault, secret: true,
+    Param { name: "health_check_password", kind: Kind::Text(Nobody), default: "", applies: Applies::OnReload, indexed: Indexed::NodeOrDefault,
         set: |c, n, v| c.node(n).health.password = v.text(),
         help: "Password of that user. Empty: the one in pool_passwd.", ..BUILT },
-    Param { name: "health_check_database", kind: Kind::Text, default: "postgres", applies: Applies::OnReload, indexed: Indexed::NodeOrDefault,
+    Param { name: "health_check_database", kind: Kind::Text(Everyone), default: "postgres", applies: Applies::OnReload, indexed: Indexed::NodeOrDefault,
         set: |c, n, v| c.node(n).health.database = v.text(),
         help: "Database of the health check.", ..BUILT },
     Param { name: "health_check_max_retries", kind: Kind::Int { min: 0, max: INT_MAX }, default: "0", applies: Applies::OnReload, indexed: Indexed::NodeOrDefault,

@@ -2,6 +2,7 @@
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 use crate::OnLost;
 use crate::failover::{Company, FalsePrimary, Mode, OnLinkEnd};
+use crate::visibility::Visibility::Operators;
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Failover, ..super::ROW };
@@ -11,16 +12,16 @@ const BUILT: Param = Param { effect: Effect::Built, ..ROW };
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[Param] = &[
-    Param { name: "failover_command", kind: Kind::Text, default: "", applies: Applies::OnReload,
+    Param { name: "failover_command", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload,
         set: |c, _, v| c.failover.command = v.text(),
         help: "Command run after a node was detached. %d, %h, %p, %D stand for the lost node's number, host, port and data directory, %m, %H, %r, %R for the new main node's, %% for %.", ..BUILT },
-    Param { name: "failback_command", kind: Kind::Text, default: "", applies: Applies::OnReload,
+    Param { name: "failback_command", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload,
         set: |c, _, v| c.failover.failback_command = v.text(),
         help: "Command run after a node was attached; the same % signs as in failover_command.", ..BUILT },
-    Param { name: "follow_primary_command", kind: Kind::Text, default: "", applies: Applies::OnReload,
+    Param { name: "follow_primary_command", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload,
         set: |c, _, v| c.failover.follow_primary_command = v.text(),
         help: "Command run for every other node after the primary changed; the same % signs as in failover_command.", ..BUILT },
-    Param { name: "follow_master_command", kind: Kind::Text, default: "", applies: Applies::OnReload, hidden: true, alias_of: Some("follow_primary_command"),
+    Param { name: "follow_master_command", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload, hidden: true, alias_of: Some("follow_primary_command"),
         help: "Old name of follow_primary_command, up to Pgpool-II 4.1.", ..ROW },
     Param { name: "failover_on_backend_error", kind: Kind::Bool, default: "on", applies: Applies::OnReload,
         set: |c, _, v| c.failover.on_error = OnLinkEnd::of(v.bool()),

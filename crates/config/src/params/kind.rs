@@ -4,6 +4,7 @@
 //! of the next smaller unit first (guc.c, `parse_int` and `convert_to_base_unit`).
 use super::{Value, ValueError};
 use crate::pattern::whole_pattern;
+use crate::visibility::Visibility;
 
 /// The form of a parameter's values. Limits are in the unit of the parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,17 +65,21 @@ pub enum Kind {
         /// Largest.
         max: i64,
     },
-    /// Any text.
-    Text,
+    /// Any text. A text may hold anything, so each says who sees it.
+    Text(Visibility),
     /// Texts with a separator between them.
     List {
         /// Stands between two entries.
         separator: char,
+        /// Who sees it.
+        seen_by: Visibility,
     },
     /// Regular expressions with a separator between them; `\` before a separator makes it part of the expression.
     Patterns {
         /// Stands between two entries.
         separator: char,
+        /// Who sees it.
+        seen_by: Visibility,
     },
     /// Any number of known words with a separator between them.
     Words {
@@ -183,7 +188,7 @@ impl Kind {
                 }),
                 Err(_) => Err(wrong()),
             },
-            Kind::List { separator } => Ok(Value::List(split(text, separator).map(str::to_string).collect())),
+            Kind::List { separator, .. } => Ok(Value::List(split(text, separator).map(str::to_string).collect())),
             Kind::Words { separator, values } => split(text, separator)
                 .map(|word| find_word(values, word).map(str::to_string).ok_or_else(wrong))
                 .collect::<Result<_, _>>()
@@ -192,7 +197,7 @@ impl Kind {
                 .or_else(|| also.iter().find(|(from, _)| from.eq_ignore_ascii_case(text.trim())).map(|(_, to)| *to))
                 .map(Value::Word)
                 .ok_or_else(wrong),
-            Kind::Patterns { separator } => read_patterns(name, text, separator),
+            Kind::Patterns { separator, .. } => read_patterns(name, text, separator),
             // `number` has answered the other kinds.
             _ => Ok(Value::Text(text.to_string())),
         }
@@ -237,8 +242,8 @@ impl Kind {
         match *self {
             Kind::Bool => "on or off".to_string(),
             Kind::Float { min, max } => format!("a number from {min} to {max}"),
-            Kind::List { separator } => format!("a list with {} between entries", sign(separator)),
-            Kind::Patterns { separator } => {
+            Kind::List { separator, .. } => format!("a list with {} between entries", sign(separator)),
+            Kind::Patterns { separator, .. } => {
                 format!("a list of regular expressions with {} between them", sign(separator))
             }
             Kind::Words { separator, values } => {
@@ -249,10 +254,20 @@ impl Kind {
         }
     }
 
+    /// Who may see a value. Numbers and words of a list have nothing to hide.
+    pub fn visibility(&self) -> Visibility {
+        match *self {
+            Kind::Text(seen_by) | Kind::List { seen_by, .. } | Kind::Patterns { seen_by, .. } => seen_by,
+            Kind::Bool | Kind::Int { .. } | Kind::Octal { .. } | Kind::Float { .. } | Kind::Enum { .. } => Visibility::Everyone,
+            Kind::Words { .. } | Kind::Bytes { .. } | Kind::Kilobytes { .. } => Visibility::Everyone,
+            Kind::Millis { .. } | Kind::Seconds { .. } | Kind::Minutes { .. } => Visibility::Everyone,
+        }
+    }
+
     /// True if values are written in quotes.
     pub fn is_quoted(&self) -> bool {
         match self {
-            Kind::Text | Kind::List { .. } | Kind::Patterns { .. } | Kind::Words { .. } => true,
+            Kind::Text(_) | Kind::List { .. } | Kind::Patterns { .. } | Kind::Words { .. } => true,
             Kind::Bool | Kind::Int { .. } | Kind::Octal { .. } | Kind::Float { .. } | Kind::Enum { .. } => false,
             Kind::Bytes { .. } | Kind::Kilobytes { .. } => false,
             Kind::Millis { .. } | Kind::Seconds { .. } | Kind::Minutes { .. } => false,
@@ -268,7 +283,7 @@ impl Kind {
             Kind::Millis { min, max } => Number::new(min, max, TIMES, "ms", 1),
             Kind::Seconds { min, max } => Number::new(min, max, TIMES, "s", 1000),
             Kind::Minutes { min, max } => Number::new(min, max, TIMES, "min", 60_000),
-            Kind::Bool | Kind::Float { .. } | Kind::Text | Kind::List { .. } => return None,
+            Kind::Bool | Kind::Float { .. } | Kind::Text(_) | Kind::List { .. } => return None,
             Kind::Patterns { .. } | Kind::Words { .. } | Kind::Enum { .. } => return None,
         })
     }

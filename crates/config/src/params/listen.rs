@@ -2,6 +2,7 @@
 use std::path::PathBuf;
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+use crate::visibility::Visibility::{Everyone, Operators};
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Listen, ..super::ROW };
@@ -11,32 +12,32 @@ const BUILT: Param = Param { effect: Effect::Built, ..ROW };
 /// The rows, related ones together.
 #[rustfmt::skip] // two or three lines a row keep the table readable as one
 pub(super) const ROWS: &[Param] = &[
-    Param { name: "listen_addresses", kind: Kind::List { separator: ',' }, default: "localhost", applies: Applies::AtStart,
+    Param { name: "listen_addresses", kind: Kind::List { separator: ',', seen_by: Everyone }, default: "localhost", applies: Applies::AtStart,
         set: |c, _, v| c.listen_addresses = v.list(),
         help: "Addresses to accept clients on, with commas between them. * stands for all, an empty value for unix sockets only.", ..BUILT },
     Param { name: "port", kind: Kind::Int { min: 1024, max: 65535 }, default: "9999", applies: Applies::AtStart,
         set: |c, _, v| c.port = v.port(),
         help: "Port clients connect to; also the number in the name of the unix socket.", ..BUILT },
-    Param { name: "unix_socket_directories", kind: Kind::List { separator: ',' }, default: "/tmp", applies: Applies::AtStart, since: "4.4",
+    Param { name: "unix_socket_directories", kind: Kind::List { separator: ',', seen_by: Operators }, default: "/tmp", applies: Applies::AtStart, since: "4.4",
         set: |c, _, v| c.unix_socket_directories = v.list().into_iter().map(PathBuf::from).collect(),
-        help: "Directories in which a unix socket for clients is made, with commas between them. Empty: no unix socket.", ..BUILT },
-    Param { name: "socket_dir", kind: Kind::Text, default: "/tmp", applies: Applies::AtStart, hidden: true, alias_of: Some("unix_socket_directories"),
+        help: "Directories in which a unix socket for clients is made, with commas between them. Empty: no unix socket. Under systemd, RuntimeDirectory stands for the default.", ..BUILT },
+    Param { name: "socket_dir", kind: Kind::Text(Operators), default: "/tmp", applies: Applies::AtStart, hidden: true, alias_of: Some("unix_socket_directories"),
         help: "Old name of unix_socket_directories, up to Pgpool-II 4.3.", ..ROW },
-    Param { name: "unix_socket_group", kind: Kind::Text, default: "", applies: Applies::AtStart, since: "4.4",
+    Param { name: "unix_socket_group", kind: Kind::Text(Everyone), default: "", applies: Applies::AtStart, since: "4.4",
         set: |c, _, v| c.unix_socket_group = v.text(),
         help: "Group that owns the unix sockets. Empty: the group of the process.", ..BUILT },
     Param { name: "unix_socket_permissions", kind: Kind::Octal { max: 0o777 }, default: "0777", applies: Applies::AtStart, since: "4.4",
         set: |c, _, v| c.unix_socket_permissions = v.count(),
         help: "Permissions of the unix sockets, in octal. Connecting needs the right to write.", ..BUILT },
-    Param { name: "pcp_listen_addresses", kind: Kind::List { separator: ',' }, default: "localhost", applies: Applies::AtStart,
+    Param { name: "pcp_listen_addresses", kind: Kind::List { separator: ',', seen_by: Everyone }, default: "localhost", applies: Applies::AtStart,
         set: |c, _, v| c.pcp.addresses = v.list(),
         help: "Addresses to accept administration (PCP) connections on. * stands for all, an empty value for unix sockets only. Without pcp.conf PCP is not served.", ..BUILT },
     Param { name: "pcp_port", kind: Kind::Int { min: 1024, max: 65535 }, default: "9898", applies: Applies::AtStart,
         set: |c, _, v| c.pcp.port = v.port(),
         help: "Port for administration (PCP) connections; also the number in the name of its unix socket.", ..BUILT },
-    Param { name: "pcp_socket_dir", kind: Kind::List { separator: ',' }, default: "/tmp", applies: Applies::AtStart,
+    Param { name: "pcp_socket_dir", kind: Kind::List { separator: ',', seen_by: Operators }, default: "/tmp", applies: Applies::AtStart,
         set: |c, _, v| c.pcp.socket_directories = v.list().into_iter().map(PathBuf::from).collect(),
-        help: "Directories of the unix sockets for administration (PCP), with commas between them. Empty: no unix socket.", ..BUILT },
+        help: "Directories of the unix sockets for administration (PCP), with commas between them. Empty: no unix socket. Under systemd, RuntimeDirectory stands for the default.", ..BUILT },
     Param { name: "listen_backlog_multiplier", kind: Kind::Int { min: 1, max: INT_MAX }, default: "2", applies: Applies::AtStart,
         set: |c, _, v| c.listen_backlog_multiplier = v.count(),
         help: "Connections the kernel keeps waiting to be accepted: num_init_children times this number.", ..BUILT },

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use crate::LogLevel;
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+use crate::visibility::Visibility::{Everyone, Operators};
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Log, ..super::ROW };
@@ -19,16 +20,16 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "syslog_facility", kind: Kind::Enum { values: &["LOCAL0", "LOCAL1", "LOCAL2", "LOCAL3", "LOCAL4", "LOCAL5", "LOCAL6", "LOCAL7", "USER", "DAEMON", "AUTH", "AUTHPRIV"], also: &[] }, default: "LOCAL0", applies: Applies::OnReload,
         set: |c, _, v| c.log.syslog_facility = v.word(),
         help: "Facility in syslog.", ..BUILT },
-    Param { name: "syslog_ident", kind: Kind::Text, default: "pgpool", applies: Applies::OnReload,
+    Param { name: "syslog_ident", kind: Kind::Text(Everyone), default: "pgpool", applies: Applies::OnReload,
         set: |c, _, v| c.log.syslog_ident = v.text(),
         help: "Name in syslog.", ..BUILT },
     Param { name: "logging_collector", kind: Kind::Bool, default: "off", applies: Applies::AtStart,
         set: |c, _, v| c.log.file.is_used = v.bool(),
         help: "Write the log to files instead of stderr. Lines that cannot be written there go to stderr.", ..BUILT },
-    Param { name: "log_directory", kind: Kind::Text, default: "/tmp/pgpool_logs", applies: Applies::OnReload,
+    Param { name: "log_directory", kind: Kind::Text(Operators), default: "/tmp/pgpool_logs", applies: Applies::OnReload,
         set: |c, _, v| c.log.file.directory = PathBuf::from(v.text()),
         help: "Directory of these files.", ..BUILT },
-    Param { name: "log_filename", kind: Kind::Text, default: "pgpool-%Y-%m-%d_%H%M%S.log", applies: Applies::OnReload,
+    Param { name: "log_filename", kind: Kind::Text(Operators), default: "pgpool-%Y-%m-%d_%H%M%S.log", applies: Applies::OnReload,
         set: |c, _, v| c.log.file.name = v.text(),
         help: "Names of these files, with the % signs of strftime.", ..BUILT },
     Param { name: "log_file_mode", kind: Kind::Octal { max: 0o777 }, default: "0600", applies: Applies::OnReload,
@@ -49,7 +50,7 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "log_min_duration_statement", kind: Kind::Millis { min: -1, max: INT_MAX }, default: "-1", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.log.slow_ms = u64::try_from(v.int()).ok(),
         help: "Log statements that took at least so long, the wait for a server connection included, with the time split, the node and the routing rule. 0: all. -1: none.", ..BUILT },
-    Param { name: "log_line_prefix", kind: Kind::Text, default: "%m: %a pid %p: ", applies: Applies::OnReload,
+    Param { name: "log_line_prefix", kind: Kind::Text(Everyone), default: "%m: %a pid %p: ", applies: Applies::OnReload,
         set: |c, _, v| c.log.line_prefix = v.text(),
         help: "Begin of every line: %a application, %u user, %d database, %p process number, %P process name, %t time, %m time with milliseconds, %l session number, %% for %.", ..BUILT },
     Param { name: "log_min_messages", kind: Kind::Enum { values: &["debug5", "debug4", "debug3", "debug2", "debug1", "info", "notice", "warning", "error", "log", "fatal", "panic"], also: &[("debug", "debug2")] }, default: "warning", applies: Applies::PerSession,
@@ -84,12 +85,12 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "log_pcp_processes", kind: Kind::Bool, default: "off", applies: Applies::OnReload, since: "4.5",
         set: |c, _, v| c.pcp.logs_connections = v.bool(),
         help: "Log every administration (PCP) connection and what it asks for. Commands that change something are logged in any case.", ..BUILT },
-    Param { name: "pid_file_name", kind: Kind::Text, default: "/var/run/pgpool/pgpool.pid", applies: Applies::AtStart,
+    Param { name: "pid_file_name", kind: Kind::Text(Operators), default: "/var/run/pgpool/pgpool.pid", applies: Applies::AtStart,
         set: |c, _, v| c.pid_file = PathBuf::from(v.text()),
         help: "File with our process number.", ..BUILT },
-    Param { name: "work_dir", kind: Kind::Text, default: "/tmp", applies: Applies::AtStart, since: "4.7",
+    Param { name: "work_dir", kind: Kind::Text(Operators), default: "/tmp", applies: Applies::AtStart, since: "4.7",
         set: |c, _, v| c.work_dir = PathBuf::from(v.text()),
-        help: "Directory for files of ours: pgpool_status, and weir_failover.PORT, which failover must find again after a restart. Set it to one that only Weir may write to.", ..BUILT },
-    Param { name: "logdir", kind: Kind::Text, default: "", applies: Applies::AtStart, hidden: true, alias_of: Some("work_dir"),
+        help: "Directory for files of ours: pgpool_status, and weir_failover.PORT, which failover must find again after a restart. Set it to one that only Weir may write to. Under systemd, StateDirectory stands for the default.", ..BUILT },
+    Param { name: "logdir", kind: Kind::Text(Operators), default: "", applies: Applies::AtStart, hidden: true, alias_of: Some("work_dir"),
         help: "Old name of work_dir.", ..ROW },
 ];

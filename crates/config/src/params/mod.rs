@@ -5,6 +5,7 @@
 //! Numbered ports have the documented value as default (5432, 9000, 9999, 9694): Pgpool-II's built-in 0 means "not set"
 //! there and is outside of its own range.
 use crate::Config;
+use crate::visibility::Visibility;
 
 mod admin;
 mod auth;
@@ -53,8 +54,6 @@ pub struct Param {
     pub hidden: bool,
     /// The parameter that this one is an old name of.
     pub alias_of: Option<&'static str>,
-    /// Shown as `*****`.
-    pub secret: bool,
     /// Meaning, unit and special values.
     pub help: &'static str,
     /// Stores a checked value; the number is the node's for indexed parameters, else 0.
@@ -141,7 +140,8 @@ fn nothing(_: &mut Config, _: u16, _: &Value) {}
 /// Common values of most rows; a row states only how it differs.
 const ROW: Param = Param {
     name: "",
-    kind: Kind::Text,
+    // A row that says nothing hides everything.
+    kind: Kind::Text(Visibility::Nobody),
     default: "",
     applies: Applies::OnReload,
     group: Group::Weir,
@@ -150,7 +150,6 @@ const ROW: Param = Param {
     since: "4.3",
     hidden: false,
     alias_of: None,
-    secret: false,
     help: "",
     set: nothing,
 };
@@ -262,6 +261,13 @@ fn edit_distance(from: &str, to: &str) -> usize {
         }
     }
     row[to.len()]
+}
+
+impl Param {
+    /// True if nobody is shown a value: `*****` stands for it.
+    pub fn is_secret(&self) -> bool {
+        self.kind.visibility() == Visibility::Nobody
+    }
 }
 
 impl Applies {

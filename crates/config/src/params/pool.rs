@@ -1,5 +1,6 @@
 //! Clients and the server connections they share.
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+use crate::visibility::Visibility::Operators;
 
 /// A row of this area that nothing reads yet.
 const ROW: Param = Param { group: Group::Pool, ..super::ROW };
@@ -35,13 +36,13 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "client_idle_limit", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: Applies::PerSession,
         set: |c, _, v| c.client_idle_limit_ms = v.millis(),
         help: "Time without a request after which a client is disconnected. 0: never.", ..BUILT },
-    Param { name: "server_check_query", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+    Param { name: "server_check_query", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.check_query = v.text(),
         help: "Query that a server must answer before a connection is given out that has rested for server_check_delay, within connect_timeout; else another one is taken. Empty: it is only looked whether the connection has ended.", ..BUILT },
     Param { name: "server_check_delay", kind: Kind::Millis { min: 0, max: INT_MAX }, default: "30s", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.check_after_ms = v.millis(),
         help: "Rest of a server connection after which server_check_query is asked. 0: always.", ..BUILT },
-    Param { name: "reset_query_list", kind: Kind::List { separator: ';' }, default: "ABORT; DISCARD ALL", applies: Applies::OnReload,
+    Param { name: "reset_query_list", kind: Kind::List { separator: ';', seen_by: Operators }, default: "ABORT; DISCARD ALL", applies: Applies::OnReload,
         set: |c, _, v| c.pool.reset_query_list = v.list(),
         help: "Statements that clean a server connection when its client leaves, with semicolons between them. Must contain ABORT.", ..BUILT },
 ];

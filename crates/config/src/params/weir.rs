@@ -3,6 +3,7 @@ use crate::CausalReads;
 use crate::{IoMethod, PoolMode, SequenceSessions};
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+use crate::visibility::Visibility::Everyone;
 
 /// Common values of the rows of this area.
 const ROW: Param = Param { group: Group::Weir, ..super::ROW };
@@ -51,7 +52,7 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "causal_sample_period", kind: Kind::Millis { min: 1, max: 10_000 }, default: "10", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.causal_period_ms = v.millis(),
         help: "Time between two questions to the servers for their WAL positions, while statements run. A read that waits has them asked at once.", ..BUILT },
-    Param { name: "zone", kind: Kind::Text, default: "", applies: Applies::OnReload, since: "Weir 0.1",
+    Param { name: "zone", kind: Kind::Text(Everyone), default: "", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.zone = v.text(),
         help: "Where this Weir is, as backend_zone says it of nodes: reads stay with the nodes of this zone as long as one of them may answer. Empty: zones do not count.", ..BUILT },
     Param { name: "server_idle_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "600", applies: Applies::OnReload, since: "Weir 0.1",

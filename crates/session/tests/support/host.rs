@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
+use weir_config::visibility::Viewer;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::pool::Fit;
 use weir_session::conn::Conn;
@@ -102,12 +103,20 @@ impl Host for TestHost {
         self.pool.hub.clone()
     }
 
-    fn columns(&self, _: usize) -> &'static [&'static str] {
-        &["item", "value"]
+    fn columns(&self, _: usize) -> Vec<Cow<'static, str>> {
+        vec![Cow::Borrowed("item"), Cow::Borrowed("value")]
     }
 
     fn is_fresh(&self, _: usize) -> bool {
         true
+    }
+
+    fn knows_viewer(&self) -> bool {
+        true
+    }
+
+    fn viewer(&self) -> Viewer {
+        Viewer::operator()
     }
 
     fn table(&self, _: usize, favourite: Option<NodeIndex>) -> Table {

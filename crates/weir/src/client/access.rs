@@ -3,6 +3,7 @@
 use crate::client::blocking_jobs::{Errands, Limits};
 use crate::client::directory::{Claim, Verdict};
 use crate::client::pam;
+use crate::client::privileges::Privileges;
 use arc_swap::ArcSwap;
 use foldhash::HashMap;
 use parking_lot::Mutex;
@@ -100,6 +101,8 @@ pub struct Access {
     /// Verdicts of PAM on passwords.
     pub(super) services: Arc<Errands<pam::Claim, Verdict>>,
     groups: Mutex<HashMap<Box<str>, Groups>>,
+    /// Roles whose privileges users have, which decide what SHOW shows them.
+    pub(super) privileges: Privileges,
     /// Proofs of clients whose users have no password here: enough to log in to servers.
     proven: Mutex<HashMap<Box<str>, Proven>>,
     asked: Mutex<HashMap<Box<str>, Asked>>,
@@ -119,6 +122,7 @@ impl Access {
             directories: Errands::new("directories", DIRECTORIES),
             services: Errands::new("pam", SERVICES),
             groups: Mutex::default(),
+            privileges: Privileges::default(),
             proven: Mutex::default(),
             asked: Mutex::default(),
             throttle: Mutex::default(),
@@ -135,6 +139,7 @@ impl Access {
         self.directories.clear();
         self.services.clear();
         self.groups.lock().clear();
+        self.privileges.clear();
         self.asked.lock().clear();
     }
 

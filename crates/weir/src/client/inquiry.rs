@@ -5,6 +5,8 @@
 //! settings, the
 //! user's name travels as a value, and only `pg_catalog` is searched.
 
+pub mod viewer;
+
 use crate::control::mail::Nudge;
 use crate::process::worker::Worker;
 use crate::server::pool::login;
@@ -357,7 +359,7 @@ impl Line {
 
 /// For the list of Weir's own texts, beside the operator's `auth_query`.
 pub fn own_texts() -> Vec<String> {
-    [GROUPS_QUERY, ROLE_QUERY].map(str::to_owned).into()
+    [GROUPS_QUERY, ROLE_QUERY, LIMITS_QUERY, viewer::PRIVILEGES_QUERY].map(str::to_owned).into()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod say;
 use crate::control::context::{Control, Subject};
 pub use crate::control::failover::drain::open;
 use crate::control::failover::files::Files;
-pub use crate::control::failover::files::STATUS;
+pub use crate::control::failover::files::{discard_status, obstacle};
 use crate::control::failover::gate::Door;
 use crate::control::failover::presence::Presence;
 use crate::control::failover::reach::Reach;

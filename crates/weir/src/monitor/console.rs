@@ -16,6 +16,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use table::Table;
+use weir_config::visibility::Viewer;
 use weir_io::reactor::parked;
 use weir_io::socket::{Got, Socket};
 use weir_policy::console::Command;
@@ -48,6 +49,16 @@ const REPORTED: [(&str, &str); 7] = [
 pub enum Right {
     Look,
     Change,
+}
+
+impl Right {
+    /// What he may see.
+    fn viewer(self) -> Viewer {
+        match self {
+            Right::Look => Viewer::monitor(),
+            Right::Change => Viewer::operator(),
+        }
+    }
 }
 
 /// True if a database is the console.

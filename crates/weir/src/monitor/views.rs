@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_catalog::rule::Rule;
+use weir_config::visibility::{Viewer, Visibility};
 use weir_policy::cluster::NodeIndex;
 use weir_session::catalogs::{Database, UNKNOWN};
 use weir_session::host::Table;
@@ -22,27 +23,83 @@ use weir_session::shown::SETTING;
 /// Lines of text values.
 type Rows = Vec<Vec<String>>;
 
-/// One list: its name after SHOW, its columns, and the function that makes its rows.
+/// A line about a role's session, connection or statement.
+pub struct RoleRow {
+    /// The role at the servers.
+    pub(crate) owner: Arc<str>,
+    pub(crate) cells: Vec<String>,
+}
+
+/// A column, and who sees its values. `Visibility::Owner` in a list that is not about roles: readers of all statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) seen_by: Visibility,
+}
+
+/// A column for everyone.
+const fn open(name: &'static str) -> Column {
+    Column { name, seen_by: Visibility::Everyone }
+}
+
+/// A column for the role that the row is about, and for readers of all statistics.
+const fn own(name: &'static str) -> Column {
+    Column { name, seen_by: Visibility::Owner }
+}
+
+/// PostgreSQL's words in place of what somebody else may not see (`pg_stat_activity`).
+const NOT_YOURS: &str = "<insufficient privilege>";
+
+/// The function that makes the rows of a list.
+enum Source {
+    /// Rows that are about no role.
+    Plain(fn(&Asker<'_>) -> Rows),
+    /// Parameters, of which each says who sees it.
+    Parameters(fn(&Asker<'_>) -> Rows),
+    Roles(fn(&Asker<'_>) -> Vec<RoleRow>),
+}
+
+/// One list: its name after SHOW, its columns, and its rows.
 pub struct View {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
-    columns: &'static [&'static str],
-    rows: fn(&Asker<'_>) -> Rows,
+    columns: &'static [Column],
+    rows: Source,
 }
 
 impl View {
-    pub fn columns(&self) -> &'static [&'static str] {
-        self.columns
+    /// The names of its columns.
+    pub fn columns(&self) -> impl Iterator<Item = &'static str> {
+        self.columns.iter().map(|column| column.name)
+    }
+
+    /// The names of the columns that not everyone sees.
+    pub fn hidden_columns(&self) -> impl Iterator<Item = &'static str> {
+        self.columns.iter().filter(|column| column.seen_by != Visibility::Everyone).map(|column| column.name)
     }
 
     /// True if it shows the nodes: they are looked at before.
     pub fn is_of_nodes(&self) -> bool {
         self.columns == POOL_NODES
     }
+
+    /// True if users are shown different things.
+    pub fn depends_on_viewer(&self) -> bool {
+        matches!(self.rows, Source::Parameters(_)) || self.hidden_columns().next().is_some()
+    }
+
+    /// What a viewer sees of a row.
+    fn masked(&self, viewer: &Viewer, owner: Option<&str>, cells: Vec<String>) -> Vec<String> {
+        let cell = |(column, cell): (&Column, String)| {
+            if viewer.sees(column.seen_by, owner) { cell } else { NOT_YOURS.to_owned() }
+        };
+        self.columns.iter().zip(cells).map(cell).collect()
+    }
 }
 
 /// The session that asks, and the data for its answers.
 pub struct Asker<'a> {
+    pub(crate) viewer: &'a Viewer,
     /// The node that reads of the session that asks go to, by its place.
     pub(crate) favourite: Option<NodeIndex>,
     /// Its user and database.
@@ -56,165 +113,209 @@ pub const VIEWS: &[View] = &[
         name: "pool_nodes",
         help: "Servers, their roles and shares of reads.",
         columns: POOL_NODES,
-        rows: |ask| pgpool::node_rows(&ask.w.shared, ask.favourite),
+        rows: Source::Plain(|ask| pgpool::node_rows(&ask.w.shared, ask.favourite)),
     },
     View {
         name: "pool_backend_stats",
         help: "Statements sent to servers by kind, and errors of servers.",
         columns: POOL_BACKEND_STATS,
-        rows: |ask| pgpool::backend_rows(&ask.w.shared),
+        rows: Source::Plain(|ask| pgpool::backend_rows(&ask.w.shared)),
     },
     View {
         name: "pool_health_check_stats",
         help: "How often servers were asked for their roles, and what came of it.",
         columns: POOL_HEALTH_CHECK_STATS,
-        rows: |ask| pgpool::health_check_rows(&ask.w.shared),
+        rows: Source::Plain(|ask| pgpool::health_check_rows(&ask.w.shared)),
     },
     View {
         name: "pool_failover",
         help: "What would happen if the primary failed now, and changes of the primary.",
         columns: failover::POOL_FAILOVER,
-        rows: failover::pool_failover,
+        rows: Source::Plain(failover::pool_failover),
     },
     View {
         name: "pool_agents",
         help: "Agents beside servers (`weir agent`), as they were last asked.",
-        columns: &agents_seen::COLUMNS,
-        rows: |ask| failover::pool_agents(&ask.w.shared),
+        columns: POOL_AGENTS,
+        rows: Source::Plain(|ask| failover::pool_agents(&ask.w.shared)),
     },
-    View { name: "pool_version", help: "Version of the proxy.", columns: &["pool_version"], rows: |_| vec![vec![version()]] },
+    View {
+        name: "pool_version",
+        help: "Version of the proxy.",
+        columns: &[open("pool_version")],
+        rows: Source::Plain(|_| vec![vec![version()]]),
+    },
     View {
         name: "pool_pools",
         help: "Server connections, one per row.",
         columns: POOL_POOLS,
-        rows: |ask| pgpool::pool_rows(&ask.w.shared, Some(&ask.pools.user)),
+        rows: Source::Roles(|ask| pgpool::pool_rows(&ask.w.shared)),
     },
     View {
         name: "pool_processes",
         help: "Clients, one per row.",
         columns: POOL_PROCESSES,
-        rows: |ask| pgpool::process_rows(&ask.w.shared),
+        rows: Source::Roles(|ask| pgpool::process_rows(&ask.w.shared)),
     },
     View {
         name: "pool_status",
         help: "Parameters and their values.",
-        columns: SETTING,
-        rows: |ask| pgpool::status_rows(&ask.w.shared),
+        columns: &[open(SETTING[0]), open(SETTING[1]), open(SETTING[2])],
+        rows: Source::Parameters(|ask| pgpool::status_rows(&ask.w.shared, ask.viewer)),
     },
-    View { name: "pool_metrics", help: "Counters since start.", columns: &["name", "value", "help"], rows: pool_metrics },
+    View {
+        name: "pool_metrics",
+        help: "Counters since start.",
+        columns: &[open("name"), open("value"), open("help")],
+        rows: Source::Plain(pool_metrics),
+    },
     View {
         name: "pool_rules",
         help: "Routing rules in the order they are asked.",
-        columns: &["position", "rule", "statements"],
-        rows: pool_rules,
+        columns: &[open("position"), open("rule"), open("statements")],
+        rows: Source::Plain(pool_rules),
     },
     View {
         name: "pool_catalogs",
         help: "Catalogs of the databases in use, and how far they are known.",
         columns: POOL_CATALOGS,
-        rows: pool_catalogs,
+        rows: Source::Plain(pool_catalogs),
     },
-    View { name: "pool_cache", help: "Work and fill of the query cache.", columns: cache::POOL_CACHE, rows: cache::pool_cache },
+    View {
+        name: "pool_cache",
+        help: "Work and fill of the query cache.",
+        columns: cache::POOL_CACHE,
+        rows: Source::Plain(cache::pool_cache),
+    },
     View {
         name: "pool_cache_entries",
         help: "Cached results of this database: statement, hits, and time saved.",
         columns: cache::POOL_CACHE_ENTRIES,
-        rows: cache::pool_cache_entries,
+        rows: Source::Roles(cache::pool_cache_entries),
     },
     View {
         name: "pool_cache_tables",
         help: "How often the tables of this database changed. Each change invalidates their cached results.",
         columns: cache::POOL_CACHE_TABLES,
-        rows: cache::pool_cache_tables,
+        rows: Source::Plain(cache::pool_cache_tables),
     },
     View {
         name: "pool_cache_wal",
         help: "Databases whose log is followed, so that writes past Weir invalidate cached results.",
         columns: cache::POOL_CACHE_WAL,
-        rows: cache::pool_cache_wal,
+        rows: Source::Plain(cache::pool_cache_wal),
     },
-    View { name: "pool_help", help: "These commands.", columns: &["command", "description"], rows: pool_help },
+    View {
+        name: "pool_help",
+        help: "These commands.",
+        columns: &[open("command"), open("description")],
+        rows: Source::Plain(pool_help),
+    },
 ];
 
-const POOL_NODES: &[&str] = &[
-    "node_id",
-    "hostname",
-    "port",
-    "status",
-    "pg_status",
-    "lb_weight",
-    "role",
-    "pg_role",
-    "select_cnt",
-    "load_balance_node",
-    "replication_delay",
-    "replication_state",
-    "replication_sync_state",
-    "last_status_change",
+const POOL_NODES: &[Column] = &[
+    open("node_id"),
+    open("hostname"),
+    open("port"),
+    open("status"),
+    open("pg_status"),
+    open("lb_weight"),
+    open("role"),
+    open("pg_role"),
+    open("select_cnt"),
+    open("load_balance_node"),
+    open("replication_delay"),
+    open("replication_state"),
+    open("replication_sync_state"),
+    open("last_status_change"),
 ];
 
-const POOL_BACKEND_STATS: &[&str] = &[
-    "node_id",
-    "hostname",
-    "port",
-    "status",
-    "role",
-    "select_cnt",
-    "insert_cnt",
-    "update_cnt",
-    "delete_cnt",
-    "ddl_cnt",
-    "other_cnt",
-    "panic_cnt",
-    "fatal_cnt",
-    "error_cnt",
+const POOL_BACKEND_STATS: &[Column] = &[
+    open("node_id"),
+    open("hostname"),
+    open("port"),
+    open("status"),
+    open("role"),
+    open("select_cnt"),
+    open("insert_cnt"),
+    open("update_cnt"),
+    open("delete_cnt"),
+    open("ddl_cnt"),
+    open("other_cnt"),
+    open("panic_cnt"),
+    open("fatal_cnt"),
+    open("error_cnt"),
 ];
 
-const POOL_HEALTH_CHECK_STATS: &[&str] = &{
+const POOL_HEALTH_CHECK_STATS: &[Column] = &{
     const PLACE: [&str; 6] = ["node_id", "hostname", "port", "status", "role", "last_status_change"];
-    let mut columns = [""; PLACE.len() + probes::COLUMNS.len()];
-    let (place, counts) = columns.split_at_mut(PLACE.len());
-    place.copy_from_slice(&PLACE);
-    counts.copy_from_slice(&probes::COLUMNS);
+    let mut columns = [open(""); PLACE.len() + probes::COLUMNS.len()];
+    let mut at = 0;
+    while at < columns.len() {
+        columns[at] = open(if at < PLACE.len() { PLACE[at] } else { probes::COLUMNS[at - PLACE.len()] });
+        at += 1;
+    }
     columns
 };
 
-const POOL_POOLS: &[&str] = &[
-    "pool_pid",
-    "start_time",
-    "client_connection_count",
-    "pool_id",
-    "backend_id",
-    "database",
-    "username",
-    "backend_connection_time",
-    "client_connection_time",
-    "client_disconnection_time",
-    "client_idle_duration",
-    "majorversion",
-    "minorversion",
-    "pool_counter",
-    "pool_backendpid",
-    "pool_connected",
-    "status",
-    "load_balance_node",
-    "client_host",
-    "client_port",
-    "statement",
+/// Where an agent listens, and what it does, is nothing for users of the databases.
+const POOL_AGENTS: &[Column] = &{
+    let mut columns = [own(""); agents_seen::COLUMNS.len()];
+    let mut at = 0;
+    while at < columns.len() {
+        columns[at] = own(agents_seen::COLUMNS[at]);
+        at += 1;
+    }
+    columns[0] = open(agents_seen::COLUMNS[0]);
+    columns
+};
+
+const POOL_POOLS: &[Column] = &[
+    open("pool_pid"),
+    open("start_time"),
+    open("client_connection_count"),
+    open("pool_id"),
+    open("backend_id"),
+    open("database"),
+    open("username"),
+    own("backend_connection_time"),
+    own("client_connection_time"),
+    own("client_disconnection_time"),
+    own("client_idle_duration"),
+    open("majorversion"),
+    open("minorversion"),
+    open("pool_counter"),
+    open("pool_backendpid"),
+    open("pool_connected"),
+    own("status"),
+    open("load_balance_node"),
+    own("client_host"),
+    own("client_port"),
+    own("statement"),
 ];
 
-const POOL_CATALOGS: &[&str] =
-    &["database", "state", "relations", "functions", "bytes", "reads", "read_ms", "look_ms", "error", "read_as"];
+const POOL_CATALOGS: &[Column] = &[
+    open("database"),
+    open("state"),
+    open("relations"),
+    open("functions"),
+    open("bytes"),
+    open("reads"),
+    open("read_ms"),
+    open("look_ms"),
+    own("error"),
+    own("read_as"),
+];
 
-const POOL_PROCESSES: &[&str] = &[
-    "pool_pid",
-    "start_time",
-    "client_connection_count",
-    "database",
-    "username",
-    "backend_connection_time",
-    "pool_counter",
-    "status",
+const POOL_PROCESSES: &[Column] = &[
+    open("pool_pid"),
+    open("start_time"),
+    open("client_connection_count"),
+    open("database"),
+    open("username"),
+    own("backend_connection_time"),
+    own("pool_counter"),
+    own("status"),
 ];
 
 /// The number of the view that a name after SHOW is of.
@@ -222,9 +323,15 @@ pub fn view_of(name: &str) -> Option<usize> {
     VIEWS.iter().position(|view| view.name == name)
 }
 
-/// A list as it is now.
+/// A list as it is now, as far as the asker may see it.
 pub fn table_of(view: &View, ask: &Asker<'_>) -> Table {
-    Table { columns: view.columns.iter().map(|column| Cow::Borrowed(*column)).collect(), rows: (view.rows)(ask) }
+    let rows = match view.rows {
+        Source::Plain(rows) | Source::Parameters(rows) => {
+            rows(ask).into_iter().map(|cells| view.masked(ask.viewer, None, cells)).collect()
+        }
+        Source::Roles(rows) => rows(ask).into_iter().map(|row| view.masked(ask.viewer, Some(&row.owner), row.cells)).collect(),
+    };
+    Table { columns: view.columns().map(Cow::Borrowed).collect(), rows }
 }
 
 /// Release of Pgpool-II whose tables and columns the SHOW commands have. It comes first in `SHOW pool_version`: pgpool2_exporter, pgwatch

@@ -2,6 +2,7 @@
 
 use crate::client::access::AccessFiles;
 use crate::control::conn::Conn;
+use crate::control::failover;
 use crate::counted;
 use crate::monitor::log::Log;
 use crate::process::shared::Shared;
@@ -100,7 +101,10 @@ pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles) -> anyhow::Resul
         }
         asked
     });
-    let cluster = Cluster { nodes, folder: try_folder(&config.work_dir).err().map(|cause| cause.to_string()) };
+    let cluster = Cluster {
+        nodes,
+        folder: try_folder(&config.work_dir).err().map(|cause| cause.to_string()).or_else(|| failover::obstacle(config)),
+    };
     let user = config.nodes.first().map(|node| user_of(config, node)).unwrap_or_default();
     let found = findings(&Rules::of(config), &cluster, &user);
     let errors = found.iter().filter(|finding| finding.level == Level::Error).count();

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use weir_config::visibility::Viewer;
 use weir_config::{self as config, Config, Severity};
 
 /// Time a daemon gets until clients can connect.
@@ -441,7 +442,7 @@ fn show_config(options: &Run) -> anyhow::Result<ExitCode> {
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
         bail!("the configuration has errors");
     }
-    let shown = config::show_all(&outcome.draft);
+    let shown = config::show_all(&outcome.draft, &Viewer::operator());
     let width = |of: fn(&config::Shown) -> usize| shown.iter().map(of).max().unwrap_or(0);
     let (names, values) = (width(|s| s.name.len()), width(|s| s.value.len()).min(40));
     let mut text = String::new();
@@ -471,8 +472,7 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
         }
         None if options.foreground => {
             if options.discard_status {
-                // There mostly is none.
-                let _ = std::fs::remove_file(config.work_dir.join(crate::control::failover::STATUS));
+                crate::control::failover::discard_status(&config);
             }
             if std::env::var_os(DAEMON_CHILD).is_some() {
                 // Keeps the terminal, so that its end does not end us. Fails only for a process that leads a group already.

@@ -29,12 +29,15 @@ fn show_page() -> String {
     );
     for view in VIEWS {
         page += &format!("\n## SHOW {}\n\n{}\n\nColumns: {}\n", view.name, view.help, columns(view.columns()));
+        if view.hidden_columns().next().is_some() {
+            page += &format!("\nNot for everyone ([Who sees what](visibility.md)): {}\n", columns(view.hidden_columns()));
+        }
     }
     page
 }
 
-fn columns(names: &[&str]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+fn columns(names: impl Iterator<Item = &'static str>) -> String {
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn metrics_page() -> String {

@@ -43,11 +43,12 @@ impl Files {
     pub fn read(&self) -> Outcome {
         let mut load = |path: &Path| read_bounded(path).map_err(|cause| cause.to_string());
         let path = self.config.clone().unwrap_or_default();
+        let unit = in_place_of_tmp(|name| std::env::var(name).ok());
         if self.config.is_none() {
             let mut empty = |_: &Path| Ok(Vec::new());
-            return config::read_with(&path, &self.settings, &mut empty);
+            return config::read_in_unit(&path, &unit, &self.settings, &mut empty);
         }
-        config::read_with(&path, &self.settings, &mut load)
+        config::read_in_unit(&path, &unit, &self.settings, &mut load)
     }
 
     /// Reads the files of access. `None` if they cannot be used; the problems say why.
@@ -91,10 +92,8 @@ impl Files {
         let (users, bad) = PcpUsers::read(&bytes);
         let mut problems: Vec<Problem> =
             bad.iter().map(|bad| warning(&path, Some(bad.line), format!("{}; the line is not used", bad.why))).collect();
-        let mode = std::fs::metadata(&path).map_or(0, |found| found.permissions().mode() & 0o777);
-        if mode & 0o004 != 0 && !users.is_empty() {
-            let text = format!("every user of this machine can read it (mode {mode:04o}), it has passwords: chmod 0600");
-            problems.push(warning(&path, None, text));
+        if !users.is_empty() {
+            problems.extend(exposed(&path));
         }
         (Some(users), problems)
     }
@@ -130,11 +129,7 @@ impl Files {
                 return Passwords::default();
             }
         };
-        let mode = std::fs::metadata(&path).map_or(0, |found| found.permissions().mode() & 0o777);
-        if mode & 0o004 != 0 {
-            let text = format!("every user of this machine can read it (mode {mode:04o}), it has passwords: chmod 0600");
-            problems.push(warning(&path, None, text));
-        }
+        problems.extend(exposed(&path));
         let (passwords, bad) = Passwords::read(&text, key);
         for bad in bad {
             problems.push(warning(&path, u32::try_from(bad.line).ok(), bad.cause.to_string()));
@@ -176,8 +171,36 @@ impl Files {
     }
 }
 
+/// Folders that systemd made for this service alone (`StateDirectory`, `RuntimeDirectory`), and the parameters whose default is a folder of
+/// all, `/tmp`. Source: systemd.exec(5).
+const OF_UNIT: [(&str, &[&str]); 2] =
+    [("STATE_DIRECTORY", &["work_dir"]), ("RUNTIME_DIRECTORY", &["unix_socket_directories", "pcp_socket_dir"])];
+
+/// Values that stand for the defaults under systemd. `variable` gives the environment's; the first of several folders counts.
+fn in_place_of_tmp(variable: impl Fn(&str) -> Option<String>) -> Vec<(&'static str, String)> {
+    let mut values = Vec::new();
+    for (name, parameters) in OF_UNIT {
+        let folders = variable(name).unwrap_or_default();
+        let folder = folders.split(':').next().filter(|folder| folder.starts_with('/') && !folder.contains(','));
+        values.extend(folder.into_iter().flat_map(|folder| parameters.iter().map(|parameter| (*parameter, folder.to_owned()))));
+    }
+    values
+}
+
 fn warning(path: &Path, line: Option<u32>, message: String) -> Problem {
     Problem { severity: Severity::Warning, path: Some(path.to_path_buf()), line, message }
+}
+
+/// The warning about a file of passwords that everybody can read or write.
+fn exposed(path: &Path) -> Option<Problem> {
+    let mode = std::fs::metadata(path).map_or(0, |found| found.permissions().mode() & 0o777);
+    let verb = match mode & 0o006 {
+        0 => return None,
+        0o004 => "read",
+        _ => "write",
+    };
+    let text = format!("every user of this machine can {verb} it (mode {mode:04o}), it has passwords: chmod 0600");
+    Some(warning(path, None, text))
 }
 
 /// Reads a file of the configuration; one without an end, such as a device, is none.
@@ -216,4 +239,25 @@ fn networks() -> Vec<Network> {
         if_addrs::IfAddr::V6(v6) => Network::new(v6.ip.into(), v6.netmask.into()),
     };
     interfaces.iter().filter_map(network).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn under_systemd_folders_of_the_unit_stand_for_tmp() {
+        let values = |state: &str, runtime: &str| {
+            in_place_of_tmp(|name| Some(if name == "STATE_DIRECTORY" { state } else { runtime }.to_owned()))
+        };
+        assert!(values("", "").is_empty() && in_place_of_tmp(|_| None).is_empty());
+        let both = values("/var/lib/weir:/var/lib/other", "/run/weir");
+        let expected = [("work_dir", "/var/lib/weir"), ("unix_socket_directories", "/run/weir"), ("pcp_socket_dir", "/run/weir")];
+        assert_eq!(both, expected.map(|(name, value)| (name, value.to_owned())));
+        let mut file = |_: &Path| Ok(b"backend_hostname0 = 'a'\nunix_socket_directories = '/srv'\n".to_vec());
+        let config = config::read_in_unit(Path::new("x"), &both, &[], &mut file).draft;
+        assert_eq!(config.work_dir, Path::new("/var/lib/weir"));
+        assert_eq!(config.unix_socket_directories, [Path::new("/srv")], "the file goes before");
+        assert!(config.is_of_unit("work_dir") && !config.is_of_unit("unix_socket_directories") && !config.is_default("work_dir"));
+    }
 }

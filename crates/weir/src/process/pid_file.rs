@@ -7,13 +7,14 @@
 //! closes any descriptor of the file, so nobody here opens the file while `PidFile` lives.
 
 use anyhow::{Context, bail, ensure};
-use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, Pid, fcntl_getlk};
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use weir_io::own_files;
 
 /// Looks at a file that is removed as often as it is made.
 const TRIES_MAX: u32 = 100;
@@ -70,7 +71,8 @@ impl Drop for PidFile {
 /// Opens and locks the file that has this name now.
 fn lock_at(path: &Path) -> anyhow::Result<File> {
     for _ in 0..TRIES_MAX {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+        let mut options = OpenOptions::new();
+        let file = own_files::open(path, options.read(true).write(true).create(true).truncate(false));
         let file = file.with_context(|| format!("pid_file_name: cannot write {}", path.display()))?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             // The process that had the file may have removed it meanwhile.
@@ -110,7 +112,10 @@ pub fn running(path: &Path) -> anyhow::Result<Option<Pid>> {
     if path.as_os_str().is_empty() {
         bail!("pid_file_name is empty: nothing says which process to look for");
     }
-    match File::open(path) {
+    // A pipe that somebody put there is not waited for.
+    let mut options = OpenOptions::new();
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    match options.read(true).custom_flags(flags).open(path) {
         Ok(file) => holder(&file).with_context(name),
         Err(cause) if cause.kind() == ErrorKind::NotFound => Ok(None),
         Err(cause) => Err(cause).with_context(name),

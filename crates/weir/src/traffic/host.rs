@@ -1,14 +1,17 @@
 //! The ports of a session: its task, and its way to server connections.
 
+use crate::client::inquiry;
 use crate::monitor::views::{self, Asker, VIEWS};
 use crate::process::worker::{PoolSet, Worker};
 use crate::server::lease;
 use crate::server::pool::server_conn::{self, ServerConn, Transport};
 use crate::server::store_conn;
 use crate::traffic::empty_database;
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use weir_config::visibility::Viewer;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::pool::Fit;
 use weir_session::conn::Conn;
@@ -18,6 +21,13 @@ use weir_session::listen_hub::Hub;
 
 /// Time between two looks at whether the nodes are settled, for a SHOW that waits for that.
 const FRESH_PERIOD: Duration = Duration::from_millis(20);
+
+/// What is known of the session's user for the answer that is to be given.
+enum Sight {
+    Unknown,
+    Asked,
+    Known(Viewer),
+}
 
 /// See the module.
 pub struct SessionHost {
@@ -30,12 +40,22 @@ pub struct SessionHost {
     pub(super) transport: RefCell<Option<Box<Transport>>>,
     /// Since when it wants to see the nodes, in milliseconds since the start of the proxy.
     wants_nodes_since: Cell<Option<u64>>,
+    /// A task of its own may fill it in.
+    sight: Rc<RefCell<Sight>>,
 }
 
 impl SessionHost {
     pub fn new(w: Rc<Worker>, handle: Rc<SessionHandle>, pools: Rc<PoolSet>) -> Rc<SessionHost> {
         let came_ms = w.now_ms();
-        Rc::new(SessionHost { w, handle, came_ms, pools, transport: RefCell::default(), wants_nodes_since: Cell::default() })
+        Rc::new(SessionHost {
+            w,
+            handle,
+            came_ms,
+            pools,
+            transport: RefCell::default(),
+            wants_nodes_since: Cell::default(),
+            sight: Rc::new(RefCell::new(Sight::Unknown)),
+        })
     }
 
     /// A server connection is the session's from now on.
@@ -125,11 +145,14 @@ impl Host for SessionHost {
         self.w.hub(&self.pools)
     }
 
-    fn columns(&self, view: usize) -> &'static [&'static str] {
-        VIEWS[view].columns()
+    fn columns(&self, view: usize) -> Vec<Cow<'static, str>> {
+        VIEWS[view].columns().map(Cow::Borrowed).collect()
     }
 
     fn is_fresh(&self, view: usize) -> bool {
+        if VIEWS[view].depends_on_viewer() && !self.knows_viewer() {
+            return false;
+        }
         if !VIEWS[view].is_of_nodes() {
             return true;
         }
@@ -145,7 +168,34 @@ impl Host for SessionHost {
         false
     }
 
+    fn knows_viewer(&self) -> bool {
+        let mut sight = self.sight.borrow_mut();
+        if let Sight::Unknown = *sight {
+            match inquiry::viewer::known(&self.w, &self.pools) {
+                Some(viewer) => *sight = Sight::Known(viewer),
+                None => {
+                    *sight = Sight::Asked;
+                    let (w, pools, handle, sight) = (self.w.clone(), self.pools.clone(), self.handle.clone(), self.sight.clone());
+                    self.w.reactor.spawn(async move {
+                        let viewer = inquiry::viewer::ask(&w, &pools).await;
+                        *sight.borrow_mut() = Sight::Known(viewer);
+                        w.reactor.wake(handle.task.get());
+                    });
+                }
+            }
+        }
+        matches!(*sight, Sight::Known(_))
+    }
+
+    fn viewer(&self) -> Viewer {
+        match self.sight.replace(Sight::Unknown) {
+            Sight::Known(viewer) => viewer,
+            Sight::Unknown | Sight::Asked => Viewer::user(&self.pools.user),
+        }
+    }
+
     fn table(&self, view: usize, favourite: Option<NodeIndex>) -> Table {
-        views::table_of(&VIEWS[view], &Asker { favourite, pools: &self.pools, w: &self.w })
+        let viewer = self.viewer();
+        views::table_of(&VIEWS[view], &Asker { favourite, pools: &self.pools, w: &self.w, viewer: &viewer })
     }
 }

@@ -210,10 +210,11 @@ fn a_running_weir_reaches_no_name_of_others_whatever_it_does() {
     }
     cluster.wait_caught_up().unwrap();
     let proxy = Proxy::with_files(&[primary, standby], ALL_ON, &[("pool_hba.conf", HBA)], &[]);
+    let mut operator = proxy.console();
     for user in [OWNER, "postgres", "joe", "postgres"] {
         let mut client = Raw::tcp(proxy.port()).log_in(user, "app", &[("application_name", user)]).unwrap();
         wait_until("the catalog to be read", || {
-            let known = client.rows("show pool_catalogs");
+            let known = operator.rows("show pool_catalogs");
             known.iter().any(|row| row[0] == "app" && row[1] == "current" && row[9] == "postgres")
         });
         for text in if user == "postgres" { &WORK[..] } else { &WORK[1..3] } {
@@ -255,9 +256,10 @@ fn a_users_path_does_not_decide_what_is_known_of_a_database() {
         server.query("revoke connect on database app from public; grant connect on database app to mallory").unwrap();
         let more = format!("memory_cache_enabled = on\ncausal_reads = global\nsr_check_user = '{checker}'");
         let proxy = Proxy::before(&[server], &more);
-        let mut owner = Raw::tcp(proxy.port()).log_in(OWNER, "app", &[]).unwrap();
+        let _owner = Raw::tcp(proxy.port()).log_in(OWNER, "app", &[]).unwrap();
+        let mut operator = proxy.console();
         wait_until("the catalog to be read", || {
-            let known = owner.rows("show pool_catalogs");
+            let known = operator.rows("show pool_catalogs");
             known.iter().any(|row| row[0] == "app" && row[1] == "current" && row[9] == reader && row[2] != "0")
         });
         let mut writer = Raw::tcp(proxy.port()).log_in("postgres", "app", &[]).unwrap();

@@ -181,6 +181,18 @@ impl Raw {
         Some(Raw::over(Box::new(stream)))
     }
 
+    /// A connection from another address of this machine.
+    #[allow(dead_code, reason = "for some test programs only")]
+    pub fn tcp_from(address: [u8; 4], port: u16) -> Raw {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let (from, to): (std::net::SocketAddr, std::net::SocketAddr) = ((address, 0).into(), ([127, 0, 0, 1], port).into());
+        socket.bind(&from.into()).unwrap();
+        socket.connect(&to.into()).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_nodelay(true).unwrap();
+        Raw::over(Box::new(stream))
+    }
+
     /// A connection over the unix socket of `port` in `folder`.
     pub fn unix(folder: &Path, port: u16) -> Raw {
         let path = folder.join(format!(".s.PGSQL.{port}"));

@@ -4,23 +4,53 @@ use crate::control::context::Control;
 use crate::monitor::log::Level;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 use tokio::task::{spawn_blocking, spawn_local};
 use weir_config::Config;
+use weir_io::own_files;
 use weir_policy::failover::{Done, Durable, Mode, NodeId, Rules, status_file};
 
 /// Pgpool's file.
-pub const STATUS: &str = "pgpool_status";
+const STATUS: &str = "pgpool_status";
 
 const TEST: &str = "backend_down_request";
+
+/// The default of `work_dir`.
+const TMP: &str = "/tmp";
+
+/// What to do about a file of somebody else.
+const ADVICE: &str = "remove it, or have work_dir name a folder of Weir's own";
+
+/// Where the files were before systemd gave Weir a folder of its own, if it did.
+fn old_folder(config: &Config) -> Option<PathBuf> {
+    config.is_of_unit("work_dir").then(|| PathBuf::from(TMP))
+}
+
+/// Discards `pgpool_status`, wherever it is read from.
+pub fn discard_status(config: &Config) {
+    for folder in [Some(config.work_dir.clone()), old_folder(config)].into_iter().flatten() {
+        // There mostly is none.
+        let _ = fs::remove_file(folder.join(STATUS));
+    }
+}
+
+/// Why files of somebody else in `work_dir` are in the way of Weir's own, if any are.
+pub fn obstacle(config: &Config) -> Option<String> {
+    let files = Files::new(config);
+    let paths = [files.state, files.folder.join(STATUS)];
+    let mut refused = paths.iter().filter_map(|path| Some((path, own_files::read(path).err()?)));
+    let (path, cause) = refused.find(|(_, cause)| cause.kind() == io::ErrorKind::PermissionDenied)?;
+    Some(format!("{}: {cause}", path.display()))
+}
 
 /// See the module.
 pub struct Files {
     folder: PathBuf,
+    /// The folder of all, where the files were before systemd gave Weir one of its own.
+    old: Option<PathBuf>,
     state: PathBuf,
     /// The text that is to be in `pgpool_status`, and if somebody is writing.
     status: RefCell<Option<String>>,
@@ -32,7 +62,7 @@ impl Files {
     pub fn new(config: &Config) -> Files {
         let folder = config.work_dir.clone();
         let state = folder.join(format!("weir_failover.{}", config.port));
-        Files { folder, state, status: RefCell::default(), is_writing: Cell::new(false) }
+        Files { folder, old: old_folder(config), state, status: RefCell::default(), is_writing: Cell::new(false) }
     }
 
     /// True if there is anything to remember: where somebody else decides, he is asked again.
@@ -42,9 +72,15 @@ impl Files {
 
     /// The stored state, and the nodes that `pgpool_status` keeps out of use. Blocks for the time of a small file.
     pub fn read(&self, c: &Control, rules: &Rules) -> (Option<Durable>, BTreeSet<NodeId>) {
+        self.bring_over(c);
         let mut stored = self.keeps_state(rules).then(|| self.read_state(c)).flatten();
         let path = self.folder.join(STATUS);
-        let status = fs::read_to_string(&path);
+        let status = own_files::read(&path);
+        if let Err(cause) = &status
+            && cause.kind() != io::ErrorKind::NotFound
+        {
+            c.shared.log.say(Level::Warning, format_args!("{} is not read: {cause}; {ADVICE}", path.display()));
+        }
         if let (Some(stored), Err(cause)) = (&mut stored, &status)
             && cause.kind() == io::ErrorKind::NotFound
         {
@@ -62,15 +98,29 @@ impl Files {
 
     /// Nodes that the file of `health_check_test` says are down. Blocks for the time of a small file: it is for tests.
     pub fn read_test(&self) -> BTreeSet<NodeId> {
-        fs::read_to_string(self.folder.join(TEST)).map(|text| status_file::parse_test(&text)).unwrap_or_default()
+        own_files::read(&self.folder.join(TEST)).map(|text| status_file::parse_test(&text)).unwrap_or_default()
+    }
+
+    /// Moves files of our own from the old folder to one that has none yet.
+    fn bring_over(&self, c: &Control) {
+        let Some(old) = &self.old else { return };
+        for path in [self.state.clone(), self.folder.join(STATUS)] {
+            let Some(before) = path.file_name().map(|name| old.join(name)) else { continue };
+            let Ok(text) = own_files::read(&before) else { continue };
+            if fs::symlink_metadata(&path).is_ok() || own_files::replace(&path, &text).is_err() {
+                continue;
+            }
+            let _ = fs::remove_file(&before);
+            c.shared.log.say(Level::Log, format_args!("{} is {} now", before.display(), path.display()));
+        }
     }
 
     fn read_state(&self, c: &Control) -> Option<Durable> {
-        let text = match read_own(&self.state) {
+        let text = match own_files::read(&self.state) {
             Ok(text) => text,
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => return None,
             Err(cause) => {
-                c.shared.log.say(Level::Error, format_args!("{} cannot be read: {cause}", self.state.display()));
+                c.shared.log.say(Level::Error, format_args!("{} is not read: {cause}; {ADVICE}", self.state.display()));
                 return None;
             }
         };
@@ -85,7 +135,8 @@ impl Files {
     /// Puts the state on disk. Cancel safe: it may be there.
     pub async fn store(&self, c: &Control, text: String) -> Done {
         let path = self.state.clone();
-        let written = spawn_blocking(move || replace(&path, &text)).await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+        let written =
+            spawn_blocking(move || own_files::replace(&path, &text)).await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
         match written {
             Ok(()) => Done::Yes,
             Err(cause) => {
@@ -107,58 +158,12 @@ impl Files {
             while let Some(text) = own.status.take() {
                 let path = own.folder.join(STATUS);
                 let shown = path.display().to_string();
-                let written = spawn_blocking(move || replace(&path, &text)).await;
+                let written = spawn_blocking(move || own_files::replace(&path, &text)).await;
                 if let Ok(Err(cause)) = written {
                     c.shared.log.say(Level::Warning, format_args!("{shown} cannot be written: {cause}"));
                 }
             }
             own.is_writing.set(false);
         });
-    }
-}
-
-/// Reads a file that nobody else can have written: the folder may be everybody's.
-fn read_own(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let about = file.metadata()?;
-    if about.uid() != rustix::process::geteuid().as_raw() || about.mode() & 0o022 != 0 {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "others may have written it"));
-    }
-    let mut text = String::new();
-    file.read_to_string(&mut text)?;
-    Ok(text)
-}
-
-/// Writes a file so that after a crash it is the old one or the new one.
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    // One that somebody else put there is not followed.
-    let _ = fs::remove_file(&beside);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn a_file_is_replaced_whole_and_leaves_nothing_beside() {
-        let folder = std::env::temp_dir().join(format!("weir-files-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("weir_failover.5432");
-        for text in ["one\n", "another, which is longer\n", "x"] {
-            replace(&path, text).unwrap();
-            assert_eq!(read_own(&path).unwrap(), text);
-        }
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(read_own(&path).is_err(), "anybody may have written it");
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -4,6 +4,7 @@ use crate::control::context::Control;
 use crate::monitor::views::pgpool;
 use crate::process::shared::Shared;
 use std::rc::Rc;
+use weir_config::visibility::Viewer;
 use weir_wire::pcp::{Code, Fault, Layout, Reply, Request, Severity};
 
 type Outcome = Result<Vec<Reply>, Fault>;
@@ -133,7 +134,8 @@ fn process_info(shared: &Shared, number: i32) -> Outcome {
         return Err(error("informing process info failed").detail(format!("invalid process ID : {number}")));
     }
     let layout = shared.config.load().pcp.layout;
-    let mut rows = pgpool::pool_rows(shared, None);
+    // A user of PCP is an operator.
+    let mut rows: Vec<Vec<String>> = pgpool::pool_rows(shared).into_iter().map(|row| row.cells).collect();
     rows.retain(|row| number == 0 || row.first() == Some(&pid.to_string()));
     if rows.is_empty() {
         // Pgpool-II's clients take an answer without rows for one to a command that has none.
@@ -149,7 +151,7 @@ fn cut(row: &mut Vec<String>, layout: Layout) {
 }
 
 fn pool_status(shared: &Shared) -> Vec<Reply> {
-    let rows = pgpool::status_rows(shared);
+    let rows = pgpool::status_rows(shared, &Viewer::operator());
     let mut replies = vec![Reply::binary_count(b'b', u32::try_from(rows.len()).unwrap_or(u32::MAX))];
     replies.extend(rows.into_iter().map(|row| Reply::of(b'b', Code::Parameter, row)));
     replies.push(Reply::done(b'b'));

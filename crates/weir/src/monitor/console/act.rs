@@ -1,5 +1,6 @@
 //! Carries out the console's commands.
 
+use super::show::ShowError;
 use super::{Console, Outcome, Right, show};
 use crate::control::upgrade_walk;
 use crate::monitor::log::Level;
@@ -74,8 +75,10 @@ impl Console<'_> {
             let notice = Fault { detail: help(), ..Fault::error("00000", "Console usage") };
             return Ok(Outcome::Done { tag: "SHOW".into(), notice: Some(notice) });
         }
-        let table = show::table_of(self.w, name)
-            .ok_or_else(|| Fault::error(sqlstate::SYNTAX_ERROR, format!("invalid command \"SHOW {name}\", use SHOW HELP")))?;
+        let table = show::table_of(self.w, name, &self.right.viewer()).map_err(|error| match error {
+            ShowError::Unknown => Fault::error(sqlstate::SYNTAX_ERROR, format!("invalid command \"SHOW {name}\", use SHOW HELP")),
+            ShowError::Hidden => Fault::error(sqlstate::INSUFFICIENT_PRIVILEGE, "only users in admin_users may do this"),
+        })?;
         Ok(Outcome::Table(table))
     }
 

@@ -16,43 +16,66 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_config::limits;
 use weir_config::params::Applies;
+use weir_config::visibility::Viewer;
+use weir_config::visibility::Visibility::{self, Everyone, Owner};
 use weir_config::{self as config, Config, PoolMode};
 use weir_policy::console::{Command, settings, shown};
 use weir_session::session::Session;
 use weir_session::stats::{Stat, Totals};
 use weir_session::status::{Doing, SessionStatus};
 
-/// One SHOW command.
+/// One SHOW command. Whoever gets in sees the lists of statistics (`Owner`); what is for administrators only is a list, or rows, of theirs.
 struct View {
     name: &'static str,
+    seen_by: Visibility,
     columns: &'static [Column],
-    rows: fn(&Worker) -> Rows,
+    rows: fn(&Worker, &Viewer) -> Rows,
 }
 
 /// The table of them.
 const VIEWS: &[View] = &[
-    View { name: "active_sockets", columns: SOCKETS, rows: |w| sockets(w, Sockets::AtWork) },
-    View { name: "clients", columns: CONNECTIONS, rows: clients },
-    View { name: "config", columns: &[text("key"), text("value"), text("default"), text("changeable")], rows: configuration },
-    View { name: "databases", columns: DATABASES, rows: databases },
-    View { name: "dns_hosts", columns: &[text("hostname"), long("ttl"), text("addrs")], rows: |_| Rows::new() },
-    View { name: "dns_zones", columns: &[text("zonename"), long("serial"), int("count")], rows: |_| Rows::new() },
-    View { name: "lists", columns: &[text("list"), int("items")], rows: lists },
-    View { name: "mem", columns: MEMORY, rows: memory },
-    View { name: "peer_pools", columns: PEER_POOLS, rows: |_| Rows::new() },
-    View { name: "peers", columns: &[int("peer_id"), text("host"), int("port"), int("pool_size")], rows: |_| Rows::new() },
-    View { name: "pool_agents", columns: POOL_AGENTS, rows: pool_agents },
-    View { name: "pool_nodes", columns: POOL_NODES, rows: pool_nodes },
-    View { name: "pools", columns: POOLS, rows: pools },
-    View { name: "servers", columns: CONNECTIONS, rows: servers },
-    View { name: "sockets", columns: SOCKETS, rows: |w| sockets(w, Sockets::All) },
-    View { name: "state", columns: &[text("key"), text("value")], rows: state },
-    View { name: "stats", columns: STATS, rows: |w| stats(w, &[Part::Totals, Part::Averages]) },
-    View { name: "stats_averages", columns: STATS_PART, rows: |w| stats(w, &[Part::Averages]) },
-    View { name: "stats_totals", columns: STATS_PART, rows: |w| stats(w, &[Part::Totals]) },
-    View { name: "totals", columns: &[text("name"), numeric("value")], rows: totals },
-    View { name: "users", columns: USERS, rows: users },
-    View { name: "version", columns: &[text("version")], rows: |_| vec![vec![version().into()]] },
+    View { name: "active_sockets", seen_by: Owner, columns: SOCKETS, rows: |w, _| sockets(w, Sockets::AtWork) },
+    View { name: "clients", seen_by: Owner, columns: CONNECTIONS, rows: |w, _| clients(w) },
+    View {
+        name: "config",
+        seen_by: Owner,
+        columns: &[text("key"), text("value"), text("default"), text("changeable")],
+        rows: configuration,
+    },
+    View { name: "databases", seen_by: Owner, columns: DATABASES, rows: |w, _| databases(w) },
+    View {
+        name: "dns_hosts",
+        seen_by: Owner,
+        columns: &[text("hostname"), long("ttl"), text("addrs")],
+        rows: |_, _| Rows::new(),
+    },
+    View {
+        name: "dns_zones",
+        seen_by: Owner,
+        columns: &[text("zonename"), long("serial"), int("count")],
+        rows: |_, _| Rows::new(),
+    },
+    View { name: "lists", seen_by: Owner, columns: &[text("list"), int("items")], rows: |w, _| lists(w) },
+    View { name: "mem", seen_by: Owner, columns: MEMORY, rows: |w, _| memory(w) },
+    View { name: "peer_pools", seen_by: Owner, columns: PEER_POOLS, rows: |_, _| Rows::new() },
+    View {
+        name: "peers",
+        seen_by: Owner,
+        columns: &[int("peer_id"), text("host"), int("port"), int("pool_size")],
+        rows: |_, _| Rows::new(),
+    },
+    View { name: "pool_agents", seen_by: Owner, columns: POOL_AGENTS, rows: |w, _| pool_agents(w) },
+    View { name: "pool_nodes", seen_by: Owner, columns: POOL_NODES, rows: |w, _| pool_nodes(w) },
+    View { name: "pools", seen_by: Owner, columns: POOLS, rows: |w, _| pools(w) },
+    View { name: "servers", seen_by: Owner, columns: CONNECTIONS, rows: |w, _| servers(w) },
+    View { name: "sockets", seen_by: Owner, columns: SOCKETS, rows: |w, _| sockets(w, Sockets::All) },
+    View { name: "state", seen_by: Everyone, columns: &[text("key"), text("value")], rows: |w, _| state(w) },
+    View { name: "stats", seen_by: Owner, columns: STATS, rows: |w, _| stats(w, &[Part::Totals, Part::Averages]) },
+    View { name: "stats_averages", seen_by: Owner, columns: STATS_PART, rows: |w, _| stats(w, &[Part::Averages]) },
+    View { name: "stats_totals", seen_by: Owner, columns: STATS_PART, rows: |w, _| stats(w, &[Part::Totals]) },
+    View { name: "totals", seen_by: Owner, columns: &[text("name"), numeric("value")], rows: |w, _| totals(w) },
+    View { name: "users", seen_by: Owner, columns: USERS, rows: |w, _| users(w) },
+    View { name: "version", seen_by: Everyone, columns: &[text("version")], rows: |_, _| vec![vec![version().into()]] },
 ];
 
 /// Settings of a server that drivers ask for; there is no server here. Names in the form PgBouncer has them.
@@ -159,12 +182,25 @@ pub fn columns_of(command: &Command) -> Option<Vec<Column>> {
     }
 }
 
-/// The answer to SHOW; `None`: there is no such list.
-pub fn table_of(w: &Worker, name: &str) -> Option<Table> {
+/// Why SHOW has no answer; the administrator's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShowError {
+    /// There is no such list. 42601.
+    Unknown,
+    /// He may not see it. 42501.
+    Hidden,
+}
+
+/// The answer to SHOW, as far as the viewer may see it.
+pub fn table_of(w: &Worker, name: &str, viewer: &Viewer) -> Result<Table, ShowError> {
     if let Some(view) = VIEWS.iter().find(|view| view.name == name) {
-        return Some(Table { columns: view.columns.to_vec(), rows: (view.rows)(w) });
+        if !viewer.sees(view.seen_by, None) {
+            return Err(ShowError::Hidden);
+        }
+        return Ok(Table { columns: view.columns.to_vec(), rows: (view.rows)(w, viewer) });
     }
-    fake(name).map(|(name, value)| Table { columns: vec![text(name)], rows: vec![vec![value.into()]] })
+    let (name, value) = fake(name).ok_or(ShowError::Unknown)?;
+    Ok(Table { columns: vec![text(name)], rows: vec![vec![value.into()]] })
 }
 
 /// A setting of a server that is only there to please drivers.
@@ -554,18 +590,20 @@ fn state(w: &Worker) -> Rows {
 }
 
 /// Parameters in our units, then in PgBouncer's those of its names that mean the same, for programs that look for them.
-fn configuration(w: &Worker) -> Rows {
+fn configuration(w: &Worker, viewer: &Viewer) -> Rows {
     let config = w.config();
     let mut rows = Rows::new();
     let is_theirs = |name: &str| settings().any(|(theirs, _)| theirs == name);
-    for setting in config.settings.iter().filter(|setting| !setting.param.hidden && !is_theirs(&setting.name())) {
+    let is_shown = |setting: &&config::Setting| setting.param.is_secret() || viewer.sees(setting.param.kind.visibility(), None);
+    let settings_shown = || config.settings.iter().filter(is_shown);
+    for setting in settings_shown().filter(|setting| !setting.param.hidden && !is_theirs(&setting.name())) {
         let default = setting.param.kind.show(setting.param.default);
         rows.push(setting_row(setting.name(), setting, setting.shown(), default));
     }
     for (theirs, ours) in settings() {
-        if let Some(setting) = config.settings.iter().find(|setting| setting.param.name == ours) {
+        if let Some(setting) = settings_shown().find(|setting| setting.param.name == ours) {
             let param = setting.param;
-            let value = if param.secret { setting.shown() } else { shown(param, &setting.raw) };
+            let value = if param.is_secret() { setting.shown() } else { shown(param, &setting.raw) };
             rows.push(setting_row(theirs.to_string(), setting, value, shown(param, param.default)));
         }
     }
@@ -575,7 +613,7 @@ fn configuration(w: &Worker) -> Rows {
 fn setting_row(name: String, setting: &config::Setting, value: String, default: String) -> Vec<Value> {
     let param = setting.param;
     let changeable = matches!(param.applies, Applies::OnReload | Applies::PerSession);
-    let default = if param.secret { String::new() } else { default };
+    let default = if param.is_secret() { String::new() } else { default };
     vec![name.into(), value.into(), default.into(), if changeable { "yes" } else { "no" }.into()]
 }
 

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 use weir_config::LogFileConfig;
+use weir_io::own_files;
 
 /// Permissions of the folder, if it has to be made.
 const FOLDER_MODE: u32 = 0o700;
@@ -42,13 +43,10 @@ impl LogFile {
         // before.
         let truncates = config.truncates && why == Why::Age && before != Some(&path);
         let mut options = OpenOptions::new();
-        options.create(true).mode(config.mode);
+        let file = own_files::open(&path, options.create(true).append(true).mode(config.mode))?;
         if truncates {
-            options.write(true).truncate(true)
-        } else {
-            options.append(true)
-        };
-        let file = options.open(&path)?;
+            file.set_len(0)?;
+        }
         let bytes = file.metadata()?.len();
         Ok(LogFile { config: config.clone(), file, path, bytes, ends_at_s: next_end_s(config.rotation_age_ms, now_s) })
     }

@@ -1,31 +1,51 @@
 //! Views of the query cache.
 
-use super::{Asker, Rows};
+use super::{Asker, Column, RoleRow, Rows, open, own};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_cache::Standing;
 use weir_session::cached_results::{CachedResult, Key};
 use weir_session::metrics::{Metric, NODES_MAX};
 
-pub(super) const POOL_CACHE: &[&str] = &[
-    "num_cache_hits",
-    "num_selects",
-    "cache_hit_ratio",
-    "num_hash_entries",
-    "used_hash_entries",
-    "num_cache_entries",
-    "used_cache_entries_size",
-    "free_cache_entries_size",
-    "fragment_cache_entries_size",
+pub(super) const POOL_CACHE: &[Column] = &[
+    open("num_cache_hits"),
+    open("num_selects"),
+    open("cache_hit_ratio"),
+    open("num_hash_entries"),
+    open("used_hash_entries"),
+    open("num_cache_entries"),
+    open("used_cache_entries_size"),
+    open("free_cache_entries_size"),
+    open("fragment_cache_entries_size"),
 ];
 
-pub(super) const POOL_CACHE_ENTRIES: &[&str] =
-    &["database", "username", "statement", "state", "hits", "bytes", "age_ms", "server_us", "saved_us"];
+pub(super) const POOL_CACHE_ENTRIES: &[Column] = &[
+    open("database"),
+    open("username"),
+    own("statement"),
+    open("state"),
+    open("hits"),
+    open("bytes"),
+    open("age_ms"),
+    open("server_us"),
+    open("saved_us"),
+];
 
-pub(super) const POOL_CACHE_TABLES: &[&str] = &["schema", "table", "changes", "writers"];
+pub(super) const POOL_CACHE_TABLES: &[Column] = &[open("schema"), open("table"), open("changes"), open("writers")];
 
-pub(super) const POOL_CACHE_WAL: &[&str] =
-    &["database", "node_id", "slot_name", "plugin", "state", "position", "lag_ms", "pending", "transactions", "breaks", "error"];
+pub(super) const POOL_CACHE_WAL: &[Column] = &[
+    open("database"),
+    open("node_id"),
+    open("slot_name"),
+    open("plugin"),
+    open("state"),
+    open("position"),
+    open("lag_ms"),
+    open("pending"),
+    open("transactions"),
+    open("breaks"),
+    own("error"),
+];
 
 /// Bytes of a text that are shown.
 const TEXT_BYTES_MAX: usize = 200;
@@ -54,25 +74,25 @@ pub(super) fn pool_cache(ask: &Asker<'_>) -> Rows {
 }
 
 /// The results of the session's database; other databases' texts may hold secrets.
-pub(super) fn pool_cache_entries(ask: &Asker<'_>) -> Rows {
-    let Some(answers) = &ask.w.shared.cached_results else { return Rows::new() };
-    let own = |(_, answer): &(Key, Arc<CachedResult>)| answer.database == ask.pools.database;
+pub(super) fn pool_cache_entries(ask: &Asker<'_>) -> Vec<RoleRow> {
+    let Some(answers) = &ask.w.shared.cached_results else { return Vec::new() };
+    let is_here = |(_, answer): &(Key, Arc<CachedResult>)| answer.database == ask.pools.database;
     let row = |(key, answer): (Key, Arc<CachedResult>)| {
         let hits = answer.hits.load(Ordering::Relaxed);
-        let is_own = answer.user == ask.pools.user;
-        vec![
+        let cells = vec![
             answer.database.to_string(),
             answer.user.to_string(),
-            if is_own { text_of(&key) } else { "<another user's>".to_string() },
+            text_of(&key),
             if answers.versions.is_true(&answer.deps) { "true" } else { "changed" }.to_string(),
             hits.to_string(),
             answer.bytes.len().to_string(),
             ask.w.now_ms().saturating_sub(answer.made_ms).to_string(),
             answer.took_us.to_string(),
             hits.saturating_mul(answer.took_us).to_string(),
-        ]
+        ];
+        RoleRow { owner: answer.user.clone(), cells }
     };
-    answers.all().into_iter().filter(own).map(row).collect()
+    answers.all().into_iter().filter(is_here).map(row).collect()
 }
 
 fn text_of(key: &Key) -> String {

@@ -1,23 +1,23 @@
 //! `SHOW pool_failover`: the forecast, and the history. `SHOW pool_agents`.
 
-use super::{Asker, Rows};
+use super::{Asker, Column, Rows, open};
 use crate::monitor::log::utc;
 use crate::process::shared::{Shared, seconds};
 use std::time::Duration;
 use weir_policy::failover::{Failure, Ms, Record, Why};
 
-pub const POOL_FAILOVER: &[&str] = &[
-    "event",
-    "time",
-    "old_primary",
-    "new_primary",
-    "reason",
-    "verdict_ms",
-    "pledge_ms",
-    "promote_ms",
-    "vote_ms",
-    "total_ms",
-    "lost",
+pub const POOL_FAILOVER: &[Column] = &[
+    open("event"),
+    open("time"),
+    open("old_primary"),
+    open("new_primary"),
+    open("reason"),
+    open("verdict_ms"),
+    open("pledge_ms"),
+    open("promote_ms"),
+    open("vote_ms"),
+    open("total_ms"),
+    open("lost"),
 ];
 
 /// The forecast first, the looks that failed, then the changes of the primary, the newest first.

@@ -1,6 +1,6 @@
 //! Pgpool-II's own lists, made of what all threads see: SHOW and PCP give the same.
 
-use super::Rows;
+use super::{RoleRow, Rows};
 use crate::monitor::log::utc;
 use crate::process::shared::{Shared, seconds};
 use crate::server::pool::Pool;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use weir_config as config;
+use weir_config::visibility::Viewer;
 use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
 use weir_policy::failover::{NodeFailover, Standing, Stats};
 use weir_session::flow::Kept;
@@ -177,12 +178,8 @@ pub fn backend_rows(shared: &Shared) -> Rows {
     nodes(shared).into_iter().map(row).collect()
 }
 
-/// PostgreSQL's words in place of a statement of somebody else (`pg_stat_activity`).
-const NOT_YOURS: &str = "<insufficient privilege>";
-
-/// `SHOW pool_pools`: server connections. The process of Pgpool-II's columns is here the session that uses one, or the proxy itself. `reader`: the
-/// role at the servers whose statements are shown; none: all are.
-pub fn pool_rows(shared: &Shared, reader: Option<&str>) -> Rows {
+/// `SHOW pool_pools`: server connections. The process of Pgpool-II's columns is here the session that uses one, or the proxy itself.
+pub fn pool_rows(shared: &Shared) -> Vec<RoleRow> {
     let are_last = shared.last_look.note(shared.begun.elapsed().as_millis() as u64);
     let mut rows = Vec::new();
     for pool in shared.pools.all() {
@@ -190,9 +187,8 @@ pub fn pool_rows(shared: &Shared, reader: Option<&str>) -> Rows {
             if !are_last {
                 status.last.text.lock().clear();
             }
-            let is_shown = reader.is_none_or(|reader| *reader == *pool.key.user);
-            let statement = if is_shown { status.last.text.lock().clone() } else { NOT_YOURS.to_owned() };
-            rows.push(pool_row(shared, &pool, &status, statement));
+            let statement = status.last.text.lock().clone();
+            rows.push(RoleRow { owner: pool.key.user.clone(), cells: pool_row(shared, &pool, &status, statement) });
         }
     }
     rows
@@ -253,9 +249,9 @@ fn idle_s(shared: &Shared, session: &SessionStatus) -> u64 {
 }
 
 /// `SHOW pool_processes`: sessions.
-pub fn process_rows(shared: &Shared) -> Rows {
+pub fn process_rows(shared: &Shared) -> Vec<RoleRow> {
     let row = |status: Arc<SessionStatus>| {
-        vec![
+        let cells = vec![
             status.pid.to_string(),
             utc(seconds(shared.life.started_at)),
             "1".to_string(),
@@ -264,18 +260,21 @@ pub fn process_rows(shared: &Shared) -> Rows {
             utc(status.connected_at_s),
             status.statements.load(Ordering::Relaxed).to_string(),
             status.doing().name().to_string(),
-        ]
+        ];
+        RoleRow { owner: status.server_user.clone(), cells }
     };
     shared.session_statuses.all().into_iter().map(row).collect()
 }
 
-/// `SHOW pool_status`: parameters, and like Pgpool-II's the status of each node behind its data directory.
-pub fn status_rows(shared: &Shared) -> Rows {
+/// `SHOW pool_status`: parameters that the viewer may see, and like Pgpool-II's the status of each node behind its data directory.
+pub fn status_rows(shared: &Shared, viewer: &Viewer) -> Rows {
     let nodes = nodes(shared);
     let mut rows = Rows::new();
-    for s in config::show_all(&shared.config.load()) {
+    for s in config::show_all(&shared.config.load(), &Viewer::operator()) {
         let number = s.name.strip_prefix("backend_data_directory").and_then(|number| number.parse::<u16>().ok());
-        rows.push(vec![s.name, s.value, s.description.to_string()]);
+        if viewer.sees(s.seen_by, None) {
+            rows.push(vec![s.name, s.value, s.description.to_string()]);
+        }
         if let Some(node) = number.and_then(|number| nodes.iter().find(|node| node.id == number)) {
             let (name, value) = (format!("backend_status{}", node.id), status_for_client(node.info.status));
             rows.push(vec![name, value, "If the node is in use now. No parameter.".to_string()]);

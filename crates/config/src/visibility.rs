@@ -1,0 +1,126 @@
+//! Who may see what. Parameters, and columns of SHOW, say their [`Visibility`]; whoever asks is a [`Viewer`], whatever face he asks by.
+//!
+//! The rules are PostgreSQL's: parameters as those marked `GUC_SUPERUSER_ONLY` (guc.c, `ConfigOptionIsVisible`), sessions as in
+//! `pg_stat_activity` (pgstatfuncs.c, `HAS_PGSTAT_PERMISSIONS`).
+use std::collections::BTreeSet;
+
+/// Who may see a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Visibility {
+    /// Whoever may ask.
+    Everyone,
+    /// The role whose session or connection the row is about, the roles that have its privileges, and those who read all statistics.
+    Owner,
+    /// Those who read all settings.
+    Operators,
+    /// Nobody: a secret. `*****` stands for it.
+    Nobody,
+}
+
+/// How much of something a viewer may see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    All,
+    Own,
+}
+
+/// One who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Viewer {
+    settings: Extent,
+    statistics: Extent,
+    /// Roles at the servers whose privileges he has, his own among them.
+    roles: BTreeSet<String>,
+}
+
+/// Members of it see parameters of operators.
+const READ_SETTINGS: &str = "pg_read_all_settings";
+/// Members of it see all sessions.
+const READ_STATISTICS: &str = "pg_read_all_stats";
+
+impl Viewer {
+    /// One who sees all but secrets: the administrator in the console, PCP, the command line.
+    pub fn operator() -> Viewer {
+        Viewer { settings: Extent::All, statistics: Extent::All, roles: BTreeSet::new() }
+    }
+
+    /// One who sees all sessions: a user of `stats_users`.
+    pub fn monitor() -> Viewer {
+        Viewer { settings: Extent::Own, statistics: Extent::All, roles: BTreeSet::new() }
+    }
+
+    /// A user of whom nothing else is known.
+    pub fn user(name: &str) -> Viewer {
+        Viewer { settings: Extent::Own, statistics: Extent::Own, roles: BTreeSet::from([name.to_owned()]) }
+    }
+
+    /// A user with the roles whose privileges he has by the word of a server.
+    pub fn with_roles(name: &str, roles: BTreeSet<String>) -> Viewer {
+        let extent = |role: &str| if roles.contains(role) { Extent::All } else { Extent::Own };
+        let (settings, statistics) = (extent(READ_SETTINGS), extent(READ_STATISTICS));
+        let roles = roles.into_iter().chain([name.to_owned()]).collect();
+        Viewer { settings, statistics, roles }
+    }
+
+    /// The same, and he sees all sessions.
+    pub fn and_statistics(self) -> Viewer {
+        Viewer { statistics: Extent::All, ..self }
+    }
+
+    /// Decides if a value is shown. `owner`: the role at the servers that it is about, if it is about one.
+    pub fn sees(&self, visibility: Visibility, owner: Option<&str>) -> bool {
+        match visibility {
+            Visibility::Everyone => true,
+            Visibility::Owner => self.statistics == Extent::All || owner.is_some_and(|owner| self.roles.contains(owner)),
+            Visibility::Operators => self.settings == Extent::All,
+            Visibility::Nobody => false,
+        }
+    }
+}
+
+impl Visibility {
+    /// Who that is, for the documents.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Visibility::Everyone => "everyone",
+            Visibility::Owner => "the role itself, roles that have its privileges, readers of all statistics",
+            Visibility::Operators => "operators",
+            Visibility::Nobody => "nobody",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roles(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| name.to_string()).collect()
+    }
+
+    #[test]
+    fn what_is_shown_is_what_postgresql_would_show() {
+        use Visibility::{Everyone, Nobody, Operators, Owner};
+        let asked = [
+            (Everyone, None),
+            (Owner, Some("joe")),
+            (Owner, Some("team")),
+            (Owner, Some("ann")),
+            (Owner, None),
+            (Operators, None),
+            (Nobody, None),
+        ];
+        for (who, viewer, expected) in [
+            ("a user", Viewer::user("joe"), "yes yes no no no no no"),
+            ("a member of a role", Viewer::with_roles("joe", roles(&["joe", "team"])), "yes yes yes no no no no"),
+            ("pg_read_all_stats", Viewer::with_roles("joe", roles(&["pg_read_all_stats"])), "yes yes yes yes yes no no"),
+            ("pg_read_all_settings", Viewer::with_roles("joe", roles(&["pg_read_all_settings"])), "yes yes no no no yes no"),
+            ("a user of stats_users", Viewer::monitor(), "yes yes yes yes yes no no"),
+            ("an operator", Viewer::operator(), "yes yes yes yes yes yes no"),
+            ("a user who goes by the name of a role", Viewer::user("pg_read_all_settings"), "yes no no no no no no"),
+        ] {
+            let seen = asked.map(|(visibility, owner)| if viewer.sees(visibility, owner) { "yes" } else { "no" }).join(" ");
+            assert_eq!(seen, expected, "{who}");
+        }
+    }
+}
