@@ -9,9 +9,16 @@ use regex::Regex;
 use std::collections::HashSet;
 use weir_config::RoutingConfig;
 use weir_sql::facts::hash_of_column;
+use weir_wire::gather::{Bound, Budget, Exceeded};
 
 /// Objects of one database that are remembered. Beyond, nothing is known of it, and statements with names go to the primary.
 const OBJECTS_MAX: usize = 2_000_000;
+
+/// Rows of a catalog: several for each object at most, beside those of its columns.
+const ROWS_MAX: usize = 16_000_000;
+
+/// Memory of a row beside its values, at most: a place in a list that may have just grown, an allocation.
+const ROW_BYTES: usize = 64;
 
 /// A row's values.
 pub(super) type Cells<'a> = [Option<&'a [u8]>];
@@ -23,6 +30,8 @@ pub enum DraftError {
     Row,
     #[error("the database has more than {OBJECTS_MAX} relations and functions")]
     TooMany,
+    #[error(transparent)]
+    TooMuch(#[from] Exceeded),
 }
 
 /// An object with its number, as long as numbers are needed.
@@ -45,8 +54,9 @@ struct Unasked {
 }
 
 /// A catalog in the making: the rows taken in so far.
-#[derive(Default)]
 pub struct Draft {
+    /// What they take in memory. A server that sends rows without end is not listened to any longer when it is used up.
+    pub(super) gathered: Budget,
     text: String,
     schemas: Vec<(u32, Box<str>)>,
     relations: Vec<Numbered>,
@@ -79,9 +89,37 @@ struct TypesDraft {
 }
 
 impl Draft {
+    /// An empty one, of rows that may take so much memory (`catalog_max_size`).
+    pub fn new(bytes_max: usize) -> Draft {
+        let bound = Bound { thing: "the catalog", count_max: ROWS_MAX, bytes_max, parameter: "catalog_max_size" };
+        Draft {
+            gathered: Budget::new(bound),
+            text: String::new(),
+            schemas: Vec::new(),
+            relations: Vec::new(),
+            functions: Vec::new(),
+            like_columns: HashSet::new(),
+            operators: Vec::new(),
+            casts: Vec::new(),
+            types: TypesDraft::default(),
+            parents: Vec::new(),
+            expressions: Vec::new(),
+            refreshes: Vec::new(),
+            defaults: SessionDefaults::default(),
+            tables: TablesDraft::default(),
+            unseen: super::unseen::UnseenDraft::default(),
+        }
+    }
+
+    /// Memory that the rows taken in so far are counted as.
+    pub fn gathered_bytes(&self) -> usize {
+        self.gathered.bytes()
+    }
+
     /// Takes in a row of the answer to `PARTS[part]`.
     pub fn row(&mut self, part: usize, cells: &Cells<'_>) -> Result<(), DraftError> {
         let part = PARTS.get(part).ok_or(DraftError::Row)?;
+        self.gathered.take(ROW_BYTES + cells.iter().flatten().map(|cell| cell.len()).sum::<usize>())?;
         (part.take)(self, cells)?;
         let is_full = self.relations.len() + self.functions.len() > OBJECTS_MAX || self.text.len() > u32::MAX as usize / 2;
         if is_full { Err(DraftError::TooMany) } else { Ok(()) }

@@ -30,6 +30,19 @@ enum Known {
     },
 }
 
+/// Memory of a name beside its bytes.
+const NAME_BYTES: usize = 56;
+
+impl Known {
+    /// Memory that it takes beside its place.
+    fn bytes(&self) -> usize {
+        match self {
+            Known::Harmless | Known::Writes | Known::LeavesState => 0,
+            Known::If { calls, .. } => calls.iter().map(|call| NAME_BYTES + call.len()).sum(),
+        }
+    }
+}
+
 /// Knowledge of one database's functions.
 #[derive(Debug, Default)]
 pub struct Functions {
@@ -142,11 +155,13 @@ impl Functions {
 }
 
 impl Functions {
-    /// Takes in one source of a function; those of one name count together. For a caller who reads them all.
-    pub fn add(&mut self, name: &str, language: &str, source: &str) {
+    /// Takes in one source of a function; those of one name count together. For a caller who reads them all. Says how many bytes are kept of it.
+    pub fn add(&mut self, name: &str, language: &str, source: &str) -> usize {
         let known = read(language, source);
+        let bytes = name.len() + known.bytes();
         let known = self.known.remove(name).map_or(known.clone(), |before| both(before, known));
         self.known.insert(name.to_owned(), known);
+        bytes
     }
 
     /// True if a function may leave something, when all sources have been taken in: one without is not a user's, or in C.

@@ -1,7 +1,7 @@
-mod rows;
+pub(crate) mod rows;
 
 use super::*;
-use rows::{ROWS, draft, path_of, routing};
+use rows::{ROWS, draft, empty, path_of, routing};
 use weir_config::RoutingConfig;
 
 /// A line is `statement -> rule`; `read` for none.
@@ -138,7 +138,7 @@ fn an_operator_of_a_standard_spelling_that_writes_is_feared_in_every_statement()
 
 #[test]
 fn rows_that_were_not_asked_for_are_refused() {
-    let mut draft = Draft::default();
+    let mut draft = empty();
     for cells in [&[][..], &[None, None], &[Some(&b"x"[..]), Some(b"y")]] {
         for part in 0..=PARTS.len() {
             assert!(draft.row(part, cells).is_err() || part >= 8, "{part} {cells:?}");
@@ -148,7 +148,7 @@ fn rows_that_were_not_asked_for_are_refused() {
 
 #[test]
 fn a_hundred_thousand_tables_take_a_few_megabytes() {
-    let mut draft = Draft::default();
+    let mut draft = empty();
     let mut row = |part: usize, cells: &[&str]| {
         let cells: Vec<Option<&[u8]>> = cells.iter().map(|cell| Some(cell.as_bytes())).collect();
         draft.row(part, &cells).unwrap();
@@ -167,4 +167,44 @@ fn a_hundred_thousand_tables_take_a_few_megabytes() {
     assert!(counts.bytes < 8_000_000, "{counts:?}");
     let path = path_of(&catalog, "postgres", None);
     check(&catalog, &path, "select some_function_49999(1) from a_table_of_an_ordinary_name_77777 -> read");
+}
+
+#[test]
+fn a_large_catalog_stays_far_below_what_is_taken_in_by_default_and_a_huge_one_fits() {
+    let filled = |tables: usize, functions: usize| {
+        let mut draft = Draft::new(routing().catalog_bytes_max);
+        let mut row = |part: usize, cells: &[&str]| {
+            let cells: Vec<Option<&[u8]>> = cells.iter().map(|cell| Some(cell.as_bytes())).collect();
+            draft.row(part, &cells).unwrap();
+        };
+        row(0, &["2200", "public"]);
+        for at in 0..tables {
+            row(2, &[&(20_000 + at).to_string(), "2200", &format!("a_table_of_an_ordinary_name_{at}"), "r", "p"]);
+        }
+        for at in 0..functions {
+            row(1, &[&(2_000_000 + at).to_string(), "2200", &format!("some_function_{at}"), "f"]);
+        }
+        draft.gathered_bytes()
+    };
+    let limit = routing().catalog_bytes_max;
+    assert!(filled(100_000, 50_000) < limit / 5, "{} of {limit}", filled(100_000, 50_000));
+    assert!(filled(1_000_000, 0) < limit);
+}
+
+#[test]
+fn rows_without_end_are_refused_in_words_that_name_the_limit_whatever_they_tell() {
+    let source = "select f1(f2(f3(f4(f5(f6(f7()))))))";
+    let rows: [(usize, &[&str]); 5] = [
+        (0, &["1", ""]),
+        (4, &["1", "", "1", "i"]),
+        (6, &["1", ""]),
+        (PARTS.len() - 2, &["f", "sql", source]),
+        (PARTS.len() - 1, &["w", "1", ""]),
+    ];
+    for (part, cells) in rows {
+        let mut draft = Draft::new(1 << 20);
+        let cells: Vec<Option<&[u8]>> = cells.iter().map(|cell| Some(cell.as_bytes())).collect();
+        let error = (0..20_000).find_map(|_| draft.row(part, &cells).err()).expect("a limit");
+        assert_eq!(error.to_string(), "the catalog takes more than 1048576 bytes (catalog_max_size, which may be raised)");
+    }
 }

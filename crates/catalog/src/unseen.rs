@@ -106,11 +106,13 @@ impl Draft {
     pub(super) fn source(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (name, language, source) = (word(cells, 0)?, word(cells, 1)?, word(cells, 2)?);
         let UnseenDraft { functions, made_up, pattern, .. } = &mut self.unseen;
-        functions.add(name, language, source);
+        let kept = functions.add(name, language, source);
         let found = pattern.iter().flat_map(|pattern| pattern.captures_iter(source)).filter_map(|found| found.get(1));
         let room = NAMES_MAX.saturating_sub(made_up.len());
         made_up.extend(found.take(room).map(|name| name.as_str().to_ascii_lowercase()));
-        Ok(())
+        // Of the source only the calls are kept: of a short one they may take more.
+        self.gathered.give_back(source.len());
+        Ok(self.gathered.take(kept)?)
     }
 
     /// How it comes about, a relation, and the name of a function that runs then.
@@ -272,12 +274,13 @@ fn is_own(relation: &Name) -> bool {
 mod tests {
     use super::*;
     use crate::PARTS;
+    use crate::tests::rows::empty;
 
     const SOURCES: usize = PARTS.len() - 2;
     const HIDDEN: usize = PARTS.len() - 1;
 
     fn catalog(rows: &[(usize, &[&str])]) -> Catalog {
-        let mut draft = Draft::default();
+        let mut draft = empty();
         for (part, cells) in rows {
             let cells: Vec<Option<&[u8]>> = cells.iter().map(|cell| Some(cell.as_bytes())).collect();
             draft.row(*part, &cells).unwrap();

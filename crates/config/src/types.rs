@@ -99,6 +99,8 @@ pub struct RoutingConfig {
     pub on_write: OnWrite,
     /// Longest time a catalog is believed without being read anew; 0: as long as nothing changes.
     pub catalog_expire_ms: u64,
+    /// Most memory for the rows of a catalog while it is read.
+    pub catalog_bytes_max: usize,
     /// Longest statement that is analysed.
     pub statement_analysis_bytes_max: usize,
     /// Sessions whose reads never go back in time.
@@ -602,6 +604,7 @@ impl RoutingConfig {
             check_unlogged: false,
             on_write: OnWrite::Transaction,
             catalog_expire_ms: 0,
+            catalog_bytes_max: 0,
             statement_analysis_bytes_max: 0,
             causal: CausalReads::Off,
             causal_wait_ms: 0,

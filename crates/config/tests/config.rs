@@ -199,6 +199,7 @@ fn a_built_row_changes_the_typed_fields() {
             "4.3",
             "verify-ca",
             "db0:9797",
+            "3MB",
         ];
         let is_other = |value: &&&str| {
             let text = format!("{few}\n{name} = '{value}'");
@@ -441,6 +442,7 @@ fn every_parameter_reloads_as_its_row_says() {
             "4.3",
             "verify-ca",
             "db0:9797",
+            "3MB",
         ];
         let outcome = candidates.iter().find_map(|value| {
             let is_other =

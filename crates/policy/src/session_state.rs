@@ -11,6 +11,7 @@ use crate::temporary::Listed;
 use std::collections::BTreeSet;
 use weir_catalog::NAMES_MAX;
 use weir_sql::facts::{StateKind, StateKinds};
+use weir_wire::gather::{Bound, Budget, Exceeded};
 use weir_wire::write::literal;
 
 /// The question after a transaction.
@@ -228,9 +229,20 @@ fn push_array<'a>(sql: &mut String, items: impl Iterator<Item = &'a String>, of:
     sql.push_str("[]");
 }
 
+/// The most that is kept of an answer. Most have a few rows.
+const ANSWER: Bound =
+    Bound { thing: "the answer to a question for a session's state", count_max: 8192, bytes_max: 2 << 20, parameter: "" };
+
+/// Memory of a row beside its values.
+const ROW_BYTES: usize = 112;
+
+/// A server that says so many times more than is kept does not answer: it floods.
+const FLOOD_TIMES: usize = 16;
+
 /// The server's answer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
+    gathered: Budget,
     pub settings: Vec<(String, String)>,
     /// Parameters that the user may not set himself, unless the session knows them already.
     pub foreign: Vec<(String, String)>,
@@ -252,9 +264,50 @@ pub struct Answer {
     pub is_torn: bool,
 }
 
+impl Default for Answer {
+    fn default() -> Answer {
+        Answer {
+            gathered: Budget::new(ANSWER),
+            settings: Vec::new(),
+            foreign: Vec::new(),
+            default_again: BTreeSet::new(),
+            users: None,
+            found: StateKinds::default(),
+            temporary: Listed::default(),
+            channels: BTreeSet::new(),
+            prepared: Vec::new(),
+            sources: Vec::new(),
+            is_torn: false,
+        }
+    }
+}
+
 impl Answer {
-    /// Takes in a row.
-    pub fn row(&mut self, cells: &[Option<&[u8]>]) {
+    /// Takes in a row. Of an answer that is too long nothing is kept: it is not whole. Error: the server does not end it.
+    pub fn row(&mut self, cells: &[Option<&[u8]>]) -> Result<(), Exceeded> {
+        let bytes = cells.iter().flatten().map(|cell| cell.len()).sum();
+        if self.has_room(bytes)? {
+            self.take(cells);
+        }
+        Ok(())
+    }
+
+    /// A row of so many bytes is not looked at: the answer is not whole.
+    pub fn unread(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        self.is_torn = true;
+        self.has_room(bytes).map(drop)
+    }
+
+    fn has_room(&mut self, bytes: usize) -> Result<bool, Exceeded> {
+        let Err(exceeded) = self.gathered.take(ROW_BYTES + bytes) else { return Ok(true) };
+        if self.gathered.is_over_by(FLOOD_TIMES) {
+            return Err(exceeded);
+        }
+        *self = Answer { gathered: self.gathered.clone(), is_torn: true, ..Answer::default() };
+        Ok(false)
+    }
+
+    fn take(&mut self, cells: &[Option<&[u8]>]) {
         let &[Some(kind), name, value] = cells else { return self.is_torn = true };
         let (Some(name), Some(value)) = (name, value) else {
             // A parameter the server does not know.
@@ -430,8 +483,8 @@ mod tests {
     fn an_answer_by_names_changes_those_only() {
         let had = settings(&[("timezone", "UTC"), ("work_mem", "1MB")]);
         let mut answer = Answer::default();
-        answer.row(&[Some(b"s"), Some(b"work_mem"), Some(b"2MB")]);
-        answer.row(&[Some(b"s"), Some(b"no.such"), None]);
+        answer.row(&[Some(b"s"), Some(b"work_mem"), Some(b"2MB")]).unwrap();
+        answer.row(&[Some(b"s"), Some(b"no.such"), None]).unwrap();
         let outcome = settings_after(&ask(&[StateKind::Setting], &["work_mem"]), &answer, &had, &had, "joe");
         assert_eq!(outcome.of_session, settings(&[("timezone", "UTC"), ("work_mem", "2MB")]));
         assert_eq!(outcome.of_session, outcome.of_conn);
@@ -443,8 +496,8 @@ mod tests {
         let startup = settings(&[("timezone", "UTC"), ("work_mem", "1MB")]);
         let had = startup.with("app.user", "7").with("enable_sort", "off").with("role", "sue");
         let mut answer = Answer::default();
-        answer.row(&[Some(b"s"), Some(b"timezone"), Some(b"UTC")]);
-        answer.row(&[Some(b"u"), Some(b"joe"), Some(b"none")]);
+        answer.row(&[Some(b"s"), Some(b"timezone"), Some(b"UTC")]).unwrap();
+        answer.row(&[Some(b"u"), Some(b"joe"), Some(b"none")]).unwrap();
         let outcome = settings_after(&ask(&[StateKind::Unknown], &[]), &answer, &had, &startup, "joe");
         assert_eq!(outcome.of_conn, settings(&[("app.user", "7"), ("timezone", "UTC")]));
         assert_eq!(outcome.of_session, settings(&[("app.user", "7"), ("timezone", "UTC"), ("work_mem", "1MB")]));
@@ -455,7 +508,7 @@ mod tests {
         let had = settings(&[("track_counts", "off")]);
         let row = |kind: &'static [u8], name: &'static str, value: &'static str| {
             let mut answer = Answer::default();
-            answer.row(&[Some(kind), Some(name.as_bytes()), Some(value.as_bytes())]);
+            answer.row(&[Some(kind), Some(name.as_bytes()), Some(value.as_bytes())]).unwrap();
             let outcome = settings_after(&ask(&[StateKind::Unknown], &[]), &answer, &had, &Settings::default(), "joe");
             (outcome.has_new_foreign, outcome.of_session)
         };
@@ -472,7 +525,7 @@ mod tests {
         ask.sources.insert("f".into());
         assert!(ask.question().ends_with("ANY (ARRAY['f']::pg_catalog.name[])"));
         let mut answer = Answer::default();
-        answer.row(&[Some(b"f"), Some(b"f"), Some(b"sql select 1")]);
+        answer.row(&[Some(b"f"), Some(b"f"), Some(b"sql select 1")]).unwrap();
         assert_eq!(answer.sources, [("f".into(), "sql".into(), "select 1".into())]);
         assert!(!answer.is_torn);
     }
@@ -481,8 +534,22 @@ mod tests {
     fn a_row_that_cannot_be_read_is_no_answer() {
         for row in [vec![], vec![Some(&b"?"[..]), Some(b"a"), Some(b"b")], vec![Some(&b"p"[..]), Some(b"\xff"), Some(b"b")]] {
             let mut answer = Answer::default();
-            answer.row(&row);
+            answer.row(&row).unwrap();
             assert!(answer.is_torn, "{row:?}");
         }
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_not_whole_and_one_without_end_is_an_error() {
+        let mut answer = Answer::default();
+        let name = "n".repeat(1000);
+        let mut row = |number: usize| answer.row(&[Some(b"s"), Some(format!("{name}{number}").as_bytes()), Some(b"v")]);
+        assert_eq!((0..1_000).find_map(|number| row(number).err()), None);
+        assert_eq!((1_000..3_000).find_map(|number| row(number).err()), None);
+        let error = (3_000..100_000).find_map(|number| row(number).err()).expect("a limit");
+        assert_eq!(error.to_string(), "the answer to a question for a session's state takes more than 2097152 bytes");
+        assert!(answer.is_torn && answer.settings.is_empty());
+        let mut answer = Answer::default();
+        assert!((0..ANSWER.count_max * FLOOD_TIMES + 1).any(|_| answer.unread(0).is_err()) && answer.is_torn);
     }
 }

@@ -1,6 +1,7 @@
 //! A server connection as a session uses it: the known state of its server, and the ways to use it. Its socket is the program's.
 
 use crate::flow::Kept;
+use crate::reports::Reports;
 use crate::task::Us;
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -15,7 +16,7 @@ use weir_policy::outcome::Line;
 use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::sequences::Tally;
 use weir_policy::settings::{ENCODING, ESCAPES_UNLESS, Settings};
-use weir_wire::back as server;
+use weir_wire::gather::Exceeded;
 use weir_wire::startup::Version;
 
 /// Time for which other sessions take a server connection last after a session has drawn on it. A session that asks for its draws mostly does so at once.
@@ -135,7 +136,7 @@ pub struct Conn {
     /// Statements that may draw from sequences.
     pub draws: Tally,
     /// Parameters the server reported, in their last state.
-    pub reported: Vec<(String, String)>,
+    pub reported: Reports,
     /// How texts are read when a session begins on it; the encoding of its database does not count.
     pub begins: Reading,
     /// How they are read by what was reported last.
@@ -197,7 +198,7 @@ impl Conn {
 
     /// The last reported value of a parameter.
     pub fn reported(&self, name: &str) -> &str {
-        value_of(&self.reported, name)
+        self.reported.value(name)
     }
 
     /// True if the server's texts are in UTF-8, and texts to it, by their bytes.
@@ -205,10 +206,11 @@ impl Conn {
         self.reported(ENCODING) == UTF8 && matches!(self.reported("server_encoding"), UTF8 | "SQL_ASCII")
     }
 
-    /// Notes a ParameterStatus.
-    pub fn report(&mut self, body: &[u8]) {
-        note_report(&mut self.reported, body);
+    /// Notes a ParameterStatus. Error: the server reports more than is kept.
+    pub fn report(&mut self, body: &[u8]) -> Result<(), Exceeded> {
+        self.reported.note(body)?;
         self.reads = Reading { escapes: escapes(&self.reported), is_recoded: is_recoded(&self.reported) };
+        Ok(())
     }
 
     /// Why the session that has it keeps it.
@@ -217,26 +219,12 @@ impl Conn {
     }
 }
 
-pub fn value_of<'r>(reported: &'r [(String, String)], name: &str) -> &'r str {
-    reported.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
-}
-
 /// True if a backslash in a string is an escape to a server that reports this.
-pub fn escapes(reported: &[(String, String)]) -> bool {
-    value_of(reported, ESCAPES_UNLESS) == "off"
+pub fn escapes(reported: &Reports) -> bool {
+    reported.value(ESCAPES_UNLESS) == "off"
 }
 
 /// True if such a one reads texts in another encoding than UTF-8, or keeps them in one.
-pub fn is_recoded(reported: &[(String, String)]) -> bool {
-    value_of(reported, ENCODING) != UTF8 || value_of(reported, "server_encoding") != UTF8
-}
-
-/// Notes a ParameterStatus among what was reported before.
-pub fn note_report(reported: &mut Vec<(String, String)>, body: &[u8]) {
-    let Some((name, value)) = server::read_parameter(body) else { return };
-    let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
-    match reported.iter_mut().find(|(n, _)| *n == name) {
-        Some((_, known)) => *known = value.into_owned(),
-        None => reported.push((name.into_owned(), value.into_owned())),
-    }
+pub fn is_recoded(reported: &Reports) -> bool {
+    reported.value(ENCODING) != UTF8 || reported.value("server_encoding") != UTF8
 }

@@ -29,6 +29,7 @@ use weir_policy::replies::Expect;
 use weir_sql::facts::{StateKind, StateKinds};
 use weir_wire::back::Report;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
+use weir_wire::gather::Exceeded;
 use weir_wire::write;
 
 /// The name under which a statement we close for a client never exists on a server.
@@ -70,6 +71,9 @@ pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
     }
     if is_taken {
         return parse_taken(s, w, header, &prepared);
+    }
+    if is_named && let Err(exceeded) = s.statements.check_room(prepared.tail.len()) {
+        return refuse(s, w, header, too_many(&exceeded));
     }
     if let Some(fault) = refusal(s, &prepared.statement) {
         return refuse(s, w, header, fault);
@@ -335,6 +339,13 @@ fn without_names(s: &mut Session, w: &Context, header: Header, here: usize) -> R
 /// Names of statements and portals up to this size; a server takes longer ones, of which it keeps `prepared::key`. As much as of a text.
 fn names_bytes_max(w: &Context) -> usize {
     w.peek_config().routing.statement_analysis_bytes_max.max(NAMES_BYTES_MIN)
+}
+
+/// The session has prepared more than is remembered for it.
+#[cold]
+fn too_many(exceeded: &Exceeded) -> Fault {
+    Fault::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, exceeded.to_string())
+        .hint("Close prepared statements that are not needed any more.")
 }
 
 fn too_long(what: &str, limit: usize) -> Fault {

@@ -28,9 +28,13 @@ use weir_policy::read_retry::is_of_recovery;
 use weir_policy::replies::{Dropped, Failed, Reply, Rest, Whose};
 use weir_wire::back::{Report, read_report};
 use weir_wire::frame::{HEADER_BYTES, Header, back};
+use weir_wire::gather::Exceeded;
 
 /// Lengths of the command tags that are looked at: `DISCARD ALL`, `DEALLOCATE ALL`, each with its NUL.
 const SESSION_TAG_BYTES: [u32; 2] = [12, 15];
+
+/// Bytes of a ReadyForQuery: the status.
+const READY_BYTES: u32 = 1;
 
 /// Error messages up to this size are looked into; longer ones pass unread.
 const LOOK_BYTES_MAX: usize = 16 << 10;
@@ -98,35 +102,44 @@ fn must_look(upstream: &Upstream, header: Header) -> bool {
 fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault> {
     let Some(upstream) = s.upstream() else { return Ok(false) };
     let looks = must_look(upstream, header);
+    if header.tag == back::READY && header.body_bytes != READY_BYTES {
+        return garbled(s, w, header);
+    }
     if (looks && !s.down.has_whole(header.frame_bytes())) || !query_cache::watch(s, w, header) {
         return Ok(false);
     }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
     let Some(upstream) = s.upstream_mut() else { return Ok(false) };
-    match upstream.replies.on_server(header.tag, first) {
+    let gathered = match upstream.replies.on_server(header.tag, first) {
         Reply::Pass => on_pass(s, w, header, looks),
+        Reply::Eat => on_eaten(s, header, looks),
+        Reply::Row => on_row(s, header, looks),
+        reply => return on_reply(s, w, header, looks, reply),
+    };
+    match gathered {
+        Ok(()) => Ok(true),
+        Err(cause) => flooded(s, w, cause),
+    }
+}
+
+/// Decides on a message of which nothing is gathered.
+#[inline(always)]
+fn on_reply(s: &mut Session, w: &Context, header: Header, looks: bool, reply: Reply) -> Result<bool, Fault> {
+    match reply {
+        // `on_server` knows what to do with these.
+        Reply::Pass | Reply::Eat | Reply::Row => {}
         Reply::PassChange => {
-            upstream.journal.pop_front();
+            s.upstream_mut().into_iter().for_each(|upstream| drop(upstream.journal.pop_front()));
             s.down.pass(header, &w.buffers);
-        }
-        Reply::Eat => {
-            if header.tag == back::PARAMETER_STATUS && looks {
-                on_parameter(s, header);
-            } else if header.tag == back::PARSE_COMPLETE {
-                upstream.brought.parses.pop_front();
-            }
-            s.down.eat(header);
         }
         Reply::Description { is_ours } => {
             result_shape::on_description(s, header, looks || header.tag == back::NO_DATA);
             if is_ours { s.down.eat(header) } else { s.down.pass(header, &w.buffers) }
         }
-        Reply::Row => {
-            let body = if looks { s.down.whole(header).map(<[u8]>::to_vec) } else { None };
-            session_state::on_row(s, body.as_deref());
-            s.down.eat(header);
-        }
         Reply::Number => {
+            if header.frame_bytes() > LOOK_BYTES_MAX {
+                return garbled(s, w, header);
+            }
             if !s.down.has_whole(header.frame_bytes()) {
                 return Ok(false);
             }
@@ -139,7 +152,7 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
         Reply::OursRefused => {
             if looks {
                 session_state::on_refused(s, header);
-            } else {
+            } else if let Some(upstream) = s.upstream_mut() {
                 upstream.left.must_clean = true;
             }
             s.down.eat(header);
@@ -165,6 +178,39 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
     Ok(true)
 }
 
+/// A message that belongs to a request of ours.
+#[inline]
+fn on_eaten(s: &mut Session, header: Header, looks: bool) -> Result<(), Exceeded> {
+    if header.tag == back::PARAMETER_STATUS && looks {
+        on_parameter(s, header)?;
+    } else if let Some(upstream) = s.upstream_mut().filter(|_| header.tag == back::PARSE_COMPLETE) {
+        upstream.brought.parses.pop_front();
+    }
+    s.down.eat(header);
+    Ok(())
+}
+
+/// A row of an answer about the session's state.
+fn on_row(s: &mut Session, header: Header, looks: bool) -> Result<(), Exceeded> {
+    let body = if looks { s.down.whole(header).map(<[u8]>::to_vec) } else { None };
+    session_state::on_row(s, header, body.as_deref())?;
+    s.down.eat(header);
+    Ok(())
+}
+
+/// The server says more than is gathered: its connection goes.
+#[cold]
+fn flooded(s: &mut Session, w: &Context, cause: Exceeded) -> Result<bool, Fault> {
+    teardown::conn_lost(s, w, &cause.to_string()).map(|()| false)
+}
+
+/// A message is larger than one of its kind can be. No room is made for it.
+#[cold]
+fn garbled(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault> {
+    let what = format!("a message \"{}\" of {} bytes from the server", header.tag.escape_ascii(), header.frame_bytes());
+    teardown::conn_lost(s, w, &what).map(|()| false)
+}
+
 /// The server refuses the question for the transaction's number, or goes.
 #[cold]
 fn on_number_refused(s: &mut Session, header: Header, looks: bool) {
@@ -179,16 +225,18 @@ fn on_number_refused(s: &mut Session, header: Header, looks: bool) {
 
 /// A message that is the client's, but for what only we know of.
 #[inline(always)]
-fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) {
-    if header.tag == back::PARAMETER_STATUS && looks && on_parameter(s, header) {
-        return s.down.eat(header);
+fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) -> Result<(), Exceeded> {
+    if header.tag == back::PARAMETER_STATUS && looks && on_parameter(s, header)? {
+        s.down.eat(header);
+        return Ok(());
     } else if header.tag == back::COMMAND_COMPLETE && looks {
         on_session_tag(s, w, header);
     } else if header.tag == back::NOTIFICATION && looks && session_state::takes(s, w, header) {
-        return;
+        return Ok(());
     } else if header.tag == back::NOTICE && looks && s.down.whole(header).is_some_and(read_retry::is_farewell) {
         // It says that the client's connection ends, which does not.
-        return s.down.eat(header);
+        s.down.eat(header);
+        return Ok(());
     }
     if header.tag == back::COMMAND_COMPLETE {
         outcome::on_tag(s);
@@ -198,6 +246,7 @@ fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) {
         // All data that follow go the same way: none of them changes the replies that a server owes.
         s.down.pass_run(header.tag, &w.buffers);
     }
+    Ok(())
 }
 
 /// The server says that it dropped what belonged to the whole session.
@@ -209,15 +258,15 @@ fn on_session_tag(s: &mut Session, w: &Context, header: Header) {
     }
 }
 
-/// Notes a parameter's report. True: the client does not hear of it now.
-fn on_parameter(s: &mut Session, header: Header) -> bool {
-    let Some(body) = s.down.whole(header).map(<[u8]>::to_vec) else { return false };
+/// Notes a parameter's report. True: the client does not hear of it now. Error: the server reports more than is kept.
+fn on_parameter(s: &mut Session, header: Header) -> Result<bool, Exceeded> {
+    let Some(body) = s.down.whole(header).map(<[u8]>::to_vec) else { return Ok(false) };
     let name = weir_wire::back::read_parameter(&body).map(|(name, _)| String::from_utf8_lossy(name).into_owned());
     let waits = session_state::on_report(s, &name.unwrap_or_default());
     if let Some(conn) = s.conn_mut() {
-        conn.report(&body);
+        conn.report(&body)?;
     }
-    waits
+    Ok(waits)
 }
 
 fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: Whose) -> Result<(), Fault> {

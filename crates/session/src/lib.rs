@@ -46,6 +46,7 @@ pub mod read_preference;
 pub mod read_retry;
 pub mod repeat;
 pub mod replay;
+pub mod reports;
 pub mod result_shape;
 pub mod sequences;
 pub mod session;

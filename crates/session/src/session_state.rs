@@ -30,6 +30,7 @@ use weir_policy::settings::Settings;
 use weir_sql::facts::{Reset, StateKind, StateKinds, Transaction};
 use weir_sql::own;
 use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
+use weir_wire::gather::Exceeded;
 use weir_wire::write;
 
 /// The concern of this module.
@@ -458,10 +459,10 @@ pub fn send_clients(s: &mut Session, w: &Context, sql: &str, expect: Expect) {
     }
 }
 
-/// A row of the answer; `None` when it is too long to be looked at.
-pub fn on_row(s: &mut Session, body: Option<&[u8]>) {
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
-    let Some(asking) = &mut upstream.left.asking else { return };
+/// A row of the answer; `body` is `None` when it is too long to be looked at. Error: the answer does not end.
+pub fn on_row(s: &mut Session, header: Header, body: Option<&[u8]>) -> Result<(), Exceeded> {
+    let Some(Server { conn, upstream }) = &mut s.server else { return Ok(()) };
+    let Some(asking) = &mut upstream.left.asking else { return Ok(()) };
     let is_utf8 = conn.tells_utf8();
     // A function's source is looked through for words of ASCII only.
     let reads = |cells: &Vec<Option<&[u8]>>| {
@@ -469,7 +470,7 @@ pub fn on_row(s: &mut Session, body: Option<&[u8]>) {
     };
     match body.and_then(weir_wire::back::read_row).filter(reads) {
         Some(cells) => asking.answer.row(&cells),
-        None => asking.answer.is_torn = true,
+        None => asking.answer.unread(header.frame_bytes()),
     }
 }
 

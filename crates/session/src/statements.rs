@@ -1,7 +1,7 @@
 //! The texts a worker has seen: facts and class are kept, trees are not.
 
 use foldhash::fast::RandomState;
-use quick_cache::UnitWeighter;
+use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,6 +25,9 @@ use crate::state::Plain;
 const TEXTS_MAX: usize = 4096;
 /// Parse messages a worker remembers.
 const PARSES_MAX: usize = 4096;
+/// Memory for remembered texts, of 4 kB on average; of Parse messages the same, which are there twice.
+const TEXTS_BYTES_MAX: u64 = 16 << 20;
+const PARSES_BYTES_MAX: u64 = 32 << 20;
 /// Longer texts are analysed each time: they are rarely sent twice.
 const TEXT_KEPT_BYTES_MAX: usize = 16 << 10;
 
@@ -271,8 +274,34 @@ impl LastTold {
     }
 }
 
-type Texts = Cache<Box<[u8]>, Rc<Statement>, UnitWeighter, RandomState>;
-type Parses = Cache<Box<[u8]>, Rc<Prepared>, UnitWeighter, RandomState>;
+/// Weighs by bytes. A short text weighs as much as one of average length, so that there are not more of them than there may be.
+#[derive(Clone)]
+struct ByBytes {
+    least: u64,
+}
+
+impl Weighter<Box<[u8]>, Rc<Statement>> for ByBytes {
+    fn weight(&self, text: &Box<[u8]>, _: &Rc<Statement>) -> u64 {
+        (text.len() as u64).max(self.least)
+    }
+}
+
+impl Weighter<Box<[u8]>, Rc<Prepared>> for ByBytes {
+    fn weight(&self, key: &Box<[u8]>, prepared: &Rc<Prepared>) -> u64 {
+        (key.len() as u64 + prepared.tail.len() as u64).max(self.least)
+    }
+}
+
+type Texts = Cache<Box<[u8]>, Rc<Statement>, ByBytes, RandomState>;
+type Parses = Cache<Box<[u8]>, Rc<Prepared>, ByBytes, RandomState>;
+
+fn seen<V>(count_max: usize, bytes_max: u64) -> Cache<Box<[u8]>, Rc<V>, ByBytes, RandomState>
+where
+    ByBytes: Weighter<Box<[u8]>, Rc<V>>,
+{
+    let weighter = ByBytes { least: bytes_max / count_max as u64 };
+    Cache::with(count_max, bytes_max, weighter, RandomState::default(), Default::default())
+}
 
 /// The tables of one worker.
 pub struct Statements {
@@ -293,8 +322,8 @@ impl Statements {
     /// `first_id` keeps the names of workers apart.
     pub fn new(config: Arc<Config>, first_id: StatementId, view_of: ViewOf) -> Statements {
         Statements {
-            texts: Cache::with(TEXTS_MAX, TEXTS_MAX as u64, UnitWeighter, RandomState::default(), Default::default()),
-            parses: Cache::with(PARSES_MAX, PARSES_MAX as u64, UnitWeighter, RandomState::default(), Default::default()),
+            texts: seen(TEXTS_MAX, TEXTS_BYTES_MAX),
+            parses: seen(PARSES_MAX, PARSES_BYTES_MAX),
             scratch: Vec::with_capacity(TEXT_KEPT_BYTES_MAX),
             key: Vec::new(),
             next_id: first_id,
@@ -648,5 +677,26 @@ fn is_barrier(facts: &Facts, text: &str) -> bool {
             };
             facts.parameters.resets.is_some() || (facts.statements > 1 && has_word())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_take_no_more_memory_than_there_is_for_all_and_short_ones_are_all_remembered() {
+        let mut statements = Statements::new(Arc::new(Config::default()), 1, |_| None);
+        for number in 0..1_300 {
+            let text = format!("select a{number} from t{number} -- {}\0\0\0", "x".repeat(15_000));
+            statements.of_parse(text.as_bytes(), 1).unwrap();
+        }
+        assert!(statements.texts.weight() <= TEXTS_BYTES_MAX && statements.parses.weight() <= PARSES_BYTES_MAX);
+        assert!(statements.parses.len() < 1_200 && statements.parses.len() > 800, "{}", statements.parses.len());
+        let mut statements = Statements::new(Arc::new(Config::default()), 1, |_| None);
+        for number in 0..500 {
+            statements.of_parse(format!("select a{number} from t{number}\0\0\0").as_bytes(), 1).unwrap();
+        }
+        assert_eq!((statements.texts.len(), statements.parses.len()), (500, 500));
     }
 }

@@ -53,7 +53,7 @@ fn text(number: usize) -> Vec<u8> {
 
 /// A server's catalog of a database with pgbench's tables.
 fn catalog(routing: &RoutingConfig) -> Result<Catalog, DraftError> {
-    let mut draft = Draft::default();
+    let mut draft = Draft::new(usize::MAX);
     for (number, name) in [(&b"11"[..], &b"pg_catalog"[..]), (b"2200", b"public")] {
         draft.row(0, &[Some(number), Some(name)])?;
     }

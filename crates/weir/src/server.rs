@@ -1,5 +1,6 @@
 //! Connections to servers: made, kept, lent, given up; and what is known of the servers and their databases.
 
+pub mod bounds;
 pub mod connection_list;
 pub mod first_look;
 pub mod lease;

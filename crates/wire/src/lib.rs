@@ -2,6 +2,7 @@
 pub mod back;
 pub mod call;
 pub mod frame;
+pub mod gather;
 pub mod md5;
 pub mod pcp;
 pub mod scram;

@@ -56,8 +56,13 @@ pub const ROWS: &str = "
     8 joe f app
     9 postgres \"$user\",public";
 
+/// A draft of any size.
+pub fn empty() -> Draft {
+    Draft::new(usize::MAX)
+}
+
 pub fn draft(rows: &str) -> Draft {
-    let mut draft = Draft::default();
+    let mut draft = empty();
     for row in rows.lines().map(str::trim).filter(|row| !row.is_empty()) {
         let mut words = row.split(' ');
         let part: usize = words.next().and_then(|part| part.parse().ok()).expect("a row begins with its part");

@@ -81,6 +81,9 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "relcache_expire", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "0", applies: Applies::AtStart,
         set: |c, _, v| c.routing.catalog_expire_ms = v.millis(),
         help: "Longest time what is known of a database is believed without being read anew. 0: as long as nothing changes.", ..BUILT },
+    Param { name: "catalog_max_size", kind: Kind::Bytes { min: 1 << 20, max: 4 << 30 }, default: "128MB", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.routing.catalog_bytes_max = v.bytes(),
+        help: "Most memory that the rows of one database's catalog may take while they are read: about 100 bytes for each table and function, and more for views and triggers. The catalog of a larger database is not read, so that statements that name anything go to the primary; the log says so.", ..BUILT },
     Param { name: "enable_shared_relcache", kind: Kind::Bool, default: "on", applies: Applies::AtStart,
         help: "Share the catalog cache between processes. Needed for nothing: there is one process.", ..NEEDLESS },
 ];

@@ -8,6 +8,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::by_sql::Entry;
 use weir_policy::prepared::{Shape, StatementId};
+use weir_wire::gather::{Bound, Budget, Exceeded};
+
+/// Statements that one session prepares by the protocol. PostgreSQL has no such limit, and takes some kilobytes for each.
+const PREPARED: Bound =
+    Bound { thing: "the list of this session's prepared statements", count_max: 65_536, bytes_max: 64 << 20, parameter: "" };
+
+/// Bytes of a text that is counted at once.
+const LONG_BYTES: usize = 16 << 10;
+
+/// Shorter texts are counted each time so many more are there.
+const COUNTED_EACH: usize = 64;
 
 /// A statement the client has prepared.
 #[derive(Clone)]
@@ -116,6 +127,17 @@ pub struct Portal {
 }
 
 impl OwnStatements {
+    /// Looks if a statement of so many bytes may have a name of its own beside the others.
+    pub fn check_room(&self, bytes: usize) -> Result<(), Exceeded> {
+        let count = self.named.len();
+        if count < PREPARED.count_max && bytes < LONG_BYTES && !count.is_multiple_of(COUNTED_EACH) {
+            return Ok(());
+        }
+        let mut budget = Budget::new(PREPARED);
+        self.named.values().try_for_each(|own| budget.take(own.prepared.tail.len()))?;
+        budget.take(bytes)
+    }
+
     /// A simple query, or what is answered in its place, drops the unnamed statement and portal.
     #[inline]
     pub fn drop_unnamed(&mut self) {

@@ -24,6 +24,7 @@ use weir_session::conn::{Address, Breaker, Conn, ConnStatus, LastStatement, Read
 use weir_session::context::{Common, Context, Parts};
 use weir_session::host::{Field, Level, Nudge, Program, Signal, Stop, Who};
 use weir_session::listen_hub::Hub;
+use weir_session::reports::Reports;
 use weir_session::task::WorkerId;
 use weir_wire::startup::Version;
 
@@ -303,8 +304,12 @@ fn account(w: &Context, config: &Config, now: Instant) -> Account {
     }
 }
 
-fn reported() -> Vec<(String, String)> {
-    REPORTED.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+fn reported() -> Reports {
+    let mut reports = Reports::default();
+    for (name, value) in REPORTED {
+        reports.note(&[name.as_bytes(), b"\0", value.as_bytes(), b"\0"].concat()).expect("they are few");
+    }
+    reports
 }
 
 fn conn(w: &Context, node: u16, serial: u64) -> Conn {

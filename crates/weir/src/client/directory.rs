@@ -10,9 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_config::hba::{Directory, Scope, Steps};
+use weir_wire::gather::{Bound, Budget};
 
 /// Entries a search may return: two are too many already.
 const ENTRIES_MAX: i32 = 2;
+
+/// Messages of a search: entries, and references to other servers, which are not followed.
+const SEARCH: Bound = Bound { thing: "the directory's answer", count_max: 1024, bytes_max: usize::MAX, parameter: "" };
 
 /// Answers of a server that mean success, and a wrong name or password. Source: RFC 4511, section 4.1.9.
 const SUCCESS: u32 = 0;
@@ -139,19 +143,29 @@ impl Talk {
         let options = SearchOptions::new().sizelimit(ENTRIES_MAX).timelimit(seconds);
         let connection = self.connection.with_search_options(options).with_timeout(left(self.deadline));
         // No attributes: only the name is wanted.
-        let result = connection.search(base, scope, filter, ["1.1"])?;
-        if !matches!(result.1.rc, SUCCESS | SIZE_LIMIT_EXCEEDED) {
-            let text = format!("could not search LDAP for filter \"{filter}\": result {} {}", result.1.rc, result.1.text);
+        let mut entries = connection.streaming_search(base, scope, filter, ["1.1"])?;
+        let (mut found, mut budget) = (None, Budget::new(SEARCH));
+        // One by one: a directory that knows no end is not waited for.
+        while let Some(entry) = entries.next()? {
+            if let Err(exceeded) = budget.take(0) {
+                return Ok(Err(Outcome::Unasked(format!("LDAP search for filter \"{filter}\": {exceeded}").into())));
+            }
+            if entry.is_ref() {
+                continue;
+            }
+            if found.is_some() {
+                let text = format!("LDAP search for filter \"{filter}\" returned several entries");
+                return Ok(Err(Outcome::Wrong(text.into())));
+            }
+            found = Some(SearchEntry::construct(entry).dn);
+        }
+        let result = entries.result();
+        if !matches!(result.rc, SUCCESS | SIZE_LIMIT_EXCEEDED) {
+            let text = format!("could not search LDAP for filter \"{filter}\": result {} {}", result.rc, result.text);
             return Ok(Err(Outcome::Unasked(text.into())));
         }
-        let mut entries = result.0.into_iter().filter(|entry| !entry.is_ref()).map(SearchEntry::construct);
-        Ok(match (entries.next(), entries.next()) {
-            (Some(entry), None) => Ok(entry.dn),
-            (None, _) => Err(Outcome::Wrong(format!("LDAP search for filter \"{filter}\" returned no entries").into())),
-            (Some(_), Some(_)) => {
-                Err(Outcome::Wrong(format!("LDAP search for filter \"{filter}\" returned several entries").into()))
-            }
-        })
+        let nobody = || Outcome::Wrong(format!("LDAP search for filter \"{filter}\" returned no entries").into());
+        Ok(found.ok_or_else(nobody))
     }
 }
 

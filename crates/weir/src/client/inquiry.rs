@@ -9,6 +9,7 @@ pub mod viewer;
 
 use crate::control::mail::Nudge;
 use crate::process::worker::Worker;
+use crate::server::bounds;
 use crate::server::pool::login;
 use crate::server::pool::server_conn::inquiry::Line;
 use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
@@ -329,7 +330,7 @@ impl Line {
             });
         }
         write::bare(&mut out, front::SYNC);
-        self.talk.send(w, &self.address, &out).await?;
+        self.talk.ask_for(w, &self.address, &out, &bounds::ANSWER).await?;
         self.read(w, queries.len()).await
     }
 

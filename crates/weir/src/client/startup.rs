@@ -81,10 +81,10 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
     // A server says the first of them before it looks at what a client asks for. Source: `InitPostgres` in postinit.c.
     let early = [&*conn.transport.notices.early, &conn.transport.notices.last].concat();
     let late = notices::shown(&conn.transport.notices.late, conn.settings.get("client_min_messages"));
-    for (name, value) in reported.iter().filter(|(name, _)| name != APPLICATION_NAME) {
+    for (name, value) in reported.iter().filter(|(name, _)| *name != APPLICATION_NAME) {
         write::parameter_status(&mut statuses, name, value);
     }
-    let application = reported.iter().find(|(name, _)| name == APPLICATION_NAME).map(|(_, value)| value.as_str().into());
+    let application = reported.iter().find(|(name, _)| *name == APPLICATION_NAME).map(|(_, value)| value.into());
     let reads_otherwise = conn.reads.escapes || conn.reads.is_recoded;
     Welcome { statuses: statuses.into(), early: early.into(), late: late.into(), application, reads_otherwise }
 }

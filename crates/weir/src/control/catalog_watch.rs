@@ -37,6 +37,9 @@ const LOOK_MIN: Duration = Duration::from_millis(20);
 /// Time until the next attempt after one that failed.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// The same, if the server said more than is taken in: to read as much again costs both sides much, and comes out the same.
+const FLOODED_RETRY: Duration = Duration::from_secs(60);
+
 /// Time without sessions after which a database is left alone.
 const LINGER: Duration = Duration::from_secs(5);
 
@@ -65,6 +68,19 @@ enum SurveyError {
     Draft(#[from] DraftError),
     #[error("reading it ended by a fault in the proxy")]
     Fault,
+}
+
+impl SurveyError {
+    /// True if there was more to read than is taken in.
+    fn is_of_size(&self) -> bool {
+        match self {
+            SurveyError::Server(OpenError::Flooded { .. }) | SurveyError::Draft(DraftError::TooMany | DraftError::TooMuch(_)) => {
+                true
+            }
+            SurveyError::Server(_) | SurveyError::Draft(DraftError::Row) => false,
+            SurveyError::NoServer | SurveyError::NobodyMay { .. } | SurveyError::Fault => false,
+        }
+    }
 }
 
 /// Facts outside of the catalog that answers depend on, as they were found the last time. A look at them takes longer, so it is done when something
@@ -113,6 +129,7 @@ pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
         let outcome = look(&c, &database, &mut line, (&mut known, &mut beside), changes).await;
         let pause = match &outcome {
             Ok(took) => LOOK_PERIOD.max(*took * LOOK_SHARE),
+            Err(error) if error.is_of_size() => FLOODED_RETRY,
             Err(_) if had_line => LOOK_MIN,
             Err(_) => RETRY,
         };
@@ -457,7 +474,7 @@ async fn take(conn: &mut Conn, part: usize, draft: &mut Draft) -> Result<(), Sur
 
 /// Reads all parts, in the transaction that is open. Not cancel safe.
 async fn read(conn: &mut Conn, config: Arc<Config>) -> Result<Catalog, SurveyError> {
-    let mut draft = Draft::default();
+    let mut draft = Draft::new(config.routing.catalog_bytes_max);
     for part in 0..PARTS.len() {
         take(conn, part, &mut draft).await?;
     }

@@ -8,9 +8,10 @@ use crate::client::key_derivation::Unanswered;
 use crate::process::shared::Shared;
 use crate::process::tls_files::certificate::end_point;
 use crate::process::tls_files::server_name;
+use crate::server::bounds;
 use crate::server::pool::login::{Channel, Greeting, Handshake, Step, protocol, refused};
-use crate::server::pool::server_conn::tcp_options;
 use crate::server::pool::server_conn::{Address, Login, MESSAGE_BYTES_MAX, OpenError, Rows, is_worth_another};
+use crate::server::pool::server_conn::{flooded, tcp_options};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ use weir_policy::tls::{Attempt, Check, plan};
 use weir_sql::own;
 use weir_wire::back as server;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
+use weir_wire::gather::{Bound, Budget, message_cost};
 use weir_wire::scram::{Challenge, SaltedKeys, fingerprint};
 use weir_wire::write;
 use zeroize::Zeroizing;
@@ -78,6 +80,8 @@ pub struct Conn {
     pub(crate) address: Address,
     /// Bytes that have arrived behind the last message taken.
     inbox: Vec<u8>,
+    /// The most that the server may still say in this exchange.
+    budget: Budget,
     /// The time at which what is under way must be over.
     deadline: Instant,
 }
@@ -161,7 +165,8 @@ impl Conn {
         deadline: Instant,
     ) -> Result<Conn, OpenError> {
         let failed = |cause| OpenError::Connect { address: address.clone(), cause };
-        let over = |stream| Conn { stream, address: address.clone(), inbox: Vec::new(), deadline };
+        let over =
+            |stream| Conn { stream, address: address.clone(), inbox: Vec::new(), budget: Budget::new(bounds::LOGIN), deadline };
         if address.hostname.starts_with('/') {
             let path = PathBuf::from(&address.hostname).join(format!(".s.PGSQL.{}", address.port));
             return Ok(over(Stream::Unix(within(deadline, UnixStream::connect(path)).await.map_err(failed)?)));
@@ -180,7 +185,7 @@ impl Conn {
         let address = self.address.clone();
         let wish = shared.config.load().tls.binding;
         let (mut handshake, first) = Handshake::begin(&address, login, wish, self.channel());
-        self.send(&first).await?;
+        self.begin(&first, &bounds::LOGIN).await?;
         loop {
             let (tag, body) = self.next().await?;
             match handshake.on_message(tag, &body, crate::random)? {
@@ -223,7 +228,13 @@ impl Conn {
         OpenError::Broke { address: self.address.clone(), cause }
     }
 
-    /// Not cancel safe: a part may be on its way.
+    /// Begins an exchange in which the server may say so much. Not cancel safe: a part may be on its way.
+    async fn begin(&mut self, bytes: &[u8], bound: &Bound) -> Result<(), OpenError> {
+        self.budget = Budget::new(*bound);
+        self.send(bytes).await
+    }
+
+    /// Sends more of an exchange that has begun. Not cancel safe: a part may be on its way.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<(), OpenError> {
         let sent = within(self.deadline, self.stream.write_all(bytes)).await;
         sent.map_err(|cause| self.broke(cause))
@@ -242,9 +253,11 @@ impl Conn {
                 if header.frame_bytes() > MESSAGE_BYTES_MAX {
                     return Err(protocol(&self.address, format!("a message of {} bytes", header.frame_bytes())));
                 }
+                self.budget.check_next(header.frame_bytes()).map_err(|cause| flooded(&self.address, cause))?;
                 if self.inbox.len() >= header.frame_bytes() {
                     let body = self.inbox[HEADER_BYTES..header.frame_bytes()].to_vec();
                     self.inbox.drain(..header.frame_bytes());
+                    self.budget.take(message_cost(header.tag, &body)).map_err(|cause| flooded(&self.address, cause))?;
                     return Ok((header.tag, body));
                 }
             }
@@ -254,14 +267,17 @@ impl Conn {
 
     /// Waits for the end of a connection that owes nothing. Gives the server's last word, if there was one. Cancel safe.
     pub async fn ended(&mut self) -> Option<OpenError> {
+        // No limit of before counts while nothing is asked.
+        (self.deadline, self.budget) = (Instant::now() + IDLE_PERIOD, Budget::new(bounds::REST));
         loop {
-            // No limit of before counts while nothing is asked.
-            self.deadline = Instant::now() + IDLE_PERIOD;
             match self.next().await {
                 Ok((back::ERROR, body)) => return Some(refused(&self.address, &body)),
                 // A parameter that changed, a notice.
                 Ok(_) => {}
-                Err(OpenError::Broke { cause, .. }) if cause.kind() == io::ErrorKind::TimedOut => {}
+                Err(OpenError::Broke { cause, .. }) if cause.kind() == io::ErrorKind::TimedOut => {
+                    (self.deadline, self.budget) = (Instant::now() + IDLE_PERIOD, Budget::new(bounds::REST));
+                }
+                Err(flooded @ OpenError::Flooded { .. }) => return Some(flooded),
                 Err(_) => return None,
             }
         }
@@ -278,18 +294,24 @@ impl Conn {
     /// Begins a simple query; its answer is read with `next`. Not cancel safe.
     pub async fn ask(&mut self, sql: &str) -> Result<(), OpenError> {
         own::check(sql);
-        self.ask_unchecked(sql).await
+        self.ask_unchecked(sql, &bounds::ANSWER).await
     }
 
     /// Begins a question about the catalog, which names things by the `search_path` that every connection of this kind has. Not cancel safe.
     pub async fn ask_catalog(&mut self, question: weir_catalog::Question) -> Result<(), OpenError> {
-        self.ask_unchecked(question.sql()).await
+        let bound = match question {
+            weir_catalog::Question::Part(_) => &bounds::CATALOG_PART,
+            weir_catalog::Question::Fingerprint | weir_catalog::Question::Defaults | weir_catalog::Question::Answers => {
+                &bounds::ANSWER
+            }
+        };
+        self.ask_unchecked(question.sql(), bound).await
     }
 
-    async fn ask_unchecked(&mut self, sql: &str) -> Result<(), OpenError> {
+    async fn ask_unchecked(&mut self, sql: &str, bound: &Bound) -> Result<(), OpenError> {
         let mut out = Vec::with_capacity(sql.len() + HEADER_BYTES + 1);
         write::query(&mut out, sql);
-        self.send(&out).await
+        self.begin(&out, bound).await
     }
 
     /// Runs a simple query and returns its rows as text. A server's error is `Refused`. Not cancel safe.
@@ -306,7 +328,7 @@ impl Conn {
 
     /// The same of a text that calls a function outside of `pg_catalog`, by a schema and an owner that were looked at. Not cancel safe.
     pub async fn query_by_name(&mut self, sql: &str) -> Result<Rows, OpenError> {
-        self.ask_unchecked(sql).await?;
+        self.ask_unchecked(sql, &bounds::ANSWER).await?;
         self.rows().await
     }
 

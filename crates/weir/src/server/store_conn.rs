@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
 use weir_io::socket::{Got, Socket};
 use weir_session::metrics::Metric;
+use weir_wire::gather::{Bound, Budget};
 use weir_wire::store::{advice, is_too_large};
 
 /// Time between two looks at timers.
@@ -25,6 +26,9 @@ const REFUSED_RETRY: Duration = Duration::from_secs(5);
 
 /// Bytes read before the sessions get their turn.
 const READ_BYTES_MAX: usize = 1 << 20;
+
+/// A reply: to a question for as many answers as are asked for together (`stores::fetching`), each with its key.
+const REPLY: Bound = Bound { thing: "a reply of the store", count_max: usize::MAX, bytes_max: 64 << 20, parameter: "" };
 
 /// Bytes of one read: as much as a value and its head.
 const PIECE_BYTES: usize = 32 << 10;
@@ -246,6 +250,7 @@ impl Line<'_> {
         }
         let mut buffer = buffer;
         buffer.drain(..taken);
+        Budget::new(REPLY).take(buffer.len()).map_err(|exceeded| Cause::Lost(exceeded.to_string()))?;
         self.wires[number].buffer = buffer;
         Ok(())
     }

@@ -311,9 +311,9 @@ fn strangers_get_nothing_and_hold_nobody_up() {
     for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 100], &[0, 0, 0, 65], &[0, 0, 0, 0], &[0; 500]] {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(words).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut heard = Vec::new();
         // The agent may close before it has read all.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut heard = Vec::new();
         let _ = stream.read_to_end(&mut heard);
         assert_eq!(heard.len(), 4 + 13 + 32, "its greeting, and nothing more");
     }

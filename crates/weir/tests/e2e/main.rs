@@ -38,6 +38,7 @@ mod encodings;
 mod failover;
 mod failover_clients;
 mod files;
+mod floods;
 mod hanging;
 mod hba;
 mod hba_random;

@@ -711,7 +711,7 @@ fn a_node_is_made_anew_out_of_the_primary_and_attached() {
     let mut template = primary.connect("postgres", "template1").unwrap();
     // Functions of those names that another user made are not called, however well they fit.
     primary.query("create role mallory login").unwrap();
-    template.query("create schema evil authorization mallory").unwrap();
+    template.query("create schema evil authorization mallory; grant temporary on database template1 to mallory").unwrap();
     let mut mallory = primary.connect("mallory", "template1").unwrap();
     mallory.query(TRAPS).unwrap();
     fails("1", "there is no function pgpool_recovery of a superuser's in database \"postgres\"");

@@ -6,6 +6,7 @@
 pub mod certs;
 pub mod driver;
 pub mod faults;
+pub mod flooder;
 pub mod ground;
 pub mod left_out;
 pub mod pgpool;

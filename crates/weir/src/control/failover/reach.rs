@@ -164,6 +164,7 @@ pub fn failure(error: &OpenError) -> Failure {
         | OpenError::Held { .. }
         | OpenError::Gone { .. }
         | OpenError::GivenUp { .. }
+        | OpenError::Flooded { .. }
         | OpenError::Protocol { .. } => Failure::Refuses,
     }
 }

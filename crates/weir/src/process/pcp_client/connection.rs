@@ -4,14 +4,15 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use weir_wire::gather::{Bound, Budget};
 use weir_wire::pcp::{Code, Fault, Packet, REPLY_LENGTH_MAX, Reply, Request, Severity, proof, read};
 
 /// Folder of the unix socket where none is named. Source: Pgpool-II, `UNIX_DOMAIN_PATH`.
 const SOCKET_FOLDER: &str = "/tmp";
 /// Name of the host of that socket in `.pcppass`.
 const LOCAL_HOST: &str = "localhost";
-/// Most packets of one answer.
-const REPLIES_MAX: usize = 1 << 20;
+/// The most that is taken in of one answer.
+const ANSWER: Bound = Bound { thing: "the answer", count_max: 1 << 20, bytes_max: 64 << 20, parameter: "" };
 
 /// Where a server is.
 pub struct Target {
@@ -64,14 +65,14 @@ impl Connection {
     pub fn log_in(&mut self, user: &str, password: &[u8]) -> Result<(), String> {
         self.send(&Request::Salt)?;
         let salt = match self.receive()? {
-            Reply::Salt(salt) => salt,
-            other => return Err(unexpected(&other)),
+            (Reply::Salt(salt), _) => salt,
+            (other, _) => return Err(unexpected(&other)),
         };
         let answer = proof(password, user.as_bytes(), salt);
         self.send(&Request::Login { user: user.as_bytes().to_vec(), answer: answer.to_vec() })?;
         match self.receive()? {
-            Reply::Words { code: Code::LoggedIn, .. } => Ok(()),
-            other => Err(unexpected(&other)),
+            (Reply::Words { code: Code::LoggedIn, .. }, _) => Ok(()),
+            (other, _) => Err(unexpected(&other)),
         }
     }
 
@@ -79,16 +80,14 @@ impl Connection {
     pub fn ask(&mut self, request: &Request) -> Result<Vec<Reply>, String> {
         self.say(request);
         self.send(request)?;
-        let mut replies = Vec::new();
+        let (mut replies, mut budget) = (Vec::new(), Budget::new(ANSWER));
         loop {
-            let reply = self.receive()?;
+            let (reply, bytes) = self.receive()?;
+            budget.take(bytes).map_err(|exceeded| format!("ERROR: {exceeded}"))?;
             let is_last = matches!(&reply, Reply::Words { code: Code::Done, tag, .. } if *tag == request.reply_tag());
             replies.push(reply);
             if is_last {
                 return Ok(replies);
-            }
-            if replies.len() >= REPLIES_MAX {
-                return Err(format!("ERROR: more than {REPLIES_MAX} packets came"));
             }
         }
     }
@@ -113,8 +112,8 @@ impl Connection {
         self.stream.write_all(&out).map_err(|cause| format!("ERROR: cannot send to the server: {cause}"))
     }
 
-    /// The next packet but notices. Error: it is an error, or none comes.
-    fn receive(&mut self) -> Result<Reply, String> {
+    /// The next packet but notices, and its bytes. Error: it is an error, or none comes.
+    fn receive(&mut self) -> Result<(Reply, usize), String> {
         loop {
             let packet = read(&self.inbox, REPLY_LENGTH_MAX).map_err(|error| format!("ERROR: {error}"))?;
             if let Some(Packet { tag, body, used }) = packet {
@@ -130,7 +129,7 @@ impl Connection {
                         let _ = writeln!(std::io::stderr(), "{}", shown(&fault).trim_end());
                     }
                     Reply::Notice(_) => {}
-                    Reply::Salt(_) | Reply::Words { .. } => return Ok(reply),
+                    Reply::Salt(_) | Reply::Words { .. } => return Ok((reply, used)),
                 }
                 continue;
             }

@@ -3,11 +3,14 @@
 use crate::client::key_derivation::{self, Unanswered};
 use crate::process::tls_files::certificate::end_point;
 use crate::process::worker::Worker;
-use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
+use crate::server::bounds;
+use crate::server::pool::server_conn::{Address, Login, OpenError, Talk, flooded, note};
 use weir_config::ChannelBinding;
 use weir_config::passwd::{Asked, Secret};
+use weir_session::reports::Reports;
 use weir_wire::back::{self as server, Auth};
 use weir_wire::frame::{back, front};
+use weir_wire::gather::Budget;
 use weir_wire::md5::Md5Secret;
 use weir_wire::scram::{Binding, Challenge, Client, ClientSecret, MECHANISM, MECHANISM_PLUS, Nonce, SaltedKeys};
 use weir_wire::startup::Version;
@@ -21,7 +24,7 @@ const ANSWER_BYTES: usize = 1024;
 pub struct Greeting {
     pub(crate) pid: u32,
     pub(crate) key: Vec<u8>,
-    pub(super) reported: Vec<(String, String)>,
+    pub(super) reported: Reports,
     pub(super) notices: Notices,
     pub(super) protocol: Version,
     /// The server asked for a proof and accepted ours: otherwise it trusts all clients from here.
@@ -31,7 +34,7 @@ pub struct Greeting {
 impl Greeting {
     /// A parameter as the server reported it in the login.
     pub fn reported(&self, name: &str) -> Option<&str> {
-        self.reported.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.reported.iter().find(|(known, _)| *known == *name).map(|(_, value)| value)
     }
 }
 
@@ -48,6 +51,9 @@ pub struct Notices {
 
 /// Notices of one login that are kept; more are dropped.
 const NOTICES_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes of a server's refusal that are passed on.
+const WORDS_BYTES_MAX: usize = 8 << 10;
 
 /// Keeps a notice, by its body.
 pub fn keep_notice(kept: &mut Vec<u8>, body: &[u8]) {
@@ -89,9 +95,10 @@ impl<'a> Handshake<'a> {
         let mut out = Vec::with_capacity(256);
         let who = [("user", login.user), ("database", login.database)];
         write::startup(&mut out, Version::V3_2, who.into_iter().chain(login.parameters.iter().copied()));
-        let (reported, notices) = (Vec::new(), Notices::default());
+        let (reported, notices) = (Reports::default(), Notices::default());
         let greeting = Greeting { pid: 0, key: Vec::new(), reported, notices, protocol: Version::V3_2, was_asked: false };
-        let proof = Proof { address, login, wish, channel, scram: None, is_bound: false, is_proved: false };
+        let asked = Budget::new(bounds::AUTHENTICATION);
+        let proof = Proof { address, login, wish, channel, asked, scram: None, is_bound: false, is_proved: false };
         (Handshake { proof, greeting, challenged: Vec::new() }, out)
     }
 
@@ -117,12 +124,7 @@ impl<'a> Handshake<'a> {
                     greeting.key = key.to_vec();
                 }
             }
-            back::PARAMETER_STATUS => {
-                if let Some((name, value)) = server::read_parameter(body) {
-                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                    greeting.reported.push((text(name), text(value)));
-                }
-            }
+            back::PARAMETER_STATUS => note(&mut greeting.reported, address, body)?,
             back::ERROR => return Err(refused(address, body)),
             back::NOTICE if greeting.key.is_empty() => keep_notice(&mut greeting.notices.early, body),
             back::NOTICE => keep_notice(&mut greeting.notices.late, body),
@@ -152,7 +154,7 @@ pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Logi
     let channel = Channel { is_encrypted: talk.socket.is_encrypted(), end_point };
     let wish = w.peek_config().tls.binding;
     let (mut handshake, first) = Handshake::begin(address, login, wish, channel);
-    talk.send(w, address, &first).await?;
+    talk.ask_for(w, address, &first, &bounds::LOGIN).await?;
     loop {
         let (tag, body) = talk.next(w, address).await?;
         match handshake.on_message(tag, &body, || w.random())? {
@@ -170,7 +172,8 @@ pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Logi
 /// A server's refusal in its own words. One without SQLSTATE or text gets them: drivers cannot do without.
 pub fn refused(address: &Address, body: &[u8]) -> OpenError {
     let report = server::read_report(body);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    // The words are told to clients and to the log, perhaps again and again.
+    let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(WORDS_BYTES_MAX)]).into_owned();
     let is_state = report.sqlstate.len() == 5 && report.sqlstate.iter().all(u8::is_ascii_alphanumeric);
     let sqlstate = if is_state { text(report.sqlstate) } else { weir_session::fault::sqlstate::CONNECTION_FAILURE.to_string() };
     let message = match report.message {
@@ -192,6 +195,8 @@ struct Proof<'a> {
     /// The operator's wish for the proof to be bound to the server's certificate.
     wish: ChannelBinding,
     channel: Channel,
+    /// Requests of the server so far.
+    asked: Budget,
     scram: Option<Client>,
     /// The proof is bound to the server's certificate.
     is_bound: bool,
@@ -202,6 +207,7 @@ struct Proof<'a> {
 impl Proof<'_> {
     /// The answer to an authentication request.
     fn answer(&mut self, body: &[u8], random: impl FnOnce() -> [u8; 18]) -> Result<Step, OpenError> {
+        self.asked.take(body.len()).map_err(|cause| flooded(self.address, cause))?;
         // Large enough not to move: it may hold a password.
         let mut out = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES));
         let request = server::read_auth(body).ok_or_else(|| self.protocol("malformed authentication request"))?;

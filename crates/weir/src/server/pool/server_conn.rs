@@ -4,6 +4,7 @@ pub mod inquiry;
 
 use crate::process::shared::WorkerId;
 use crate::process::worker::Worker;
+use crate::server::bounds;
 use crate::server::pool::login::{self, Greeting, Notices, keep_notice, protocol, refused};
 use crate::server::pool::{Pool, Purpose};
 use parking_lot::Mutex;
@@ -28,12 +29,14 @@ use weir_policy::sequences::Tally;
 use weir_policy::settings::ENCODING;
 use weir_policy::tls::{Attempt, Check, plan};
 pub use weir_session::conn::{Address, Conn, ConnStatus};
-use weir_session::conn::{LastStatement, Reading, ServerLine, Terms, UTF8, escapes, is_recoded, note_report, value_of};
+use weir_session::conn::{LastStatement, Reading, ServerLine, Terms, UTF8, escapes, is_recoded};
 use weir_session::fault::{Fault, sqlstate};
+use weir_session::reports::Reports;
 use weir_session::task::Us;
 use weir_sql::own;
 use weir_wire::back as server;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
+use weir_wire::gather::{Bound, Budget, Exceeded, message_cost};
 use weir_wire::write;
 
 /// Time for what a server connection says between sessions (reset), after which it is closed instead.
@@ -104,6 +107,8 @@ pub enum OpenError {
     GivenUp { node: u16 },
     #[error("{address} does not speak the PostgreSQL protocol: {what}")]
     Protocol { address: Address, what: String },
+    #[error("{address} says too much: {cause}")]
+    Flooded { address: Address, cause: Box<Exceeded> },
 }
 
 impl OpenError {
@@ -115,6 +120,8 @@ impl OpenError {
             OpenError::Refused { sqlstate, .. } => sqlstate == sqlstate::CANNOT_CONNECT_NOW,
             OpenError::Secret { .. } | OpenError::Protocol { .. } => false,
             OpenError::Gone { .. } | OpenError::GivenUp { .. } | OpenError::Held { .. } => true,
+            // It lets nobody in, whatever it is.
+            OpenError::Flooded { .. } => true,
         }
     }
 
@@ -148,6 +155,7 @@ impl OpenError {
             | OpenError::Held { .. }
             | OpenError::Gone { .. }
             | OpenError::GivenUp { .. }
+            | OpenError::Flooded { .. }
             | OpenError::Protocol { .. } => false,
         }
     }
@@ -158,6 +166,8 @@ impl OpenError {
     pub fn passes(&self) -> Option<Refused> {
         match self {
             OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::GivenUp { .. } => Some(Refused::Down),
+            // One attempt after the other would only be flooded.
+            OpenError::Flooded { .. } => Some(Refused::Down),
             OpenError::Held { why, .. } => Some(*why),
             OpenError::Refused { sqlstate, .. } if sqlstate == sqlstate::TOO_MANY_CONNECTIONS => Some(Refused::Full),
             // A login that a shutdown or a crash of another process ended is told so, too.
@@ -181,7 +191,9 @@ impl OpenError {
             OpenError::Refused { sqlstate, message, .. } => Fault::error(sqlstate, message.clone()),
             OpenError::Secret { .. } => Fault::error(sqlstate::INVALID_AUTHORIZATION, self.to_string())
                 .hint("Add the user's password to pool_passwd in a form that answers the server's method."),
-            OpenError::Protocol { .. } => Fault::error(sqlstate::PROTOCOL_VIOLATION, self.to_string()),
+            OpenError::Protocol { .. } | OpenError::Flooded { .. } => {
+                Fault::error(sqlstate::PROTOCOL_VIOLATION, self.to_string())
+            }
         }
     }
 }
@@ -260,11 +272,12 @@ pub async fn open(
         return Err(OpenError::GivenUp { node });
     }
     if !first.is_empty() {
-        if let Err(error) = talk.query(w, address, first).await {
+        let asked = talk.query(w, address, first).await;
+        let noted = asked.and_then(|_| talk.reports.iter().try_for_each(|body| note(&mut greeting.reported, address, body)));
+        if let Err(error) = noted {
             talk.socket.close(&w.reactor);
             return Err(error);
         }
-        talk.reports.iter().for_each(|body| note_report(&mut greeting.reported, body));
     }
     let serial = w.next_serial();
     let status = Arc::new(status_of(serial, address, generation, &mut greeting, &talk.socket));
@@ -289,7 +302,7 @@ pub async fn open(
 
 /// The status of a connection that was just opened.
 fn status_of(serial: u64, address: &Address, generation: u64, greeting: &mut Greeting, socket: &Socket) -> ConnStatus {
-    let version = greeting.reported.iter().find(|(name, _)| name == "server_version");
+    let version = greeting.reported.value("server_version");
     ConnStatus {
         serial,
         address: address.clone(),
@@ -303,11 +316,7 @@ fn status_of(serial: u64, address: &Address, generation: u64, greeting: &mut Gre
         doomed: AtomicBool::new(false),
         last: LastStatement::default(),
         prepared: AtomicU32::new(0),
-        terms: Terms {
-            version: version.map_or_else(Box::default, |(_, version)| version.as_str().into()),
-            protocol: greeting.protocol,
-            is_encrypted: socket.is_encrypted(),
-        },
+        terms: Terms { version: version.into(), protocol: greeting.protocol, is_encrypted: socket.is_encrypted() },
         given_up: AtomicBool::new(false),
         breaker: Box::new(SocketBreaker(socket.breaker())),
     }
@@ -325,14 +334,14 @@ async fn is_of_start(w: &Worker, talk: &mut Talk, address: &Address, started_at:
 }
 
 /// A connection that no session has used.
-fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Vec<(String, String)>) -> Conn {
+fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Reports) -> Conn {
     Conn {
         known: Known::default(),
         unnamed: None,
         settings: w.no_settings(),
         by_sql: w.shared.no_statements.clone(),
         draws: Tally { serial: status.serial, count: 0, forgotten: 0 },
-        begins: Reading { escapes: escapes(&reported), is_recoded: value_of(&reported, ENCODING) != UTF8 },
+        begins: Reading { escapes: escapes(&reported), is_recoded: reported.value(ENCODING) != UTF8 },
         reads: Reading { escapes: escapes(&reported), is_recoded: is_recoded(&reported) },
         reported,
         opened_us: w.micros(Instant::now()),
@@ -364,9 +373,8 @@ pub async fn ask_operators(w: &Worker, conn: ServerConn, sql: &str, deadline: In
     let mut talk = Talk::over(socket, deadline);
     let answer = talk.run(w, &address, sql).await;
     let notices = Notices { last: std::mem::take(&mut talk.notices), ..notices };
-    for report in &talk.reports {
-        conn.report(report);
-    }
+    let noted = talk.reports.iter().try_for_each(|body| conn.report(body)).map_err(|cause| flooded(&address, cause));
+    let answer = answer.and_then(|rows| noted.map(|()| rows));
     let answer = answer.and_then(|rows| beyond_answer(&address, &talk.buffer).map_or(Ok(rows), Err));
     let socket = talk.socket;
     let transport = Box::new(Transport { socket, home, pool, notices, jitter, passwords_generation });
@@ -390,6 +398,8 @@ pub struct Talk {
     reports: Vec<Vec<u8>>,
     /// Notices of that time.
     notices: Vec<u8>,
+    /// The most that the server may still say in this exchange.
+    budget: Budget,
     deadline: Instant,
 }
 
@@ -456,7 +466,14 @@ impl Talk {
     }
 
     pub fn over(socket: Socket, deadline: Instant) -> Talk {
-        Talk { socket, buffer: Vec::new(), reports: Vec::new(), notices: Vec::new(), deadline }
+        Talk {
+            socket,
+            buffer: Vec::new(),
+            reports: Vec::new(),
+            notices: Vec::new(),
+            budget: Budget::new(bounds::LOGIN),
+            deadline,
+        }
     }
 
     /// Connects and logs in. Encrypted or not, as `backend_sslmode` has it.
@@ -496,6 +513,13 @@ impl Talk {
         self.socket.set_task(w.reactor.current_task());
     }
 
+    /// Begins an exchange in which the server may say so much.
+    pub async fn ask_for(&mut self, w: &Worker, address: &Address, bytes: &[u8], bound: &Bound) -> Result<(), OpenError> {
+        self.budget = Budget::new(*bound);
+        self.send(w, address, bytes).await
+    }
+
+    /// Sends more of an exchange that has begun.
     pub async fn send(&mut self, w: &Worker, address: &Address, bytes: &[u8]) -> Result<(), OpenError> {
         let sent = self.socket.write_all(&w.reactor, bytes, Some(self.deadline)).await;
         sent.map_err(|cause| OpenError::Broke { address: address.clone(), cause })
@@ -514,9 +538,11 @@ impl Talk {
                 if header.frame_bytes() > MESSAGE_BYTES_MAX {
                     return Err(protocol(address, format!("a message of {} bytes", header.frame_bytes())));
                 }
+                self.budget.check_next(header.frame_bytes()).map_err(|cause| flooded(address, cause))?;
                 if self.buffer.len() >= header.frame_bytes() {
                     let body = self.buffer[HEADER_BYTES..header.frame_bytes()].to_vec();
                     self.buffer.drain(..header.frame_bytes());
+                    self.budget.take(message_cost(header.tag, &body)).map_err(|cause| flooded(address, cause))?;
                     return Ok((header.tag, body));
                 }
             }
@@ -538,7 +564,7 @@ impl Talk {
         write::query(&mut out, sql);
         self.reports.clear();
         self.notices.clear();
-        self.send(w, address, &out).await?;
+        self.ask_for(w, address, &out, &bounds::ANSWER).await?;
         let mut rows = Vec::new();
         let mut error = None;
         loop {
@@ -558,6 +584,16 @@ impl Talk {
     }
 }
 
+/// Error for a server that says more than is gathered.
+pub fn flooded(address: &Address, cause: Exceeded) -> OpenError {
+    OpenError::Flooded { address: address.clone(), cause: cause.into() }
+}
+
+/// Notes a ParameterStatus of a login.
+pub fn note(reported: &mut Reports, address: &Address, body: &[u8]) -> Result<(), OpenError> {
+    reported.note(body).map_err(|cause| flooded(address, cause))
+}
+
 /// True if another kind of connection, encrypted or not, could change the outcome.
 pub fn is_worth_another(error: &OpenError) -> bool {
     match error {
@@ -569,6 +605,7 @@ pub fn is_worth_another(error: &OpenError) -> bool {
         | OpenError::Held { .. }
         | OpenError::Gone { .. }
         | OpenError::GivenUp { .. }
+        | OpenError::Flooded { .. }
         | OpenError::Protocol { .. } => false,
     }
 }

@@ -1,0 +1,79 @@
+//! Parameters that a server reported over one connection, in their last state.
+
+use weir_wire::back as server;
+use weir_wire::gather::{Bound, Budget, Exceeded};
+
+/// PostgreSQL reports about fifteen parameters, and extensions may add some. The value of a few may be long (`search_path`).
+const REPORTS: Bound =
+    Bound { thing: "the list of parameters that the server reports", count_max: 256, bytes_max: 128 << 10, parameter: "" };
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Reports {
+    values: Vec<(String, String)>,
+    gathered: Budget,
+}
+
+impl Default for Reports {
+    fn default() -> Reports {
+        Reports { values: Vec::new(), gathered: Budget::new(REPORTS) }
+    }
+}
+
+impl Reports {
+    /// Takes in the body of a ParameterStatus. Error: there are more than any server has, so that the connection is of no use.
+    pub fn note(&mut self, body: &[u8]) -> Result<(), Exceeded> {
+        let Some((name, value)) = server::read_parameter(body) else { return Ok(()) };
+        let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+        let known = self.values.iter_mut().find(|(known, _)| *known == name);
+        if let Some((_, before)) = &known {
+            self.gathered.give_back(name.len() + before.len());
+        }
+        self.gathered.take(name.len() + value.len())?;
+        match known {
+            Some((_, known)) => *known = value.into_owned(),
+            None => self.values.push((name.into_owned(), value.into_owned())),
+        }
+        Ok(())
+    }
+
+    /// The value of a parameter; empty if the server has not reported it.
+    pub fn value(&self, name: &str) -> &str {
+        self.values.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+    }
+
+    /// All of them, in the order of their first reports.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(name: &str, value: &str) -> Vec<u8> {
+        [name.as_bytes(), b"\0", value.as_bytes(), b"\0"].concat()
+    }
+
+    #[test]
+    fn the_last_value_counts_however_often_it_is_reported() {
+        let mut reports = Reports::default();
+        for number in 0..100_000 {
+            reports.note(&body("TimeZone", &format!("UTC{number}"))).unwrap();
+        }
+        reports.note(b"malformed").unwrap();
+        assert_eq!((reports.value("TimeZone"), reports.value("other"), reports.iter().count()), ("UTC99999", "", 1));
+    }
+
+    #[test]
+    fn more_names_or_bytes_than_any_server_has_are_refused() {
+        let mut reports = Reports::default();
+        let refused = (0..).find(|number| reports.note(&body(&format!("p{number}"), "")).is_err());
+        assert_eq!(refused, Some(256));
+        let mut reports = Reports::default();
+        let error = reports.note(&body("search_path", &"x".repeat(200_000))).unwrap_err();
+        assert_eq!(error.to_string(), "the list of parameters that the server reports takes more than 131072 bytes");
+        assert_eq!(reports.value("search_path"), "");
+    }
+}

@@ -1,0 +1,145 @@
+//! Bounds on what is gathered from the other side of a connection before it is looked at or kept: in bytes and in count.
+//!
+//! A server that is broken or hostile may say the same kind of thing without end. Whoever reads from one counts against a `Budget`, and the one that
+//! is passed costs the connection. The budget lies with the connection (`Conn`, `Talk`), so that code which forgets to ask for one uses up what is
+//! left of the budget before.
+
+use crate::frame::{HEADER_BYTES, back};
+
+/// Memory of a message beside its bytes: the place in a list, and an allocation.
+const MESSAGE_BYTES: usize = 64;
+
+/// The same for one cell of a row.
+const CELL_BYTES: usize = 48;
+
+/// The most that is gathered of one thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// The thing, in the words of an error.
+    pub thing: &'static str,
+    pub count_max: usize,
+    pub bytes_max: usize,
+    /// The parameter that raises `bytes_max`; empty if none does.
+    pub parameter: &'static str,
+}
+
+/// A bound was passed. The words do not change with how much came: an error that comes again is known by them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Exceeded {
+    #[error("{} has more than {} entries", .0.thing, .0.count_max)]
+    Count(Bound),
+    #[error("{} takes more than {} bytes{}", .0.thing, .0.bytes_max, advice(.0))]
+    Bytes(Bound),
+}
+
+fn advice(bound: &Bound) -> String {
+    if bound.parameter.is_empty() { String::new() } else { format!(" ({}, which may be raised)", bound.parameter) }
+}
+
+/// A bound, and how much of it is used up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Budget {
+    bound: Bound,
+    count: usize,
+    bytes: usize,
+}
+
+impl Budget {
+    pub const fn new(bound: Bound) -> Budget {
+        Budget { bound, count: 0, bytes: 0 }
+    }
+
+    /// Counts one more thing of so many bytes. It counts also if it is too much.
+    pub fn take(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        self.count = self.count.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.check(self.bytes)
+    }
+
+    /// Looks if a thing of so many bytes may come, before there is room made for it.
+    pub fn check_next(&self, bytes: usize) -> Result<(), Exceeded> {
+        self.check(self.bytes.saturating_add(bytes))
+    }
+
+    /// Something of so many bytes is not kept any more.
+    pub fn give_back(&mut self, bytes: usize) {
+        self.count = self.count.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// Bytes counted so far.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// True if more came than so many times the bound.
+    pub fn is_over_by(&self, times: usize) -> bool {
+        self.count > self.bound.count_max.saturating_mul(times) || self.bytes > self.bound.bytes_max.saturating_mul(times)
+    }
+
+    fn check(&self, bytes: usize) -> Result<(), Exceeded> {
+        if bytes > self.bound.bytes_max {
+            return Err(Exceeded::Bytes(self.bound));
+        }
+        if self.count > self.bound.count_max {
+            return Err(Exceeded::Count(self.bound));
+        }
+        Ok(())
+    }
+}
+
+/// Memory that a server's message takes if all of it is kept, at least: small messages and empty cells take more than their bytes.
+pub fn message_cost(tag: u8, body: &[u8]) -> usize {
+    let cells = match (tag, body.first_chunk::<2>()) {
+        (back::DATA_ROW, Some(count)) => usize::from(u16::from_be_bytes(*count)),
+        _ => 0,
+    };
+    HEADER_BYTES + body.len() + MESSAGE_BYTES + cells * CELL_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FEW: Bound = Bound { thing: "a list", count_max: 3, bytes_max: 100, parameter: "" };
+
+    #[test]
+    fn a_budget_ends_with_the_count_or_with_the_bytes() {
+        for (sizes, expected) in [
+            (&[10, 10, 10][..], Ok(())),
+            (&[10, 10, 10, 0], Err(Exceeded::Count(FEW))),
+            (&[100], Ok(())),
+            (&[50, 51], Err(Exceeded::Bytes(FEW))),
+            (&[usize::MAX, usize::MAX], Err(Exceeded::Bytes(FEW))),
+        ] {
+            let mut budget = Budget::new(FEW);
+            let taken = sizes.iter().map(|bytes| budget.take(*bytes)).fold(Ok(()), Result::and);
+            assert_eq!(taken, expected, "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn a_thing_is_refused_before_it_is_there_and_what_is_given_back_may_be_taken_again() {
+        let mut budget = Budget::new(FEW);
+        budget.take(60).unwrap();
+        assert_eq!(budget.check_next(40), Ok(()));
+        assert_eq!(budget.check_next(41), Err(Exceeded::Bytes(FEW)));
+        budget.give_back(60);
+        assert_eq!((budget.take(100), budget.bytes()), (Ok(()), 100));
+        assert!(!budget.is_over_by(1) && budget.take(1).is_err() && budget.is_over_by(1) && !budget.is_over_by(2));
+    }
+
+    #[test]
+    fn the_words_name_thing_limit_and_parameter_and_are_always_the_same() {
+        let bytes = Exceeded::Bytes(Bound { parameter: "catalog_max_size", ..FEW });
+        assert_eq!(bytes.to_string(), "a list takes more than 100 bytes (catalog_max_size, which may be raised)");
+        assert_eq!(Exceeded::Count(FEW).to_string(), "a list has more than 3 entries");
+    }
+
+    #[test]
+    fn empty_cells_cost_what_they_take_in_memory() {
+        assert_eq!(message_cost(back::NOTICE, b"12"), HEADER_BYTES + 2 + MESSAGE_BYTES);
+        let row = [&1000_u16.to_be_bytes()[..], &[0xff; 4000]].concat();
+        assert!(message_cost(back::DATA_ROW, &row) > 48_000);
+    }
+}
