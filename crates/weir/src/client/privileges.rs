@@ -9,31 +9,60 @@ use std::time::{Duration, Instant};
 /// Users that are remembered.
 const USERS_MAX: usize = 100_000;
 
-/// Time for which a server that did not answer is not asked again, so that SHOW is no way to make Weir log in again and again.
-const FAILURE_LIFETIME: Duration = Duration::from_secs(1);
+/// Time for which nobody is asked again after no server answered: SHOW does not make Weir log in again and again, and waits for a server that
+/// hangs once in a while only.
+const FAILURE_LIFETIME: Duration = Duration::from_secs(5);
 
-/// What a server said, or that none did.
-pub type Told = Option<Arc<BTreeSet<String>>>;
+/// Roles by name.
+pub type Roles = Arc<BTreeSet<String>>;
+
+/// What is known of a user.
+struct Known {
+    /// The last answer of a server. It holds on while none answers: an operator needs SHOW most then.
+    roles: Option<Roles>,
+    answered_at: Option<Instant>,
+    failed_at: Option<Instant>,
+}
 
 /// By user. Each worker asks, all see the answers.
 #[derive(Default)]
-pub struct Privileges(Mutex<HashMap<Box<str>, (Instant, Told)>>);
+pub struct Privileges(Mutex<HashMap<Box<str>, Known>>);
 
 impl Privileges {
-    /// What is known of a user and was asked for within `lifetime`.
-    pub fn get(&self, user: &str, lifetime: Duration) -> Option<Told> {
+    /// The roles of a user, if a server said them within `lifetime`, or if none answered just now; then they are those it said before.
+    pub fn get(&self, user: &str, lifetime: Duration) -> Option<Option<Roles>> {
         let known = self.0.lock();
-        let (since, told) = known.get(user)?;
-        let lifetime = if told.is_some() { lifetime } else { FAILURE_LIFETIME };
-        (since.elapsed() < lifetime).then(|| told.clone())
+        let known = known.get(user)?;
+        let is_within = |at: Option<Instant>, lifetime| at.is_some_and(|at| at.elapsed() < lifetime);
+        (is_within(known.answered_at, lifetime) || is_within(known.failed_at, FAILURE_LIFETIME)).then(|| known.roles.clone())
     }
 
-    pub fn learn(&self, user: &str, told: Told) {
+    /// Takes in a server's answer.
+    pub fn learn(&self, user: &str, roles: Roles) {
+        let known = Known { roles: Some(roles), answered_at: Some(Instant::now()), failed_at: None };
+        self.put(user, known);
+    }
+
+    /// No server answered. What is known then.
+    pub fn note_failure(&self, user: &str) -> Option<Roles> {
+        let now = Some(Instant::now());
+        {
+            let mut known = self.0.lock();
+            if let Some(known) = known.get_mut(user) {
+                known.failed_at = now;
+                return known.roles.clone();
+            }
+        }
+        self.put(user, Known { roles: None, answered_at: None, failed_at: now });
+        None
+    }
+
+    fn put(&self, user: &str, what: Known) {
         let mut known = self.0.lock();
         if known.len() >= USERS_MAX {
             known.clear();
         }
-        known.insert(user.into(), (Instant::now(), told));
+        known.insert(user.into(), what);
     }
 
     pub fn clear(&self) {
@@ -46,13 +75,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_holds_for_its_time_and_a_failure_for_a_moment() {
-        let (known, hour) = (Privileges::default(), Duration::from_secs(3600));
+    fn an_answer_holds_for_its_time_and_on_while_no_server_gives_another() {
+        let (known, hour, at_once) = (Privileges::default(), Duration::from_secs(3600), Duration::ZERO);
         assert!(known.get("joe", hour).is_none());
-        known.learn("joe", Some(Arc::default()));
-        assert!(known.get("joe", hour) == Some(Some(Arc::default())) && known.get("joe", Duration::ZERO).is_none());
-        known.learn("joe", None);
-        assert!(known.get("joe", Duration::ZERO) == Some(None), "nobody is asked again at once");
+        assert!(known.note_failure("joe").is_none());
+        assert_eq!(known.get("joe", at_once), Some(None), "nobody is asked again at once");
+        let roles: Roles = Arc::new(BTreeSet::from(["joe".to_owned()]));
+        known.learn("joe", roles.clone());
+        assert!(known.get("joe", hour) == Some(Some(roles.clone())) && known.get("joe", at_once).is_none());
+        assert_eq!(known.note_failure("joe"), Some(roles.clone()));
+        assert_eq!(known.get("joe", at_once), Some(Some(roles)));
         known.clear();
         assert!(known.get("joe", hour).is_none());
     }

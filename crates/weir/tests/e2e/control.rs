@@ -104,7 +104,8 @@ fn each_node_is_asked_over_one_connection() {
     let cluster = cluster(1);
     cluster.primary().query("create role watcher login superuser").unwrap();
     cluster.wait_caught_up().unwrap();
-    let proxy = Proxy::start(&cluster, "sr_check_user = 'watcher'\nsr_check_period = 1");
+    // What an administrator may see is no question to a server.
+    let proxy = Proxy::start(&cluster, "sr_check_user = 'watcher'\nsr_check_period = 1\nadmin_users = 'postgres'");
     let mut client: Raw = proxy.console();
     wait_for_catalog(&mut client, "postgres");
     let rounds = proxy.metric("position_rounds_total");

@@ -1,6 +1,7 @@
 //! Who sees what, by every face: SHOW over SQL in both protocols, the console, PCP, metrics, the log.
 
 use crate::support::driver::{self, Login};
+use crate::support::ground::cluster;
 use crate::support::proxy::{Folder, pcp};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use std::io::{Read, Write};
@@ -202,6 +203,19 @@ fn without_a_server_to_ask_everybody_is_shown_what_all_may_see() {
     assert_eq!(client.error("PGPOOL SHOW failover_command").sqlstate, "42501");
     assert!(proxy.log().contains("cannot ask what user \"postgres\" may see"), "{}", proxy.log());
     assert!(!client.rows("show pool_nodes").is_empty());
+}
+
+#[test]
+fn an_operator_goes_on_to_see_all_while_no_server_answers() {
+    let cluster = cluster(0);
+    let more = "auth_cache_time = 0\nfailover_command = 'mark_of_operators'\nfailover_mode = off\n";
+    let proxy = Proxy::before(&[cluster.primary()], more);
+    let mut client = proxy.console();
+    assert_eq!(client.value("PGPOOL SHOW failover_command"), COMMAND);
+    cluster.primary().freeze();
+    assert_eq!(client.value("PGPOOL SHOW failover_command"), COMMAND, "the answer before counts on");
+    assert!(proxy.log().contains("what counted before does"), "{}", proxy.log());
+    cluster.primary().thaw();
 }
 
 /// All that a user of the console is shown by all of its lists.

@@ -18,6 +18,9 @@ pub(super) const PRIVILEGES_QUERY: &str = "SELECT r.rolname FROM pg_catalog.pg_r
     OR r.rolname OPERATOR(pg_catalog.=) 'pg_read_all_stats'::pg_catalog.name) \
     LIMIT 10000";
 
+/// Longest wait of a SHOW for a server that hangs.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
 /// What a client sees without asking a server, or by an answer that is still believed. `None`: a server is to be asked.
 pub fn known(w: &Worker, account: &Account) -> Option<Viewer> {
     let config = w.peek_config();
@@ -33,7 +36,7 @@ pub fn known(w: &Worker, account: &Account) -> Option<Viewer> {
     Some(viewer(&account.user, told.as_deref(), is_in(&config.admin.stats_users)))
 }
 
-/// What a client sees, by the word of a server. If none answers: what every user may. Cancel safe.
+/// What a client sees, by the word of a server. If none answers: what counted before, or what every user may. Cancel safe.
 pub async fn ask(w: &Worker, account: &Account) -> Viewer {
     if let Some(known) = known(w, account) {
         return known;
@@ -41,18 +44,23 @@ pub async fn ask(w: &Worker, account: &Account) -> Viewer {
     let (is_monitor, deadline) = {
         let config = w.peek_config();
         let is_monitor = config.admin.stats_users.iter().any(|name| **name == *account.client_user);
-        (is_monitor, Instant::now() + Duration::from_millis(config.auth.ask_timeout_ms))
+        (is_monitor, Instant::now() + Duration::from_millis(config.auth.ask_timeout_ms).min(WAIT_MAX))
     };
     let user = &account.user;
+    let privileges = &w.shared.access.privileges;
     let told = match roles(w, user, deadline).await {
-        Ok(roles) => Some(Arc::new(roles)),
+        Ok(roles) => {
+            let roles = Arc::new(roles);
+            privileges.learn(user, roles.clone());
+            Some(roles)
+        }
         Err(error) => {
-            let text = format_args!("cannot ask what user \"{user}\" may see, who is shown what everybody may: {error}");
-            w.shared.log.say(Level::Log, text);
-            None
+            let told = privileges.note_failure(user);
+            let instead = if told.is_some() { "what counted before does" } else { "he is shown what everybody may see" };
+            w.shared.log.say(Level::Log, format_args!("cannot ask what user \"{user}\" may see, {instead}: {error}"));
+            told
         }
     };
-    w.shared.access.privileges.learn(user, told.clone());
     viewer(user, told.as_deref(), is_monitor)
 }
 
