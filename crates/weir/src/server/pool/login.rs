@@ -34,7 +34,7 @@ pub struct Greeting {
 impl Greeting {
     /// A parameter as the server reported it in the login.
     pub fn reported(&self, name: &str) -> Option<&str> {
-        self.reported.iter().find(|(known, _)| *known == *name).map(|(_, value)| value)
+        self.reported.iter().find(|(known, _)| **known == *name).map(|(_, value)| value)
     }
 }
 
