@@ -106,6 +106,7 @@ const MODULES: &[Module] = &[
     row(0, "client_limits", &[]),
     row(0, "directory", &[]),
     row(0, "greetings", &[]),
+    row(0, "guesses", &[]),
     row(0, "inherit", &[]),
     row(0, "log", &[]),
     row(0, "mail", &[]),

@@ -5,6 +5,7 @@ pub mod blocking_jobs;
 pub mod client_limits;
 pub mod directory;
 pub mod greetings;
+pub mod guesses;
 pub mod inquiry;
 pub mod key_derivation;
 pub mod pam;

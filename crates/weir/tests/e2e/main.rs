@@ -37,6 +37,7 @@ mod drivers;
 mod encodings;
 mod failover;
 mod failover_clients;
+mod guesses;
 mod hanging;
 mod hba;
 mod hidden;

@@ -11,7 +11,6 @@ use crate::client::inquiry::{self, InquiryError};
 use crate::client::key_derivation::{self, Unanswered};
 use crate::control::mail::Nudge;
 use crate::monitor::log::{Level, Who};
-use crate::process::shared::Stop;
 use crate::server::pool::server_conn::{Login, OpenError, Talk};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,15 +18,10 @@ use std::time::{Duration, Instant};
 use weir_config::databases::Entry;
 use weir_config::hba::{Admits, Known, Method, Origin, Question, Replication, Rule, Tls, Verdict, Visit};
 use weir_config::passwd::{Secret, Usual};
-use weir_policy::throttle::{Pass, Visitor};
 use weir_session::fault::{Fault, sqlstate};
-use weir_session::metrics::Metric;
 use weir_wire::scram::{Challenge, ITERATIONS_DEFAULT, ServerSecret, Verifier, steady_salt};
 use weir_wire::write;
 use zeroize::Zeroizing;
-
-/// Time from a wrong proof to its refusal. Deriving keys takes a millisecond, asking a server a few.
-const REFUSAL_AFTER: Duration = Duration::from_millis(20);
 
 /// Longest wait for a server that judges a password, when logins have no limit of their own.
 const JUDGE_LIMIT: Duration = Duration::from_secs(60);
@@ -49,13 +43,6 @@ pub(super) struct Admission {
     pub(super) is_unproved: bool,
 }
 
-/// A login's place among the failed ones of its visitor.
-pub(super) struct Turn {
-    visitor: Visitor,
-    pass: Pass,
-    burst: u32,
-}
-
 /// How a claim is proved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Exchange {
@@ -65,16 +52,13 @@ enum Exchange {
 }
 
 impl Door<'_> {
-    /// Lets the client in if it may enter, after the wait that earlier failed logins demand.
+    /// Lets the client in if it may enter.
     pub(super) async fn authenticate(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
-        let burst = self.w.peek_config().auth.failures_max;
-        if let Some(peer) = self.peer.filter(|_| burst > 0) {
-            let visitor = self.w.shared.access.visitor(peer.ip(), caller.user);
-            let pass = self.w.shared.access.throttle().ask(visitor, burst, self.now_ms());
-            self.turn = Some(Turn { visitor, pass, burst });
-            self.wait_for_turn(pass).await?;
-        }
-        let admission = self.prove(caller).await?;
+        self.claim(caller.user);
+        let proved = self.prove(caller).await;
+        // Before a server is waited for: others' proofs may wait for the place.
+        self.settle_guess(proved.as_ref().err());
+        let admission = proved?;
         if admission.is_unproved && self.entry_of(caller.database).is_some_and(|entry| entry.user.is_some()) {
             // The servers would judge another user, the forced one: nobody would have looked at this one.
             let files = self.w.shared.access.files();
@@ -87,49 +71,6 @@ impl Door<'_> {
     /// The entry for the client's name of a database.
     fn entry_of(&self, database: &str) -> Option<Entry> {
         self.w.peek_config().databases.get(database).cloned()
-    }
-
-    async fn wait_for_turn(&self, pass: Pass) -> Result<(), Fault> {
-        match pass {
-            Pass::Now => {}
-            Pass::After { wait_ms } => {
-                self.w.count(Metric::LoginsSlowed);
-                self.pause(Duration::from_millis(wait_ms)).await;
-            }
-            Pass::Refused { wait_ms } => {
-                self.w.count(Metric::LoginsSlowed);
-                let text = format!("too many failed logins from this address, try again in {} s", wait_ms.div_ceil(1000));
-                return Err(Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text));
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits, but not while the proxy stops.
-    async fn pause(&self, time: Duration) {
-        let until = Instant::now() + time;
-        while self.w.now() < until && self.w.shared.stop_mode() < Stop::Fast {
-            self.w.reactor.sleep_until(until.min(Instant::now() + Duration::from_secs(1))).await;
-        }
-    }
-
-    /// Counts how the login ended. A refusal waits until its time has come.
-    pub(super) async fn settle(&mut self, fault: Option<&Fault>) {
-        let is_refused = fault.is_some_and(is_refusal);
-        if let Some(at) = self.answered_at.filter(|_| is_refused) {
-            self.w.reactor.sleep_until(at + REFUSAL_AFTER).await;
-        }
-        let Some(Turn { visitor, pass, burst }) = self.turn.take() else { return };
-        match (is_refused, pass) {
-            (true, _) => self.w.shared.access.throttle().failed(visitor, pass, burst, self.now_ms()),
-            (false, Pass::After { .. }) => self.w.shared.access.throttle().passed(visitor, pass, burst),
-            (false, Pass::Now | Pass::Refused { .. }) => {}
-        }
-    }
-
-    fn now_ms(&self) -> u64 {
-        // Counted from the birth of the proxy, on a clock that nobody sets.
-        self.w.shared.access.age_ms()
     }
 
     async fn prove(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
@@ -565,11 +506,6 @@ impl Door<'_> {
 /// The words for every wrong password and every unknown user.
 pub(super) fn wrong_password(user: &str) -> Fault {
     Fault::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
-}
-
-/// True if a fault counts as a wrong guess.
-fn is_refusal(fault: &Fault) -> bool {
-    fault.sqlstate == sqlstate::INVALID_PASSWORD || fault.sqlstate == sqlstate::INVALID_AUTHORIZATION
 }
 
 fn busy(error: Unanswered) -> Fault {
