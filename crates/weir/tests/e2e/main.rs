@@ -90,3 +90,4 @@ mod tls;
 mod transactions;
 mod transparent;
 mod triggers;
+mod unjudged;

@@ -11,7 +11,8 @@ use crate::client::inquiry::{self, InquiryError};
 use crate::client::key_derivation::{self, Unanswered};
 use crate::control::mail::Nudge;
 use crate::monitor::log::{Level, Who};
-use crate::server::pool::server_conn::{Login, OpenError, Talk};
+use crate::server::pool::login::ServerAsked;
+use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,7 +40,7 @@ pub(super) struct Caller<'a> {
 pub(super) struct Admission {
     /// Goes to the client before the welcome.
     pub(super) message: Vec<u8>,
-    /// Nothing was proved: the servers themselves must trust the user.
+    /// Nothing was asked for and nothing proved: the servers themselves must trust the user. Never so after a password.
     pub(super) is_unproved: bool,
 }
 
@@ -377,7 +378,7 @@ impl Door<'_> {
         }
     }
 
-    /// Takes the password in clear text and lets a server judge it. An accepted one is believed for `auth_cache_time`.
+    /// Takes the password in clear text and has a server judge it. An accepted one is believed for `auth_cache_time`.
     async fn ask_for_servers(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
         let password = self.ask_clear_text().await?;
         let lifetime = Duration::from_millis(self.w.peek_config().auth.cache_ms);
@@ -387,17 +388,15 @@ impl Door<'_> {
                 && proven.secret.matches(caller.user.as_bytes(), &password)
         });
         if !is_known {
-            if !self.let_judge(caller, &password).await? {
-                return Ok(Admission { is_unproved: true, ..Admission::default() });
-            }
+            self.let_judge(caller, &password).await?;
             self.w.shared.access.prove(caller.user, Secret::Plain(password));
         }
         Ok(Admission::default())
     }
 
-    /// True if the server looked at the password, and accepted it. A server that trusts all clients from here has judged
-    /// nothing.
-    async fn let_judge(&self, caller: Caller<'_>, password: &Zeroizing<Vec<u8>>) -> Result<bool, Fault> {
+    /// Has a server judge the password: the first that can be reached. A server that lets this machine in without a question has judged
+    /// nothing, so that any password would do there: the client is refused as with a wrong one.
+    async fn let_judge(&self, caller: Caller<'_>, password: &Zeroizing<Vec<u8>>) -> Result<(), Fault> {
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + JUDGE_LIMIT);
         let secret = Secret::Plain(password.clone());
         // No server has the console's database.
@@ -414,10 +413,14 @@ impl Door<'_> {
                 // A Terminate saves the server a log line about an unexpected end of file.
                 let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
                 talk.socket.close(&self.w.reactor);
-                Ok(greeting.was_asked)
+                Ok(greeting.asked)
             };
             match judged.await {
-                Ok(was_asked) => return Ok(was_asked),
+                Ok(ServerAsked::Proof) => return Ok(()),
+                Ok(ServerAsked::Nothing) => {
+                    self.say_unjudged(caller, &address);
+                    return Err(self.wrong_password(caller.user));
+                }
                 Err(OpenError::Refused { sqlstate: state, .. }) if matches!(&*state, "28P01" | "28000") => {
                     return Err(self.wrong_password(caller.user));
                 }
@@ -494,6 +497,18 @@ impl Door<'_> {
             }
         };
         Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("{what} for {target}, {}", self.encryption()))
+    }
+
+    /// The operator must hear it: with such servers no password of a user of whom Weir knows nothing is ever right.
+    fn say_unjudged(&self, caller: Caller<'_>, server: &Address) {
+        let (user, place) = (caller.user, self.place());
+        let who = Who { user, database: caller.database, client: &place, ..Who::default() };
+        let text = format_args!(
+            "user \"{user}\" from {place} is refused: {server} lets this machine in without asking for a password, so that nobody \
+             has judged the client's. Have the server ask (its pg_hba.conf), or have Weir judge: a line in pool_passwd, or auth_user with \
+             auth_query. If no password shall be needed, say so by method trust in pool_hba.conf"
+        );
+        self.w.shared.log.write(Level::Warning, &who, text);
     }
 
     fn say(&self, user: &str, what: &str) {
