@@ -103,6 +103,7 @@ const MODULES: &[Module] = &[
     row(0, "agent_line", &[]),
     row(0, "alarm", &[]),
     row(0, "blocking_jobs", &[]),
+    row(0, "challenges", &[]),
     row(0, "client_limits", &[]),
     row(0, "directory", &[]),
     row(0, "greetings", &[]),

@@ -2,6 +2,7 @@
 
 pub mod access;
 pub mod blocking_jobs;
+pub mod challenges;
 pub mod client_limits;
 pub mod directory;
 pub mod greetings;

@@ -1,6 +1,7 @@
 //! The data by which logins are decided, as far as two threads see it: the files' contents, and the facts found out since.
 
 use crate::client::blocking_jobs::{Errands, Limits};
+use crate::client::challenges::Challenges;
 use crate::client::directory::{Claim, Verdict};
 use crate::client::guesses::Guesses;
 use crate::client::pam;
@@ -88,8 +89,10 @@ pub struct Access {
     /// Moves when the files were read again. Server connections opened with older passwords are closed instead of used, since
     /// they prove nothing about present rights to log in.
     generation: AtomicU64,
-    /// Wipes the difference between users that exist and those that do not; new at each start.
+    /// Passwords stand in tables as digests under it; new at each start.
     pub(crate) salt_secret: [u8; 32],
+    /// Challenges of users without a verifier.
+    pub(crate) challenges: Challenges,
     /// Keys of passwords.
     pub(crate) keys: Arc<Errands<Salted, SaltedKeys>>,
     /// Names of hosts that their own addresses prove.
@@ -112,6 +115,7 @@ impl Access {
             files: ArcSwap::from_pointee(files),
             generation: AtomicU64::new(0),
             salt_secret,
+            challenges: Challenges::new(Instant::now()),
             keys: Errands::new("keys", KEYS),
             hosts: Errands::new("hosts", HOSTS),
             directories: Errands::new("directories", DIRECTORIES),

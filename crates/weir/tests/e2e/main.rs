@@ -75,6 +75,7 @@ mod rights;
 mod roles;
 mod room;
 mod routing;
+mod salts;
 mod sequences;
 mod session_state;
 mod sessions;

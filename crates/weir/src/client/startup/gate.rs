@@ -20,7 +20,7 @@ use weir_config::databases::Entry;
 use weir_config::hba::{Admits, Known, Method, Origin, Question, Replication, Rule, Tls, Verdict, Visit};
 use weir_config::passwd::{Secret, Usual};
 use weir_session::fault::{Fault, sqlstate};
-use weir_wire::scram::{Challenge, ITERATIONS_DEFAULT, ServerSecret, Verifier, steady_salt};
+use weir_wire::scram::{Challenge, ServerSecret, Verifier};
 use weir_wire::write;
 use zeroize::Zeroizing;
 
@@ -275,18 +275,15 @@ impl Door<'_> {
 
     /// SCRAM against a verifier, one made of a password, or none at all.
     async fn by_scram(&mut self, user: &str, secret: Option<Secret>) -> Result<Admission, Fault> {
-        let access = &self.w.shared.access;
+        // Also where it is not needed: the time it takes must not tell.
+        let challenge = key_derivation::steady_challenge(self.w, user, self.deadline).await.map_err(busy)?;
         let verifier = match secret {
             Some(Secret::Scram(verifier)) => Some(verifier),
             Some(Secret::Plain(password)) => {
-                let challenge = Challenge {
-                    salt: steady_salt(&access.salt_secret, user.as_bytes()).to_vec(),
-                    iterations: ITERATIONS_DEFAULT,
-                };
                 let keys = key_derivation::keys(self.w, &password, challenge.clone(), self.deadline).await.map_err(busy)?;
                 Some(Verifier {
                     iterations: challenge.iterations,
-                    salt: challenge.salt,
+                    salt: challenge.salt.clone(),
                     stored_key: keys.stored_key,
                     server_key: keys.server_key,
                 })
@@ -299,7 +296,7 @@ impl Door<'_> {
         };
         let proof = match &verifier {
             Some(verifier) => ServerSecret::Known(verifier.clone()),
-            None => ServerSecret::unknown(&access.salt_secret, user.as_bytes()),
+            None => ServerSecret::unknown(challenge),
         };
         let (Some(accepted), Some(verifier)) = (self.ask_scram(proof).await?, verifier) else {
             return Err(self.wrong_password(user));
