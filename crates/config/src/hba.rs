@@ -329,6 +329,11 @@ impl Hba {
         self.unasked().any(|rule| rule.admits == Admits::Anyone)
     }
 
+    /// True if a rule leaves passwords of users of whom nothing is known to the servers, where there is no `auth_user`.
+    pub fn passes_passwords_on(&self) -> bool {
+        self.rules.iter().any(|rule| rule.method == Method::Password && rule.admits == Admits::Anyone)
+    }
+
     /// Rules that let clients of other machines in and ask them for nothing.
     pub fn unasked(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(|rule| {

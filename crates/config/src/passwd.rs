@@ -12,7 +12,7 @@ pub use aes::PoolKey;
 
 use aes::DecryptError;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use subtle::ConstantTimeEq;
 use weir_wire::md5::Md5Secret;
@@ -214,6 +214,8 @@ pub struct Passwords {
     /// Users whose only lines have a credential that cannot be read.
     spoiled: HashSet<Vec<u8>>,
     counts: Counts,
+    /// Numbers of verifiers by their iterations.
+    iterations: BTreeMap<u32, usize>,
 }
 
 /// Numbers of users by their kind of secret.
@@ -266,6 +268,12 @@ impl Passwords {
         }
     }
 
+    /// Iterations of most of the verifiers; `None`: there are none. Unknown users are asked for as many.
+    pub fn usual_iterations(&self) -> Option<u32> {
+        // Of two that are as usual the lower one.
+        self.iterations.iter().rev().max_by_key(|(_, count)| **count).map(|(iterations, _)| *iterations)
+    }
+
     /// Number of users.
     pub fn len(&self) -> usize {
         self.by_user.len()
@@ -301,10 +309,13 @@ impl Passwords {
             Entry::Occupied(earlier) => Err(LineError::Duplicate { earlier: earlier.get().line }),
             Entry::Vacant(place) => {
                 self.spoiled.remove(user.as_slice());
-                match secret {
+                match &secret {
                     Secret::Plain(_) => self.counts.plain += 1,
                     Secret::Md5(_) => self.counts.md5 += 1,
-                    Secret::Scram(_) | Secret::Keys(..) => self.counts.scram += 1,
+                    Secret::Scram(Verifier { iterations, .. }) | Secret::Keys(Challenge { iterations, .. }, _) => {
+                        self.counts.scram += 1;
+                        *self.iterations.entry(*iterations).or_insert(0) += 1;
+                    }
                 }
                 place.insert(Known { line, secret });
                 Ok(())
@@ -508,6 +519,20 @@ mod tests {
         for (text, expected) in cases {
             let text = text.replace("MD5", MD5).replace("SCRAM", SCRAM);
             assert_eq!(Passwords::read(text.as_bytes(), None).0.usual(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_user_is_asked_for_as_many_iterations_as_most_users_are() {
+        let more = SCRAM.replace("$4096:", "$5000:");
+        for (text, expected) in [
+            ("a:1\nb:MD5", None),
+            ("a:1\nb:SCRAM\na:MORE", Some(4096)),
+            ("a:MORE\nb:SCRAM", Some(4096)),
+            ("a:MORE\nb:SCRAM\nc:MORE", Some(5000)),
+        ] {
+            let text = text.replace("MD5", MD5).replace("SCRAM", SCRAM).replace("MORE", &more);
+            assert_eq!(Passwords::read(text.as_bytes(), None).0.usual_iterations(), expected, "{text}");
         }
     }
 

@@ -28,13 +28,14 @@ pub fn warnings(config: &Config, rules: Option<&Hba>, users: usize) -> Vec<Probl
 /// With `enable_pool_hba = off` the servers decide about users without a known secret.
 fn without_rules(config: &Config, users: usize) -> Option<Problem> {
     let auth = &config.auth;
+    // A password in clear text that no server asks for is refused, so that a way in with it is no open one.
     if !auth.ask_user.is_empty() || auth.allow_clear_text {
         return None;
     }
     let who = if users == 0 { "no client" } else { "no client whose user has no entry in pool_passwd" };
     let message = format!(
         "{who} is asked for a password, and where a server trusts this machine all of them get in, as any user; \
-         set enable_pool_hba = on, auth_user, or allow_clear_text_frontend_auth = on"
+         set enable_pool_hba = on with rules that ask, or auth_user"
     );
     Some(Problem { severity: Severity::Warning, path: None, line: None, message })
 }

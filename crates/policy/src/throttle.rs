@@ -1,47 +1,52 @@
-//! How often someone may be wrong: failed logins are counted by address, and by user and address.
+//! How often someone may be wrong: proofs are counted by where they come from, and by that and the user.
 //!
-//! In: the visitor, the time. Out: go on, wait, or go away. No IO.
-//! Each failure costs an interval of time. A visitor more than a burst of intervals ahead of the clock waits, one connection
-//! after the other, so that connections in parallel are no faster than one. Why both counts: the first slows down an attacker
+//! In: the visitor, the time. Out: judge the proof, wait, or go away. No IO.
+//! A proof takes a place when it arrives, before anybody looks at it: connections that were opened beforehand gain nothing. The verdict gives the
+//! place back, or makes a failure of it. Each failure costs an interval of time. A visitor more than a burst of intervals ahead of the clock waits,
+//! one proof after the other, so that connections in parallel are no faster than one. Why both counts: the first slows down an attacker
 //! who tries many users. The second keeps a program with a wrong password from shutting out the others on its host. Users count
-//! by the name they gave, whether it exists or not. A login that succeeds costs nothing.
+//! by the name they gave, whether it exists or not. A right proof costs nothing.
+//!
+//! Invariant: in any time of `n` seconds at most `burst` + 60 + `n` wrong proofs of one user from one place are judged.
 
 use std::collections::HashMap;
 
-/// One failure of one user at one address, once the burst is used up.
+/// One failure of one user at one place, once the burst is used up.
 const USER_INTERVAL_MS: u64 = 1_000;
-/// One failure at one address.
+/// One failure at one place.
 const ADDRESS_INTERVAL_MS: u64 = 100;
-/// How many times as many failures an address has as one of its users.
+/// How many times as many failures a place has as one of its users.
 const ADDRESS_FACTOR: u64 = 10;
-/// Longest wait of a visitor that may try. Every try is paid for, so that shorter waits make guessing no faster in the long
+/// Longest wait of a proof that is judged. Every try is paid for, so that shorter waits make guessing no faster in the long
 /// run.
 const WAIT_MS_MAX: u64 = 5_000;
-/// A client that would wait longer than this for its turn is sent away. Far above `WAIT_MS_MAX`: a program that goes on trying
+/// A proof that would wait longer than this for its turn is sent away. Far above `WAIT_MS_MAX`: a program that goes on trying
 /// a wrong password over a few connections pays less than time forgives. So the right password of the same user on the same
 /// host gets in.
 const QUEUE_MS_MAX: u64 = 60_000;
 /// Failures do not count for longer than this beyond the burst.
 const DEBT_MS_MAX: u64 = 600_000;
-/// Counts kept. When there are more, those that matter least are dropped.
+/// Failures kept. When there are more, those that matter least are dropped.
 const COUNTS_MAX: usize = 20_000;
 
-/// Client that wants to log in: the address, and a hash of the user's name. For IPv6 the first 64 bits, since one host has all
+/// Client that proves who it is: where it comes from, and a hash of the user's name. For IPv6 the first 64 bits, since one host has all
 /// the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visitor {
-    /// Address.
+    /// Address, or the system user at the other end of a unix socket.
     pub address: u128,
     /// Hash of the user's name.
     pub user: u64,
 }
 
-/// Answer to a visitor.
+/// Answer to a proof that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pass {
-    /// Go on.
+    /// Judge it. It has a place until its verdict.
     Now,
-    /// Go on after this time; the place was paid for and is given back when the login succeeds.
+    /// As many as may be wrong at once are being judged: ask again, their verdicts make room.
+    Crowded,
+    /// Judge it after this time; it was paid for as a failure.
     After {
         /// Time to wait.
         wait_ms: u64,
@@ -53,54 +58,100 @@ pub enum Pass {
     },
 }
 
-/// The user's share of an address, or all of it.
+/// What became of a proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judgement {
+    /// It was right.
+    Right,
+    /// It was wrong.
+    Wrong,
+    /// Nobody could judge it, so that nothing was learnt by it.
+    None,
+}
+
+/// The user's share of a place, or all of it.
 type Key = (u128, Option<u64>);
 
-/// Failures that were counted: by key, the time up to which they are paid for.
+/// Proofs and failures that were counted.
 #[derive(Debug, Default)]
 pub struct Throttle {
+    /// Failures: the time up to which they are paid for.
     paid_until_ms: HashMap<Key, u64>,
+    /// Proofs that are being judged and are not paid for. No more entries than twice the connections.
+    judged: HashMap<Key, u64>,
 }
 
 impl Throttle {
-    /// Asks before a login's proof is looked at. `burst` failures are free; 0: all are.
+    /// Asks for a place for a proof that has arrived. `burst` failures are free; 0: all are. `Now` and `After` are to be followed by `settle`.
     pub fn ask(&mut self, visitor: Visitor, burst: u32, now_ms: u64) -> Pass {
-        if burst == 0 || self.paid_until_ms.is_empty() {
+        if burst == 0 {
             return Pass::Now;
         }
-        let wait_ms = prices(visitor, burst)
-            .map(|(key, _, burst_ms)| {
-                let paid_until = self.paid_until_ms.get(&key).copied().unwrap_or(0);
-                paid_until.saturating_sub(now_ms).saturating_sub(burst_ms)
-            })
-            .into_iter()
-            .max()
-            .unwrap_or(0);
-        match wait_ms {
-            0 => Pass::Now,
-            _ if wait_ms > QUEUE_MS_MAX => Pass::Refused { wait_ms: wait_ms - QUEUE_MS_MAX },
-            _ => {
-                self.pay(visitor, burst, now_ms);
-                Pass::After { wait_ms: wait_ms.min(WAIT_MS_MAX) }
+        let prices = prices(visitor, burst);
+        let wait_ms = self.wait_ms(visitor, burst, now_ms);
+        if wait_ms > QUEUE_MS_MAX {
+            return Pass::Refused { wait_ms: wait_ms - QUEUE_MS_MAX };
+        }
+        if wait_ms > 0 {
+            self.pay(visitor, burst, now_ms);
+            return Pass::After { wait_ms: wait_ms.min(WAIT_MS_MAX) };
+        }
+        let is_crowded = prices.iter().any(|(key, interval_ms, burst_ms)| {
+            let judged = self.judged.get(key).copied().unwrap_or(0);
+            self.debt_ms(*key, now_ms) + (judged + 1) * interval_ms > *burst_ms
+        });
+        if is_crowded {
+            return Pass::Crowded;
+        }
+        for (key, _, _) in prices {
+            *self.judged.entry(key).or_insert(0) += 1;
+        }
+        Pass::Now
+    }
+
+    /// The verdict on a proof that was let pass like this, at the same `burst`.
+    pub fn settle(&mut self, visitor: Visitor, burst: u32, (pass, judgement): (Pass, Judgement), now_ms: u64) {
+        if burst == 0 {
+            return;
+        }
+        match (pass, judgement) {
+            (Pass::Now, judgement) => {
+                self.leave(visitor, burst);
+                if judgement == Judgement::Wrong {
+                    self.pay(visitor, burst, now_ms);
+                }
+            }
+            (Pass::After { .. }, Judgement::Right | Judgement::None) => self.give_back(visitor, burst),
+            (Pass::After { .. }, Judgement::Wrong) | (Pass::Crowded | Pass::Refused { .. }, _) => {}
+        }
+    }
+
+    /// Time until the next failure is free, by the failures so far.
+    fn wait_ms(&self, visitor: Visitor, burst: u32, now_ms: u64) -> u64 {
+        let waits = prices(visitor, burst)
+            .map(|(key, interval_ms, burst_ms)| (self.debt_ms(key, now_ms) + interval_ms).saturating_sub(burst_ms));
+        waits.into_iter().max().unwrap_or(0)
+    }
+
+    fn debt_ms(&self, key: Key, now_ms: u64) -> u64 {
+        self.paid_until_ms.get(&key).copied().unwrap_or(0).saturating_sub(now_ms)
+    }
+
+    fn leave(&mut self, visitor: Visitor, burst: u32) {
+        for (key, _, _) in prices(visitor, burst) {
+            if let Some(judged) = self.judged.get_mut(&key) {
+                *judged -= 1;
+                if *judged == 0 {
+                    self.judged.remove(&key);
+                }
             }
         }
     }
 
-    /// A login failed that was told to go on like this.
-    pub fn failed(&mut self, visitor: Visitor, pass: Pass, burst: u32, now_ms: u64) {
-        match pass {
-            Pass::Now if burst > 0 => self.pay(visitor, burst, now_ms),
-            Pass::Now | Pass::After { .. } | Pass::Refused { .. } => {}
-        }
-    }
-
-    /// A login succeeded, or ended without a proof.
-    pub fn passed(&mut self, visitor: Visitor, pass: Pass, burst: u32) {
-        if let Pass::After { .. } = pass {
-            for (key, interval_ms, _) in prices(visitor, burst) {
-                if let Some(paid_until) = self.paid_until_ms.get_mut(&key) {
-                    *paid_until = paid_until.saturating_sub(interval_ms);
-                }
+    fn give_back(&mut self, visitor: Visitor, burst: u32) {
+        for (key, interval_ms, _) in prices(visitor, burst) {
+            if let Some(paid_until) = self.paid_until_ms.get_mut(&key) {
+                *paid_until = paid_until.saturating_sub(interval_ms);
             }
         }
     }
@@ -139,47 +190,92 @@ fn prices(visitor: Visitor, burst: u32) -> [(Key, u64, u64); 2] {
 mod tests {
     use super::*;
 
-    fn fail(throttle: &mut Throttle, visitor: Visitor, times: usize, now_ms: u64) -> Pass {
-        for _ in 0..times {
-            let pass = throttle.ask(visitor, 3, now_ms);
-            throttle.failed(visitor, pass, 3, now_ms);
-        }
-        throttle.ask(visitor, 3, now_ms)
-    }
-
     const JOE: Visitor = Visitor { address: 1, user: 1 };
     const ANN: Visitor = Visitor { address: 1, user: 2 };
     const ELSEWHERE: Visitor = Visitor { address: 2, user: 1 };
 
-    #[test]
-    fn a_few_failures_are_free_and_more_take_a_second_each() {
-        let mut throttle = Throttle::default();
-        assert_eq!(fail(&mut throttle, JOE, 3, 1000), Pass::Now);
-        assert_eq!(fail(&mut throttle, JOE, 1, 1000), Pass::After { wait_ms: 1000 });
-        assert_eq!(throttle.ask(JOE, 3, 1000), Pass::After { wait_ms: 2000 }, "those who wait do so one after the other");
-        assert_eq!(throttle.ask(ANN, 3, 1000), Pass::Now, "another user of the address is not touched");
-        assert_eq!(throttle.ask(ELSEWHERE, 3, 1000), Pass::Now, "nor is the user elsewhere");
-        assert_eq!(throttle.ask(JOE, 3, 8000), Pass::Now, "time heals");
+    /// One proof after the other, each judged at once. The answer to the last.
+    fn prove(throttle: &mut Throttle, visitor: Visitor, verdict: Judgement, times: usize, now_ms: u64) -> Pass {
+        let mut last = Pass::Now;
+        for _ in 0..times {
+            last = throttle.ask(visitor, 3, now_ms);
+            throttle.settle(visitor, 3, (last, verdict), now_ms);
+        }
+        last
+    }
+
+    /// The answer to a proof that is right.
+    fn right(throttle: &mut Throttle, visitor: Visitor, now_ms: u64) -> Pass {
+        prove(throttle, visitor, Judgement::Right, 1, now_ms)
     }
 
     #[test]
-    fn a_login_that_succeeds_gives_its_place_back() {
+    fn a_few_failures_are_free_and_more_take_a_second_each() {
         let mut throttle = Throttle::default();
-        let pass = fail(&mut throttle, JOE, 4, 0);
-        throttle.passed(JOE, pass, 3);
-        assert_eq!(throttle.ask(JOE, 3, 0), pass);
-        throttle.failed(JOE, pass, 3, 0);
-        assert_eq!(throttle.ask(JOE, 3, 0), Pass::After { wait_ms: 2000 }, "one that waited and failed has paid already");
+        assert_eq!(prove(&mut throttle, JOE, Judgement::Wrong, 3, 1000), Pass::Now);
+        assert_eq!(throttle.ask(JOE, 3, 1000), Pass::After { wait_ms: 1000 });
+        assert_eq!(throttle.ask(JOE, 3, 1000), Pass::After { wait_ms: 2000 }, "those who wait do so one after the other");
+        assert_eq!(right(&mut throttle, ANN, 1000), Pass::Now, "another user of the address is not touched");
+        assert_eq!(right(&mut throttle, ELSEWHERE, 1000), Pass::Now, "nor is the user elsewhere");
+        assert_eq!(right(&mut throttle, JOE, 8000), Pass::Now, "time heals");
+    }
+
+    #[test]
+    fn proofs_that_arrive_at_once_are_judged_no_faster_than_one_after_the_other() {
+        let mut throttle = Throttle::default();
+        let at_once: Vec<Pass> = (0..300).map(|_| throttle.ask(JOE, 20, 0)).collect();
+        assert_eq!(at_once.iter().filter(|pass| **pass == Pass::Now).count(), 20);
+        assert!(at_once[20..].iter().all(|pass| *pass == Pass::Crowded));
+        for pass in &at_once[..20] {
+            throttle.settle(JOE, 20, (*pass, Judgement::Wrong), 1);
+        }
+        let behind: Vec<Pass> = (0..280).map(|_| throttle.ask(JOE, 20, 1)).collect();
+        assert_eq!(behind[..2], [Pass::After { wait_ms: 1000 }, Pass::After { wait_ms: 2000 }]);
+        assert_eq!(behind.iter().filter(|pass| matches!(pass, Pass::After { .. })).count(), 60);
+        assert!(behind[60..].iter().all(|pass| matches!(pass, Pass::Refused { .. })));
+    }
+
+    #[test]
+    fn any_number_of_right_proofs_at_once_is_judged_and_leaves_nothing() {
+        let mut throttle = Throttle::default();
+        let (mut waiting, mut judged) = (500, 0);
+        while waiting > 0 {
+            let passes: Vec<Pass> = (0..waiting).map(|_| throttle.ask(JOE, 20, 0)).collect();
+            assert!(passes.iter().all(|pass| matches!(pass, Pass::Now | Pass::Crowded)), "{passes:?}");
+            for pass in passes.iter().filter(|pass| **pass == Pass::Now) {
+                throttle.settle(JOE, 20, (*pass, Judgement::Right), 0);
+                (waiting, judged) = (waiting - 1, judged + 1);
+            }
+        }
+        assert_eq!(judged, 500);
+        assert!(throttle.judged.is_empty() && throttle.paid_until_ms.is_empty());
+    }
+
+    #[test]
+    fn a_right_proof_gives_its_place_back_and_so_does_one_that_nobody_judged() {
+        for verdict in [Judgement::Right, Judgement::None] {
+            let mut throttle = Throttle::default();
+            prove(&mut throttle, JOE, Judgement::Wrong, 4, 0);
+            let pass = throttle.ask(JOE, 3, 0);
+            assert_eq!(pass, Pass::After { wait_ms: 2000 });
+            throttle.settle(JOE, 3, (pass, verdict), 0);
+            assert_eq!(prove(&mut throttle, JOE, Judgement::Wrong, 1, 0), pass);
+            assert_eq!(
+                throttle.ask(JOE, 3, 0),
+                Pass::After { wait_ms: 3000 },
+                "a proof that waited and was wrong has paid already"
+            );
+        }
     }
 
     #[test]
     fn who_would_wait_too_long_is_sent_away_but_not_for_ever() {
         let mut throttle = Throttle::default();
         for _ in 0..100_000 {
-            throttle.failed(JOE, Pass::Now, 3, 5);
+            throttle.pay(JOE, 3, 5);
         }
-        let Pass::Refused { wait_ms } = throttle.ask(JOE, 3, 5) else { panic!() };
-        assert_eq!(wait_ms, DEBT_MS_MAX - QUEUE_MS_MAX);
+        let expected = DEBT_MS_MAX + USER_INTERVAL_MS - QUEUE_MS_MAX;
+        assert_eq!(throttle.ask(JOE, 3, 5), Pass::Refused { wait_ms: expected });
         assert_eq!(throttle.ask(JOE, 3, 5 + DEBT_MS_MAX + 3_000), Pass::Now);
     }
 
@@ -193,16 +289,17 @@ mod tests {
                 if *free_at > now_ms {
                     continue;
                 }
-                let pass = throttle.ask(JOE, 3, now_ms);
-                let (Pass::Now | Pass::After { .. }) = pass else { panic!("a wrong one is sent away after {now_ms} ms") };
-                let wait_ms = if let Pass::After { wait_ms } = pass { wait_ms } else { 0 };
-                throttle.failed(JOE, pass, 3, now_ms);
+                let pass = prove(&mut throttle, JOE, Judgement::Wrong, 1, now_ms);
+                let wait_ms = match pass {
+                    Pass::Now => 0,
+                    Pass::After { wait_ms } => wait_ms,
+                    Pass::Crowded | Pass::Refused { .. } => panic!("{pass:?} for a wrong one after {now_ms} ms"),
+                };
                 *free_at = now_ms + wait_ms.max(20);
             }
             if now_ms % 60_000 == 0 {
-                let right = throttle.ask(JOE, 3, now_ms);
+                let right = right(&mut throttle, JOE, now_ms);
                 assert!(matches!(right, Pass::Now | Pass::After { wait_ms: ..=WAIT_MS_MAX }), "{right:?} after {now_ms} ms");
-                throttle.passed(JOE, right, 3);
             }
         }
     }
@@ -211,22 +308,31 @@ mod tests {
     fn an_address_that_tries_many_users_is_slowed_down_as_well() {
         let mut throttle = Throttle::default();
         for user in 0..30 {
-            assert_eq!(throttle.ask(Visitor { address: 9, user }, 3, 0), Pass::Now);
-            throttle.failed(Visitor { address: 9, user }, Pass::Now, 3, 0);
+            assert_eq!(prove(&mut throttle, Visitor { address: 9, user }, Judgement::Wrong, 1, 0), Pass::Now);
         }
-        assert_eq!(fail(&mut throttle, Visitor { address: 9, user: 77 }, 1, 0), Pass::After { wait_ms: 100 });
+        assert_eq!(throttle.ask(Visitor { address: 9, user: 77 }, 3, 0), Pass::After { wait_ms: 100 });
+    }
+
+    #[test]
+    fn users_of_an_address_are_crowded_together_only() {
+        let mut throttle = Throttle::default();
+        let passes: Vec<Pass> = (0..40).map(|user| throttle.ask(Visitor { address: 9, user }, 3, 0)).collect();
+        assert_eq!(passes.iter().filter(|pass| **pass == Pass::Now).count(), 30);
+        assert!(passes[30..].iter().all(|pass| *pass == Pass::Crowded));
+        assert_eq!(throttle.ask(ELSEWHERE, 3, 0), Pass::Now);
     }
 
     #[test]
     fn the_table_has_an_end_and_keeps_the_worst() {
         let mut throttle = Throttle::default();
         for _ in 0..500 {
-            throttle.failed(JOE, Pass::Now, 3, 0);
+            throttle.pay(JOE, 3, 0);
         }
         for address in 10..200_000 {
-            throttle.failed(Visitor { address, user: 0 }, Pass::Now, 3, 0);
+            prove(&mut throttle, Visitor { address, user: 0 }, Judgement::Wrong, 1, 0);
             assert!(throttle.paid_until_ms.len() <= COUNTS_MAX + 2);
         }
+        assert!(throttle.judged.is_empty());
         assert!(matches!(throttle.ask(JOE, 3, 0), Pass::Refused { .. }));
     }
 
@@ -235,8 +341,8 @@ mod tests {
         let mut throttle = Throttle::default();
         for _ in 0..1000 {
             assert_eq!(throttle.ask(JOE, 0, 0), Pass::Now);
-            throttle.failed(JOE, Pass::Now, 0, 0);
+            throttle.settle(JOE, 0, (Pass::Now, Judgement::Wrong), 0);
         }
-        assert!(throttle.paid_until_ms.is_empty());
+        assert!(throttle.paid_until_ms.is_empty() && throttle.judged.is_empty());
     }
 }

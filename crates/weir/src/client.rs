@@ -2,9 +2,11 @@
 
 pub mod access;
 pub mod blocking_jobs;
+pub mod challenges;
 pub mod client_limits;
 pub mod directory;
 pub mod greetings;
+pub mod guesses;
 pub mod inquiry;
 pub mod key_derivation;
 pub mod pam;

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
 use weir_wire::scram::{
-    Accepted, Binding, Client, ClientSecret, ITERATIONS_MAX, MESSAGE_BYTES_MAX, Nonce, SaltedKeys, ScramError, Server,
+    Accepted, Binding, Challenge, Client, ClientSecret, ITERATIONS_MAX, MESSAGE_BYTES_MAX, Nonce, SaltedKeys, ScramError, Server,
     ServerSecret, Verifier, steady_salt,
 };
 
@@ -179,9 +179,13 @@ fn keys_seen_in_a_login_are_enough_for_the_next_one() {
     assert!(check_exchange(late, server(known(), Binding::None)).1.is_ok());
 }
 
+fn unknown(secret: &[u8], user: &[u8]) -> ServerSecret {
+    ServerSecret::unknown(Challenge { salt: steady_salt(secret, user).to_vec(), iterations: 5000 })
+}
+
 #[test]
 fn a_wrong_password_and_an_unknown_user_fail_alike() {
-    let unknown = ServerSecret::unknown(b"secret of this proxy", b"nobody");
+    let unknown = unknown(b"secret of this proxy", b"nobody");
     let wrong = check_exchange(client(password(b"pen"), Binding::None), server(known(), Binding::None)).1;
     let nobody = check_exchange(client(password(PASSWORD), Binding::None), server(unknown, Binding::None)).1;
     assert_eq!(wrong.unwrap_err(), ScramError::Proof);
@@ -192,12 +196,12 @@ fn a_wrong_password_and_an_unknown_user_fail_alike() {
 fn an_unknown_user_sees_the_same_salt_every_time() {
     let salt_of = |user: &[u8]| {
         let (asker, first) = client(password(b"x"), Binding::None);
-        let reply = server(ServerSecret::unknown(b"k", user), Binding::None).on_client_first(&first).unwrap();
+        let reply = server(unknown(b"k", user), Binding::None).on_client_first(&first).unwrap();
         asker.challenge(&reply).unwrap()
     };
     assert_eq!(salt_of(b"anna"), salt_of(b"anna"));
     assert_ne!(salt_of(b"anna"), salt_of(b"bert"));
-    assert_eq!(salt_of(b"anna").salt, steady_salt(b"k", b"anna"));
+    assert_eq!(salt_of(b"anna"), Challenge { salt: steady_salt(b"k", b"anna").to_vec(), iterations: 5000 });
     assert_ne!(steady_salt(b"k", b"anna"), steady_salt(b"other", b"anna"));
 }
 

@@ -267,6 +267,21 @@ fn rules_that_believe_other_hosts_are_told_from_those_for_this_one() {
 }
 
 #[test]
+fn rules_that_leave_passwords_to_the_servers_are_known() {
+    for (rules, expected) in [
+        ("local all all trust\nhost all all all scram-sha-256\nhost all all all md5", false),
+        ("host all all all password known_users=1", false),
+        ("local all all password", true),
+        ("host all all all reject\nhost all all all password", true),
+    ] {
+        let mut file = |_: &Path| Ok(rules.as_bytes().to_vec());
+        let mut folder = |_: &Path| Ok(Vec::new());
+        let (hba, problems) = Hba::read(Path::new("main"), None, &mut Loader { file: &mut file, folder: &mut folder });
+        assert_eq!(hba.map(|hba| hba.passes_passwords_on()), Some(expected), "{rules}: {problems:?}");
+    }
+}
+
+#[test]
 fn files_are_included_by_line_by_word_and_by_folder() {
     let files = [
         ("main", "include sub/a\ninclude_if_exists nothing\nlocal @dbs @sub/users md5\ninclude_dir conf.d\nlocal all all reject"),

@@ -24,7 +24,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "File with databases by another name and forced users, relative to the directory of the configuration file. Its lines are those of [databases] in pgbouncer.ini. Empty: no such file.", ..BUILT },
     Param { name: "allow_clear_text_frontend_auth", kind: Kind::Bool, default: "off", applies: Applies::OnReload,
         set: |c, _, v| c.auth.allow_clear_text = v.bool(),
-        help: "Ask a client for its password in clear text when nothing is known of its user, and let the servers judge it. Not with pool_hba.conf, which has the method password for it.", ..BUILT },
+        help: "Ask a client for its password in clear text when nothing is known of its user, and let a server judge it. A server that lets Weir's machine in without a password judges nothing: the client is refused. Not with pool_hba.conf, which has the method password for it.", ..BUILT },
     Param { name: "authentication_timeout", kind: Kind::Seconds { min: 0, max: INT_MAX }, default: "60", applies: Applies::AtStart,
         set: |c, _, v| c.auth.timeout_ms = v.millis(),
         help: "Time a client has to log in. 0: no limit.", ..BUILT },
@@ -45,5 +45,5 @@ pub(super) const ROWS: &[Param] = &[
         help: "Time for which what a server said about a user (verifier, groups, that it lets him in) is believed without asking again. 0: ask at every login, but log in for new clients at most once a second.", ..BUILT },
     Param { name: "login_failure_limit", kind: Kind::Int { min: 0, max: 1_000_000 }, default: "20", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.failures_max = v.count(),
-        help: "Failed logins of one user from one address before more of them are slowed down to one a second. All users of an address together have ten times as many. Unix sockets are not limited. 0: no limit.", ..BUILT },
+        help: "Wrong proofs of one user from one address before more of them are slowed down to one a second, counted when they arrive. All users of an address together have ten times as many. Over a unix socket the system user of the client's process counts as the address. 0: no limit.", ..BUILT },
 ];

@@ -1,7 +1,9 @@
 //! The data by which logins are decided, as far as two threads see it: the files' contents, and the facts found out since.
 
 use crate::client::blocking_jobs::{Errands, Limits};
+use crate::client::challenges::Challenges;
 use crate::client::directory::{Claim, Verdict};
+use crate::client::guesses::Guesses;
 use crate::client::pam;
 use crate::client::privileges::Privileges;
 use arc_swap::ArcSwap;
@@ -9,7 +11,6 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,6 @@ use std::time::{Duration, Instant};
 use weir_config::CheckConfig;
 use weir_config::hba::{Hba, Network};
 use weir_config::passwd::{Passwords, PoolKey, Secret};
-use weir_policy::throttle::{Throttle, Visitor};
 use weir_wire::scram::{Challenge, SaltedKeys};
 
 /// Users that are remembered: far more than log in anywhere, and a limit on the cost of invented names.
@@ -90,8 +90,10 @@ pub struct Access {
     /// Moves when the files were read again. Server connections opened with older passwords are closed instead of used, since
     /// they prove nothing about present rights to log in.
     generation: AtomicU64,
-    /// Wipes the difference between users that exist and those that do not; new at each start.
+    /// Passwords stand in tables as digests under it; new at each start.
     pub(crate) salt_secret: [u8; 32],
+    /// Challenges of users without a verifier.
+    pub(crate) challenges: Challenges,
     /// Keys of passwords.
     pub(crate) keys: Arc<Errands<Salted, SaltedKeys>>,
     /// Names of hosts that their own addresses prove.
@@ -106,9 +108,8 @@ pub struct Access {
     /// Proofs of clients whose users have no password here: enough to log in to servers.
     proven: Mutex<HashMap<Box<str>, Proven>>,
     asked: Mutex<HashMap<Box<str>, Asked>>,
-    throttle: Mutex<Throttle>,
-    hasher: foldhash::fast::RandomState,
-    born_at: Instant,
+    /// Counts of proofs and failed logins.
+    pub(crate) guesses: Arc<Guesses>,
 }
 
 impl Access {
@@ -117,6 +118,7 @@ impl Access {
             files: ArcSwap::from_pointee(files),
             generation: AtomicU64::new(0),
             salt_secret,
+            challenges: Challenges::new(Instant::now()),
             keys: Errands::new("keys", KEYS),
             hosts: Errands::new("hosts", HOSTS),
             directories: Errands::new("directories", DIRECTORIES),
@@ -125,9 +127,7 @@ impl Access {
             privileges: Privileges::default(),
             proven: Mutex::default(),
             asked: Mutex::default(),
-            throttle: Mutex::default(),
-            hasher: foldhash::fast::RandomState::default(),
-            born_at: Instant::now(),
+            guesses: Guesses::new(),
         }
     }
 
@@ -210,25 +210,6 @@ impl Access {
         if asked.get(user).is_some_and(|asked| asked.at.elapsed() >= LEAST) {
             asked.remove(user);
         }
-    }
-
-    /// Milliseconds since the proxy began.
-    pub fn age_ms(&self) -> u64 {
-        u64::try_from(self.born_at.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// Counts of failed logins.
-    pub fn throttle(&self) -> parking_lot::MutexGuard<'_, Throttle> {
-        self.throttle.lock()
-    }
-
-    /// The visitor for an address and a user. For IPv6 the network counts, since one host has all of its addresses.
-    pub fn visitor(&self, address: IpAddr, user: &str) -> Visitor {
-        let address = match address.to_canonical() {
-            IpAddr::V4(v4) => u128::from(u32::from(v4)),
-            IpAddr::V6(v6) => u128::from(v6) >> 64 << 64,
-        };
-        Visitor { address, user: self.hasher.hash_one(user) }
     }
 
     /// The user's groups, if they were asked for within `lifetime`.
@@ -318,16 +299,5 @@ mod tests {
         access.replace(AccessFiles::default());
         assert!(access.asked("joe").is_none() && access.groups("joe", Duration::from_secs(3600)).is_none());
         assert_ne!(access.generation(), before);
-    }
-
-    #[test]
-    fn a_visitor_is_an_address_or_a_network_of_ipv6_with_a_name() {
-        let access = access("", true);
-        let visitor = |address: &str, user: &str| access.visitor(address.parse().unwrap(), user);
-        assert_eq!(visitor("10.0.0.1", "joe"), visitor("::ffff:10.0.0.1", "joe"));
-        assert_ne!(visitor("10.0.0.1", "joe"), visitor("10.0.0.2", "joe"));
-        assert_ne!(visitor("10.0.0.1", "joe"), visitor("10.0.0.1", "ann"));
-        assert_eq!(visitor("2001:db8::1", "joe"), visitor("2001:db8::ffff:1", "joe"));
-        assert_ne!(visitor("2001:db8::1", "joe"), visitor("2001:db8:0:1::1", "joe"));
     }
 }

@@ -3,9 +3,10 @@
 
 use crate::client::access::Salted;
 use crate::client::blocking_jobs::{Errands, Promise, State, Waiter};
+use crate::client::challenges::{Basis, STRETCH, STRETCH_SALT};
 use crate::client::directory::{self, Claim, Outcome};
 use crate::client::pam;
-use crate::process::shared::Message;
+use crate::process::shared::{Message, Stop};
 use crate::process::worker::Worker;
 use std::hash::Hash;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -13,8 +14,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_config::hba::{Directory, Service};
 use weir_io::reactor::parked;
-use weir_wire::scram::{Challenge, SaltedKeys, fingerprint};
+use weir_wire::scram::{Challenge, SaltedKeys, fingerprint, steady_salt};
 use zeroize::Zeroizing;
+
+/// Time between two looks for the word of a server, should nobody wake us.
+const LOOK_PERIOD: Duration = Duration::from_millis(250);
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,6 +45,43 @@ pub async fn keys(
     let (password, challenge) = (password.clone(), key.challenge.clone());
     let work = move || SaltedKeys::derive(&password, &challenge.salt, challenge.iterations);
     wait(w, &w.shared.access.keys, &key, work, deadline).await
+}
+
+/// The challenge of a user who has no verifier, in which nothing tells why he has none. Cancel safe.
+pub async fn steady_challenge(w: &Worker, user: &str, deadline: Option<Instant>) -> Result<Challenge, Unanswered> {
+    let challenges = &w.shared.access.challenges;
+    let identifier = loop {
+        match challenges.basis(w.now()) {
+            Basis::Cluster(identifier) => break Some(identifier),
+            Basis::Process => break None,
+            Basis::Awaited(_) if deadline.is_some_and(|deadline| w.now() >= deadline) => return Err(Unanswered::TimedOut),
+            // Nobody is left who could tell soon, and an administrator may wait at the console.
+            Basis::Awaited(_) if w.view().nodes.iter().all(|node| node.cause.is_some()) => break None,
+            Basis::Awaited(_) if w.shared.stop_mode() >= Stop::Fast => break None,
+            Basis::Awaited(until) => {
+                w.wake_at_new_view();
+                w.reactor.wake_at(until.min(Instant::now() + LOOK_PERIOD));
+                parked().await;
+            }
+        }
+    };
+    let secret = match identifier.map(|identifier| (identifier, challenges.stretched(identifier))) {
+        None => Zeroizing::new(w.shared.access.salt_secret),
+        Some((_, Some(secret))) => secret,
+        Some((identifier, None)) => {
+            let number = Zeroizing::new(identifier.to_be_bytes().to_vec());
+            let stretch = Challenge { salt: STRETCH_SALT.to_vec(), iterations: STRETCH };
+            let stretched = keys(w, &number, stretch, deadline).await?;
+            let secret = stretched.server_key.bytes();
+            challenges.keep(identifier, secret);
+            Zeroizing::new(*secret)
+        }
+    };
+    // Where servers are asked for verifiers, most users have theirs from there.
+    let is_asked = !w.peek_config().auth.ask_user.is_empty();
+    let in_file = w.shared.access.files().passwords.usual_iterations().filter(|_| !is_asked);
+    let iterations = in_file.unwrap_or_else(|| challenges.iterations());
+    Ok(Challenge { salt: steady_salt(&*secret, user.as_bytes()).to_vec(), iterations })
 }
 
 /// The keys of a password, if they fit `stored_key`. Cancel safe. Keys that do not fit are not remembered: guesses shall not

@@ -5,6 +5,7 @@
 
 mod encrypt;
 mod gate;
+mod place;
 mod proof;
 mod replicate;
 
@@ -24,7 +25,8 @@ use crate::server::vouch;
 use crate::traffic::host::SessionHost;
 use crate::traffic::relay;
 use crate::traffic::served::{Served, SessionSockets};
-use gate::{Admission, Caller, Turn, wrong_password};
+use gate::{Admission, Caller, wrong_password};
+use place::Claimant;
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
@@ -143,8 +145,8 @@ struct Door<'a> {
     end_point: Option<Vec<u8>>,
     /// When the last answer to a question about the user arrived.
     answered_at: Option<Instant>,
-    /// The client's turn, paid for earlier failed logins; `None` if none are counted.
-    turn: Option<Turn>,
+    /// Who gives proofs here, once he has said who he is.
+    claimant: Option<Claimant>,
     /// Its place among the clients of its address.
     seat: Option<Seat>,
 }
@@ -153,14 +155,11 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
     let timeout_ms = w.peek_config().auth.timeout_ms;
     let deadline = (timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(timeout_ms));
     let buffer = Zeroizing::default();
-    let (tls, end_point, answered_at, turn, seat) = (None, None, None, None, None);
-    let mut door = Door { w, socket, peer, buffer, deadline, tls, end_point, answered_at, turn, seat };
+    let (tls, end_point, answered_at, claimant, seat) = (None, None, None, None, None);
+    let mut door = Door { w, socket, peer, buffer, deadline, tls, end_point, answered_at, claimant, seat };
     let fault = match door.first_packet().await {
         Ok(Some(startup)) => match door.log_in(&startup).await {
-            Ok(Some(session)) => {
-                door.settle(None).await;
-                return Some(door.into_session(session));
-            }
+            Ok(Some(session)) => return Some(door.into_session(session)),
             Ok(None) => None,
             Err(fault) => {
                 w.count(Metric::LoginsFailed);
@@ -170,7 +169,7 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
                 let who = Who { user, database, client: &place, ..Who::default() };
                 let text = format_args!("login refused: {fault} (user \"{user}\", database \"{database}\", from {place})");
                 w.shared.log.write(Level::Log, &who, text);
-                door.settle(Some(&fault)).await;
+                door.settle(&fault).await;
                 Some(fault)
             }
         },
@@ -377,7 +376,6 @@ impl Door<'_> {
             }
             self.send(&admission.message).await?;
         }
-        self.settle(None).await;
         let application = startup.get("application_name").unwrap_or_default();
         let user = Arc::<str>::from(caller.user);
         let whose = Whose { user: user.clone(), database: caller.database.into(), server_user: user };

@@ -8,6 +8,7 @@ mod line;
 mod login;
 pub mod recovery;
 
+use crate::client::guesses::ProofOrigin;
 use crate::control::context::{Control, Subject};
 use crate::monitor::log::{Level, Log};
 use crate::process::acceptor::{self, Door, Made, SocketRights};
@@ -165,8 +166,14 @@ pub async fn serve(c: Rc<Control>, listener: Rc<Listener>, book: Arc<Book>) {
 /// Cancel safe: the connection is closed.
 async fn receive(c: &Rc<Control>, caller: Caller, book: Arc<Book>) {
     match caller {
-        Caller::Tcp(stream, peer) => converse(c, Line::new(stream), Visit::new(book, Some(peer))).await,
-        Caller::Unix(stream) => converse(c, Line::new(stream), Visit::new(book, None)).await,
+        Caller::Tcp(stream, peer) => {
+            let visit = Visit::new(book, ProofOrigin::Address(peer));
+            converse(c, Line::new(stream), visit).await;
+        }
+        Caller::Unix(stream) => {
+            let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+            converse(c, Line::new(stream), Visit::new(book, ProofOrigin::Local(uid))).await;
+        }
     }
 }
 

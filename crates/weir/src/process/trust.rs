@@ -1,5 +1,5 @@
 //! Warns of servers that let this machine in without a password while Weir asks clients for none either: then every client may
-//! be anybody.
+//! be anybody. Warns too where such servers are to judge clients' passwords: they judge none, and nobody gets in.
 //!
 //! Asks each server once, at the start and in `weir check`, with a connection that ends when the server has named the proof it
 //! wants. Blocks, so it runs on a thread of its own.
@@ -19,26 +19,56 @@ const STEP_LIMIT: Duration = Duration::from_secs(2);
 /// AuthenticationOk: nothing was asked for.
 const OK: [u8; 9] = [b'R', 0, 0, 0, 8, 0, 0, 0, 0];
 
-/// The warning, if clients on other machines get in without a proof to Weir or to the server.
+/// What follows from servers that let this machine in without a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Consequence {
+    /// Clients on other machines get in without a proof to anybody, for this reason.
+    Open(&'static str),
+    /// Passwords of users of whom Weir knows nothing are for the servers to judge, for this reason, and are refused.
+    Unjudged(&'static str),
+}
+
+/// The warning, if a server lets this machine in without a password and something follows from that.
 pub fn warning(config: &Config, access: &AccessFiles) -> Option<String> {
+    let consequence = consequence(config, access)?;
+    let (user, _) = access.checker(&config.check);
+    let node = config.nodes.iter().find(|node| trusts(node, user, &config.check.database).unwrap_or(false))?;
+    let server = format!(
+        "node {} ({}:{}) lets user \"{user}\" in from this machine without a password",
+        node.id, node.hostname, node.port
+    );
+    Some(match consequence {
+        Consequence::Open(why) => format!(
+            "{server}, and {why}: whoever reaches Weir gets in as such a user, superusers too. Have the server ask (pg_hba.conf), or set \
+             enable_pool_hba = on with rules that ask"
+        ),
+        Consequence::Unjudged(why) => format!(
+            "{server}, and {why} leaves passwords to the servers to judge: users without a line in pool_passwd are refused, whatever their \
+             password, where the server asks for none. Have the server ask (pg_hba.conf), or set auth_user"
+        ),
+    })
+}
+
+/// What follows if a server lets this machine in, by what clients must prove to Weir. The worse comes first.
+fn consequence(config: &Config, access: &AccessFiles) -> Option<Consequence> {
     let is_open = match &access.hba {
         Some(hba) => hba.trusts_hosts(),
         None => !access.keeps_proofs,
     };
-    if !is_open || !config.listens_to_others() {
-        return None;
+    let asks_servers = !config.auth.ask_user.is_empty();
+    match &access.hba {
+        Some(_) if is_open && config.listens_to_others() => {
+            Some(Consequence::Open("pool_hba.conf has a rule with method trust for other hosts"))
+        }
+        None if is_open && config.listens_to_others() => {
+            Some(Consequence::Open("Weir asks nobody for a password who has no line in pool_passwd"))
+        }
+        Some(hba) if !asks_servers && hba.passes_passwords_on() => {
+            Some(Consequence::Unjudged("a rule of pool_hba.conf with method password"))
+        }
+        None if !asks_servers && config.auth.allow_clear_text => Some(Consequence::Unjudged("allow_clear_text_frontend_auth")),
+        Some(_) | None => None,
     }
-    let (user, _) = access.checker(&config.check);
-    let node = config.nodes.iter().find(|node| trusts(node, user, &config.check.database).unwrap_or(false))?;
-    let believed = match &access.hba {
-        Some(_) => "pool_hba.conf has a rule with method trust for other hosts",
-        None => "Weir asks nobody for a password who has no line in pool_passwd",
-    };
-    Some(format!(
-        "node {} ({}:{}) lets user \"{user}\" in from this machine without a password, and {believed}: whoever reaches Weir gets in as such a \
-         user, superusers too. Have the server ask (pg_hba.conf), or set enable_pool_hba = on with rules that ask",
-        node.id, node.hostname, node.port
-    ))
 }
 
 /// True if a server wants no proof of this user from here.
@@ -66,4 +96,45 @@ fn ask(mut stream: impl Read + Write, user: &str, database: &str) -> io::Result<
     // A server that has refused is gone already.
     let _ = stream.write_all(&farewell);
     Ok(answer == OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::sync::Arc;
+    use weir_config::hba::{Hba, LoadError, Loader};
+
+    /// What follows for a configuration (`;` for line ends) with these rules.
+    fn check(conf: &str, rules: Option<&str>, expected: &str) {
+        let conf = format!("backend_hostname0 = 'a'\n{}", conf.replace(';', "\n"));
+        let config = weir_config::read(Path::new("c"), &mut |_| Ok(conf.clone().into_bytes())).config.unwrap();
+        let hba = rules.map(|rules| {
+            let mut file = |_: &Path| Ok(rules.replace(';', "\n").into_bytes());
+            let mut folder = |_: &Path| Err(LoadError::NotFound);
+            Arc::new(Hba::read(Path::new("h"), None, &mut Loader { file: &mut file, folder: &mut folder }).0.unwrap())
+        });
+        let keeps_proofs = hba.is_some() || !config.auth.ask_user.is_empty() || config.auth.allow_clear_text;
+        let found = match consequence(&config, &AccessFiles { hba, keeps_proofs, ..AccessFiles::default() }) {
+            Some(Consequence::Open(_)) => "open",
+            Some(Consequence::Unjudged(_)) => "unjudged",
+            None => "nothing",
+        };
+        assert_eq!(found, expected, "{conf} {rules:?}");
+    }
+
+    #[test]
+    fn a_server_that_trusts_is_a_way_in_or_judges_no_password() {
+        let all = "listen_addresses = '*'";
+        check(all, None, "open");
+        check("", None, "nothing");
+        check("allow_clear_text_frontend_auth = on", None, "unjudged");
+        check("allow_clear_text_frontend_auth = on; auth_user = 'a'", None, "nothing");
+        check(all, Some("host all all all scram-sha-256"), "nothing");
+        check(all, Some("host all all all trust; local all all password"), "open");
+        check("", Some("host all all all trust; local all all password"), "unjudged");
+        check(all, Some("host all all all password"), "unjudged");
+        check(all, Some("host all all all password known_users=1"), "nothing");
+        check("auth_user = 'a'", Some("host all all all password"), "nothing");
+    }
 }

@@ -98,15 +98,23 @@ fn servers_that_trust_this_machine_are_named_where_clients_are_not_asked_either(
     let ground = Ground::new();
     let port = ground.cluster.primary().port();
     let said = "lets user \"postgres\" in from this machine without a password";
+    let (open, unjudged) = ("whoever reaches Weir gets in as such a user", "users without a line in pool_passwd are refused");
     let node = format!("backend_hostname0 = '127.0.0.1'\nbackend_port0 = {port}\nsr_check_user = 'postgres'\n");
     for (lines, expected) in [
-        ("listen_addresses = '*'\n", true),
-        ("listen_addresses = 'localhost'\n", false),
-        ("listen_addresses = '*'\nallow_clear_text_frontend_auth = on\n", false),
+        ("listen_addresses = '*'\n", Some(open)),
+        ("listen_addresses = 'localhost'\n", None),
+        ("listen_addresses = '*'\nallow_clear_text_frontend_auth = on\n", Some(unjudged)),
+        ("listen_addresses = 'localhost'\nallow_clear_text_frontend_auth = on\n", Some(unjudged)),
+        ("listen_addresses = '*'\nallow_clear_text_frontend_auth = on\nauth_user = 'joe'\n", None),
     ] {
         let (success, _, errors) = check(&format!("{node}{lines}"));
         assert!(success, "{errors}");
-        assert_eq!(errors.contains(said), expected, "{lines}: {errors}");
+        let found = [open, unjudged].into_iter().find(|consequence| errors.contains(consequence));
+        assert_eq!((found, errors.contains(said)), (expected, expected.is_some()), "{lines}: {errors}");
+        assert!(
+            !errors.contains("or allow_clear_text_frontend_auth"),
+            "no advice to have passwords judged by such a server: {errors}"
+        );
     }
     let proxy = ground.primary_proxy("listen_addresses = '0.0.0.0'");
     wait_until("the start to warn too", || proxy.log().contains(said));

@@ -656,6 +656,31 @@ fn guesses_are_slowed_down() {
 }
 
 #[test]
+fn guesses_that_come_at_once_are_judged_one_after_the_other() {
+    fn check<S: Read + Write>(connect: impl Fn() -> S) {
+        let mut lines: Vec<Line<S>> = (0..6).map(|_| Line::new(connect())).collect();
+        let began = Instant::now();
+        for line in &mut lines {
+            line.send(&Request::Salt);
+            let Some(Reply::Salt(salt)) = line.receive() else { panic!("no salt") };
+            let answer = proof(b"wrong", b"admin", salt).to_vec();
+            line.send(&Request::Login { user: b"admin".to_vec(), answer });
+        }
+        for line in &mut lines {
+            assert!(line.fault().message.contains("authentication failed"));
+        }
+        assert!(began.elapsed() >= Duration::from_secs(3), "six guesses in {:?}", began.elapsed());
+        assert!(Line::new(connect()).is_let_in(), "who knows the password waits and gets in");
+    }
+    let stage = Stage::new("login_failure_limit = 3");
+    let socket = stage.proxy.folder().join(format!(".s.PGSQL.{}", stage.number()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| check(|| TcpStream::connect(("127.0.0.1", stage.number())).unwrap()));
+        scope.spawn(|| check(|| UnixStream::connect(&socket).unwrap()));
+    });
+}
+
+#[test]
 fn the_console_does_the_same() {
     let stage = Stage::new("admin_users = 'postgres'");
     let mut console = Raw::unix(stage.proxy.folder(), stage.proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();

@@ -1,8 +1,8 @@
 //! A client logs in to Weir.
 
 use super::{
-    Attributes, Binding, ITERATIONS_DEFAULT, Key, MESSAGE_BYTES_MAX, Nonce, SaltedKeys, ScramError, Verifier, channel_attribute,
-    decode_key, nonce_text, signed_text, steady_salt,
+    Attributes, Binding, Challenge, Key, MESSAGE_BYTES_MAX, Nonce, SaltedKeys, ScramError, Verifier, channel_attribute,
+    decode_key, nonce_text, signed_text,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,12 +17,12 @@ pub enum ServerSecret {
 }
 
 impl ServerSecret {
-    /// For a user who cannot log in. The salt is that of `steady_salt`, as for users with a plain password.
-    pub fn unknown(secret: &[u8], user: &[u8]) -> ServerSecret {
+    /// For a user who cannot log in. The salt should be that of `steady_salt`, as for users with a plain password.
+    pub fn unknown(challenge: Challenge) -> ServerSecret {
         let nothing = Key::new([0; super::keys::KEY_BYTES]);
         ServerSecret::Unknown(Verifier {
-            iterations: ITERATIONS_DEFAULT,
-            salt: steady_salt(secret, user).to_vec(),
+            iterations: challenge.iterations,
+            salt: challenge.salt,
             stored_key: nothing.clone(),
             server_key: nothing,
         })

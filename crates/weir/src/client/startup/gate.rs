@@ -11,23 +11,18 @@ use crate::client::inquiry::{self, InquiryError};
 use crate::client::key_derivation::{self, Unanswered};
 use crate::control::mail::Nudge;
 use crate::monitor::log::{Level, Who};
-use crate::process::shared::Stop;
-use crate::server::pool::server_conn::{Login, OpenError, Talk};
+use crate::server::pool::login::ServerAsked;
+use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_config::databases::Entry;
 use weir_config::hba::{Admits, Known, Method, Origin, Question, Replication, Rule, Tls, Verdict, Visit};
 use weir_config::passwd::{Secret, Usual};
-use weir_policy::throttle::{Pass, Visitor};
 use weir_session::fault::{Fault, sqlstate};
-use weir_session::metrics::Metric;
-use weir_wire::scram::{Challenge, ITERATIONS_DEFAULT, ServerSecret, Verifier, steady_salt};
+use weir_wire::scram::{Challenge, ServerSecret, Verifier};
 use weir_wire::write;
 use zeroize::Zeroizing;
-
-/// Time from a wrong proof to its refusal. Deriving keys takes a millisecond, asking a server a few.
-const REFUSAL_AFTER: Duration = Duration::from_millis(20);
 
 /// Longest wait for a server that judges a password, when logins have no limit of their own.
 const JUDGE_LIMIT: Duration = Duration::from_secs(60);
@@ -45,15 +40,8 @@ pub(super) struct Caller<'a> {
 pub(super) struct Admission {
     /// Goes to the client before the welcome.
     pub(super) message: Vec<u8>,
-    /// Nothing was proved: the servers themselves must trust the user.
+    /// Nothing was asked for and nothing proved: the servers themselves must trust the user. Never so after a password.
     pub(super) is_unproved: bool,
-}
-
-/// A login's place among the failed ones of its visitor.
-pub(super) struct Turn {
-    visitor: Visitor,
-    pass: Pass,
-    burst: u32,
 }
 
 /// How a claim is proved.
@@ -65,16 +53,13 @@ enum Exchange {
 }
 
 impl Door<'_> {
-    /// Lets the client in if it may enter, after the wait that earlier failed logins demand.
+    /// Lets the client in if it may enter.
     pub(super) async fn authenticate(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
-        let burst = self.w.peek_config().auth.failures_max;
-        if let Some(peer) = self.peer.filter(|_| burst > 0) {
-            let visitor = self.w.shared.access.visitor(peer.ip(), caller.user);
-            let pass = self.w.shared.access.throttle().ask(visitor, burst, self.now_ms());
-            self.turn = Some(Turn { visitor, pass, burst });
-            self.wait_for_turn(pass).await?;
-        }
-        let admission = self.prove(caller).await?;
+        self.claim(caller.user);
+        let proved = self.prove(caller).await;
+        // Before a server is waited for: others' proofs may wait for the place.
+        self.settle_guess(proved.as_ref().err());
+        let admission = proved?;
         if admission.is_unproved && self.entry_of(caller.database).is_some_and(|entry| entry.user.is_some()) {
             // The servers would judge another user, the forced one: nobody would have looked at this one.
             let files = self.w.shared.access.files();
@@ -87,49 +72,6 @@ impl Door<'_> {
     /// The entry for the client's name of a database.
     fn entry_of(&self, database: &str) -> Option<Entry> {
         self.w.peek_config().databases.get(database).cloned()
-    }
-
-    async fn wait_for_turn(&self, pass: Pass) -> Result<(), Fault> {
-        match pass {
-            Pass::Now => {}
-            Pass::After { wait_ms } => {
-                self.w.count(Metric::LoginsSlowed);
-                self.pause(Duration::from_millis(wait_ms)).await;
-            }
-            Pass::Refused { wait_ms } => {
-                self.w.count(Metric::LoginsSlowed);
-                let text = format!("too many failed logins from this address, try again in {} s", wait_ms.div_ceil(1000));
-                return Err(Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text));
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits, but not while the proxy stops.
-    async fn pause(&self, time: Duration) {
-        let until = Instant::now() + time;
-        while self.w.now() < until && self.w.shared.stop_mode() < Stop::Fast {
-            self.w.reactor.sleep_until(until.min(Instant::now() + Duration::from_secs(1))).await;
-        }
-    }
-
-    /// Counts how the login ended. A refusal waits until its time has come.
-    pub(super) async fn settle(&mut self, fault: Option<&Fault>) {
-        let is_refused = fault.is_some_and(is_refusal);
-        if let Some(at) = self.answered_at.filter(|_| is_refused) {
-            self.w.reactor.sleep_until(at + REFUSAL_AFTER).await;
-        }
-        let Some(Turn { visitor, pass, burst }) = self.turn.take() else { return };
-        match (is_refused, pass) {
-            (true, _) => self.w.shared.access.throttle().failed(visitor, pass, burst, self.now_ms()),
-            (false, Pass::After { .. }) => self.w.shared.access.throttle().passed(visitor, pass, burst),
-            (false, Pass::Now | Pass::Refused { .. }) => {}
-        }
-    }
-
-    fn now_ms(&self) -> u64 {
-        // Counted from the birth of the proxy, on a clock that nobody sets.
-        self.w.shared.access.age_ms()
     }
 
     async fn prove(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
@@ -333,18 +275,15 @@ impl Door<'_> {
 
     /// SCRAM against a verifier, one made of a password, or none at all.
     async fn by_scram(&mut self, user: &str, secret: Option<Secret>) -> Result<Admission, Fault> {
-        let access = &self.w.shared.access;
+        // Also where it is not needed: the time it takes must not tell.
+        let challenge = key_derivation::steady_challenge(self.w, user, self.deadline).await.map_err(busy)?;
         let verifier = match secret {
             Some(Secret::Scram(verifier)) => Some(verifier),
             Some(Secret::Plain(password)) => {
-                let challenge = Challenge {
-                    salt: steady_salt(&access.salt_secret, user.as_bytes()).to_vec(),
-                    iterations: ITERATIONS_DEFAULT,
-                };
                 let keys = key_derivation::keys(self.w, &password, challenge.clone(), self.deadline).await.map_err(busy)?;
                 Some(Verifier {
                     iterations: challenge.iterations,
-                    salt: challenge.salt,
+                    salt: challenge.salt.clone(),
                     stored_key: keys.stored_key,
                     server_key: keys.server_key,
                 })
@@ -357,7 +296,7 @@ impl Door<'_> {
         };
         let proof = match &verifier {
             Some(verifier) => ServerSecret::Known(verifier.clone()),
-            None => ServerSecret::unknown(&access.salt_secret, user.as_bytes()),
+            None => ServerSecret::unknown(challenge),
         };
         let (Some(accepted), Some(verifier)) = (self.ask_scram(proof).await?, verifier) else {
             return Err(self.wrong_password(user));
@@ -436,7 +375,7 @@ impl Door<'_> {
         }
     }
 
-    /// Takes the password in clear text and lets a server judge it. An accepted one is believed for `auth_cache_time`.
+    /// Takes the password in clear text and has a server judge it. An accepted one is believed for `auth_cache_time`.
     async fn ask_for_servers(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
         let password = self.ask_clear_text().await?;
         let lifetime = Duration::from_millis(self.w.peek_config().auth.cache_ms);
@@ -446,17 +385,15 @@ impl Door<'_> {
                 && proven.secret.matches(caller.user.as_bytes(), &password)
         });
         if !is_known {
-            if !self.let_judge(caller, &password).await? {
-                return Ok(Admission { is_unproved: true, ..Admission::default() });
-            }
+            self.let_judge(caller, &password).await?;
             self.w.shared.access.prove(caller.user, Secret::Plain(password));
         }
         Ok(Admission::default())
     }
 
-    /// True if the server looked at the password, and accepted it. A server that trusts all clients from here has judged
-    /// nothing.
-    async fn let_judge(&self, caller: Caller<'_>, password: &Zeroizing<Vec<u8>>) -> Result<bool, Fault> {
+    /// Has a server judge the password: the first that can be reached. A server that lets this machine in without a question has judged
+    /// nothing, so that any password would do there: the client is refused as with a wrong one.
+    async fn let_judge(&self, caller: Caller<'_>, password: &Zeroizing<Vec<u8>>) -> Result<(), Fault> {
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + JUDGE_LIMIT);
         let secret = Secret::Plain(password.clone());
         // No server has the console's database.
@@ -473,10 +410,14 @@ impl Door<'_> {
                 // A Terminate saves the server a log line about an unexpected end of file.
                 let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
                 talk.socket.close(&self.w.reactor);
-                Ok(greeting.was_asked)
+                Ok(greeting.asked)
             };
             match judged.await {
-                Ok(was_asked) => return Ok(was_asked),
+                Ok(ServerAsked::Proof) => return Ok(()),
+                Ok(ServerAsked::Nothing) => {
+                    self.say_unjudged(caller, &address);
+                    return Err(self.wrong_password(caller.user));
+                }
                 Err(OpenError::Refused { sqlstate: state, .. }) if matches!(&*state, "28P01" | "28000") => {
                     return Err(self.wrong_password(caller.user));
                 }
@@ -555,6 +496,18 @@ impl Door<'_> {
         Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("{what} for {target}, {}", self.encryption()))
     }
 
+    /// The operator must hear it: with such servers no password of a user of whom Weir knows nothing is ever right.
+    fn say_unjudged(&self, caller: Caller<'_>, server: &Address) {
+        let (user, place) = (caller.user, self.place());
+        let who = Who { user, database: caller.database, client: &place, ..Who::default() };
+        let text = format_args!(
+            "user \"{user}\" from {place} is refused: {server} lets this machine in without asking for a password, so that nobody \
+             has judged the client's. Have the server ask (its pg_hba.conf), or have Weir judge: a line in pool_passwd, or auth_user with \
+             auth_query. If no password shall be needed, say so by method trust in pool_hba.conf"
+        );
+        self.w.shared.log.write(Level::Warning, &who, text);
+    }
+
     fn say(&self, user: &str, what: &str) {
         let place = self.place();
         let who = Who { user, client: &place, ..Who::default() };
@@ -565,11 +518,6 @@ impl Door<'_> {
 /// The words for every wrong password and every unknown user.
 pub(super) fn wrong_password(user: &str) -> Fault {
     Fault::fatal(sqlstate::INVALID_PASSWORD, format!("password authentication failed for user \"{user}\""))
-}
-
-/// True if a fault counts as a wrong guess.
-fn is_refusal(fault: &Fault) -> bool {
-    fault.sqlstate == sqlstate::INVALID_PASSWORD || fault.sqlstate == sqlstate::INVALID_AUTHORIZATION
 }
 
 fn busy(error: Unanswered) -> Fault {

@@ -25,7 +25,7 @@ impl Door<'_> {
         let mut out = Vec::with_capacity(16);
         write::authentication(&mut out, 5, &salt);
         self.send(&out).await?;
-        let body = self.password_message().await?;
+        let body = self.proof_message().await?;
         let response = body.strip_suffix(&[0]).unwrap_or(&body);
         // Computed for nobody, too, so that it takes as long.
         let nobody = Md5Secret::from_password(&self.w.shared.access.salt_secret, b"");
@@ -38,7 +38,7 @@ impl Door<'_> {
         let mut out = Vec::with_capacity(16);
         write::authentication(&mut out, 3, &[]);
         self.send(&out).await?;
-        let mut body = self.password_message().await?;
+        let mut body = self.proof_message().await?;
         if body.pop() != Some(0) || body.contains(&0) {
             return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid password packet size"));
         }
@@ -74,12 +74,19 @@ impl Door<'_> {
         out.clear();
         write::authentication(&mut out, 11, &challenge);
         self.send(&out).await?;
-        let body = self.password_message().await?;
+        let body = self.proof_message().await?;
         match server.on_client_final(&body) {
             Ok(accepted) => Ok(Some(accepted)),
             Err(ScramError::Proof) => Ok(None),
             Err(other) => Err(protocol(other)),
         }
+    }
+
+    /// A message with a proof, once it may be judged: all proofs are read here.
+    async fn proof_message(&mut self) -> Result<Zeroizing<Vec<u8>>, Fault> {
+        let body = self.password_message().await?;
+        self.take_place().await?;
+        Ok(body)
     }
 
     async fn password_message(&mut self) -> Result<Zeroizing<Vec<u8>>, Fault> {

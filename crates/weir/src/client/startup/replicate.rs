@@ -60,7 +60,6 @@ impl Door<'_> {
                 return self.turn_away(caller.user, &admission, fault).await;
             }
         };
-        self.settle(None).await;
         let application = startup.get("application_name").unwrap_or_default();
         let entry = self.entry(whose(&pools), None, application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();

@@ -6,6 +6,7 @@
 
 use super::desk::{Desk, Taken};
 use super::question::{self, Followed, Ready, Timeline};
+use crate::client::challenges::Told;
 use crate::control::alarm::Alarm;
 use crate::control::conn::Conn;
 use crate::control::context::{Bell, Control, Subject};
@@ -209,8 +210,18 @@ impl Node {
         self.unfollow();
         let mut conn = self.open(since + limit).await?;
         let said = question::role(&mut conn).await?;
+        self.learn_challenges(question::challenges(&mut conn).await?);
         self.line = Some(Line { conn, ready: None });
         Ok(said)
+    }
+
+    fn learn_challenges(&self, told: Told) {
+        let shared = &self.desk.c.shared;
+        if shared.access.challenges.learn(told) && told.identifier.is_none() {
+            let text = "sr_check_user may not call pg_control_system(): the SCRAM salts of unknown users are others after each start, which tells \
+                        who exists";
+            shared.log.say(Level::Warning, format_args!("node {}: {text}", self.address.node));
+        }
     }
 
     /// The connection kept. A server that lets nobody in any more and waits for its clients to leave is left.

@@ -1,5 +1,6 @@
 //! The questions to a node: its role, and its WAL position.
 
+use crate::client::challenges::Told;
 use crate::control::conn::Conn;
 use crate::server::pool::login::{protocol, refused};
 use crate::server::pool::server_conn::{Address, OpenError};
@@ -21,6 +22,10 @@ const REPLICATION_QUERY: &str = "SELECT application_name, state, sync_state, \
 /// The identity of a server. Asked once per connection.
 const WHO_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifier, \
     pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_segment_size'))";
+
+/// What challenges of users without a verifier are made of. Asked once per connection.
+const CHALLENGES_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifier, \
+    pg_catalog.current_setting('scram_iterations', true)";
 
 /// The snapshot tells whether any transaction has ended since the last round. As long as none has, nobody can have seen more than before, and the
 /// position of the round before still covers it. The insert position alone may stand behind records that belong to no transaction (of vacuum,
@@ -68,6 +73,18 @@ pub async fn role(conn: &mut Conn) -> Result<Said, OpenError> {
         }
     }
     Ok(said)
+}
+
+/// Asks for what challenges of users without a verifier are made of. A user may lack the right to know. Not cancel safe.
+pub async fn challenges(conn: &mut Conn) -> Result<Told, OpenError> {
+    let rows = match conn.query(CHALLENGES_QUERY).await {
+        Ok(rows) => rows,
+        Err(OpenError::Refused { .. }) => return Ok(Told::default()),
+        Err(error) => return Err(error),
+    };
+    let text = |at: usize| rows.first()?.get(at)?.as_deref();
+    let number = |text: &str| text.parse().ok();
+    Ok(Told { identifier: text(0).and_then(number), iterations: text(1).and_then(|text| text.parse().ok()) })
 }
 
 /// A connection over which positions can be asked.
@@ -210,7 +227,7 @@ fn read_said(row: &[u8]) -> Option<Row<'_>> {
 
 /// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
-    [ROLE_QUERY, REPLICATION_QUERY, WHO_QUERY, PREPARE, ASK].map(str::to_owned).into()
+    [ROLE_QUERY, REPLICATION_QUERY, WHO_QUERY, CHALLENGES_QUERY, PREPARE, ASK].map(str::to_owned).into()
 }
 
 #[cfg(test)]

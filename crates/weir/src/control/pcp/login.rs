@@ -1,13 +1,12 @@
 //! The user who speaks PCP on a connection, and the proof of that.
 
 use super::Book;
+use crate::client::guesses::{CROWD_PERIOD, Guess, ProofOrigin, ProofTurn};
 use crate::control::context::Control;
 use crate::monitor::log::Level;
-use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
-use weir_policy::throttle::Pass;
+use weir_policy::throttle::Judgement;
 use weir_session::metrics::Metric;
 use weir_wire::pcp::{Code, Fault, Reply, Request, SALT_BYTES, Severity};
 
@@ -17,8 +16,7 @@ const COUNTED_AS: &str = "pcp/";
 /// One connection's visitor.
 pub struct Visit {
     book: Arc<Book>,
-    /// `None`: over a unix socket.
-    peer: Option<IpAddr>,
+    origin: ProofOrigin,
     standing: Standing,
 }
 
@@ -39,8 +37,8 @@ pub enum Admission {
 }
 
 impl Visit {
-    pub fn new(book: Arc<Book>, peer: Option<IpAddr>) -> Visit {
-        Visit { book, peer, standing: Standing::Stranger }
+    pub fn new(book: Arc<Book>, origin: ProofOrigin) -> Visit {
+        Visit { book, origin, standing: Standing::Stranger }
     }
 
     pub fn is_known(&self) -> bool {
@@ -49,7 +47,7 @@ impl Visit {
 
     /// For the log.
     pub fn describe(&self) -> String {
-        let place = self.peer.map_or("[local]".to_string(), |peer| peer.to_string());
+        let place = self.place();
         match &self.standing {
             Standing::Known(user) => format!("user \"{}\" from {place}", user.escape_debug()),
             Standing::Stranger | Standing::Salted(_) => format!("somebody from {place}"),
@@ -87,33 +85,48 @@ impl Visit {
         }
     }
 
-    /// A user who does not exist and one who has another password are told the same. Cancel safe: the place in the queue is paid for.
+    /// A user who does not exist and one who has another password are told the same. Cancel safe: a proof that has a place counts as wrong.
     async fn prove(&self, c: &Rc<Control>, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> Result<(), Fault> {
         let name = String::from_utf8_lossy(user).into_owned();
-        let access = &c.shared.access;
-        let burst = c.shared.config.load().auth.failures_max;
-        let visitor = access.visitor(self.peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), &format!("{COUNTED_AS}{name}"));
-        let pass = access.throttle().ask(visitor, burst, access.age_ms());
-        match pass {
-            Pass::Now => {}
-            Pass::After { wait_ms } => tokio::time::sleep(Duration::from_millis(wait_ms)).await,
-            Pass::Refused { wait_ms } => {
-                let text = format!("too many failed logins, try again in {} s", wait_ms.div_ceil(1000));
-                return Err(Fault::new(Severity::Fatal, text));
-            }
-        }
+        let guess = self.take_place(c, &name).await?;
         if self.is_right(c, user, salt, answer).await {
-            access.throttle().passed(visitor, pass, burst);
+            guess.settle(Judgement::Right);
             return Ok(());
         }
-        access.throttle().failed(visitor, pass, burst, access.age_ms());
+        guess.settle(Judgement::Wrong);
         c.count(Metric::PcpLoginsFailed);
-        let place = self.peer.map_or("[local]".to_string(), |peer| peer.to_string());
+        let place = self.place();
         c.shared
             .log
             .say(Level::Warning, format_args!("PCP: authentication failed for user \"{}\" from {place}", name.escape_debug()));
         let text = format!("authentication failed for user \"{name}\"");
         Err(Fault::new(Severity::Fatal, text).detail("username and/or password does not match"))
+    }
+
+    /// Takes a place for a proof, after the wait that earlier wrong ones demand. Cancel safe, as `prove` is.
+    async fn take_place(&self, c: &Rc<Control>, name: &str) -> Result<Guess, Fault> {
+        let guesses = &c.shared.access.guesses;
+        let burst = c.shared.config.load().auth.failures_max;
+        let visitor = guesses.visitor(self.origin, &format!("{COUNTED_AS}{name}"));
+        loop {
+            match guesses.take(visitor, burst) {
+                ProofTurn::Judge(guess, wait) => {
+                    tokio::time::sleep(wait).await;
+                    return Ok(guess);
+                }
+                ProofTurn::Crowded => tokio::time::sleep(CROWD_PERIOD).await,
+                ProofTurn::Refused(wait_s) => {
+                    return Err(Fault::new(Severity::Fatal, format!("too many failed logins, try again in {wait_s} s")));
+                }
+            }
+        }
+    }
+
+    fn place(&self) -> String {
+        match self.origin {
+            ProofOrigin::Address(peer) => peer.to_string(),
+            ProofOrigin::Local(_) => "[local]".to_string(),
+        }
     }
 
     /// Reads the file on another thread, as it is now. Cancel safe.

@@ -27,8 +27,16 @@ pub struct Greeting {
     pub(super) reported: Reports,
     pub(super) notices: Notices,
     pub(super) protocol: Version,
-    /// The server asked for a proof and accepted ours: otherwise it trusts all clients from here.
-    pub(crate) was_asked: bool,
+    pub(crate) asked: ServerAsked,
+}
+
+/// What a server that let us in had asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerAsked {
+    /// Nothing: it trusts whoever comes from here, and has judged no password.
+    Nothing,
+    /// A proof, and it has accepted ours.
+    Proof,
 }
 
 impl Greeting {
@@ -96,7 +104,8 @@ impl<'a> Handshake<'a> {
         let who = [("user", login.user), ("database", login.database)];
         write::startup(&mut out, Version::V3_2, who.into_iter().chain(login.parameters.iter().copied()));
         let (reported, notices) = (Reports::default(), Notices::default());
-        let greeting = Greeting { pid: 0, key: Vec::new(), reported, notices, protocol: Version::V3_2, was_asked: false };
+        let greeting =
+            Greeting { pid: 0, key: Vec::new(), reported, notices, protocol: Version::V3_2, asked: ServerAsked::Nothing };
         let asked = Budget::new(bounds::AUTHENTICATION);
         let proof = Proof { address, login, wish, channel, asked, scram: None, is_bound: false, is_proved: false };
         (Handshake { proof, greeting, challenged: Vec::new() }, out)
@@ -108,7 +117,9 @@ impl<'a> Handshake<'a> {
         match tag {
             back::AUTHENTICATION => {
                 let step = self.proof.answer(body, random)?;
-                greeting.was_asked |= !matches!(step, Step::Wait);
+                if !matches!(step, Step::Wait) {
+                    greeting.asked = ServerAsked::Proof;
+                }
                 if let (Step::Derive(..), Some(Auth::SaslContinue(message))) = (&step, server::read_auth(body)) {
                     self.challenged = message.to_vec();
                 }

@@ -1,0 +1,162 @@
+//! Places for proofs that clients and administrators give: a proof is judged once it has one. Decisions are `policy::throttle`'s.
+//!
+//! Invariant: a reader of a proof has a `Guess` before he judges it. A guess that is dropped without a verdict was wrong.
+
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_policy::throttle::{Judgement, Pass, Throttle, Visitor};
+
+/// Time until a proof asks again that found no place because too many are being judged.
+pub const CROWD_PERIOD: Duration = Duration::from_millis(20);
+
+/// A visitor's place is one of the network, or this bit and the number of a system user: neither an address of IPv4 nor a network of IPv6 has it.
+const LOCAL: u128 = 1 << 63;
+
+/// Where a proof comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProofOrigin {
+    Address(IpAddr),
+    /// A unix socket, and the system user of the process at its other end. Users of one machine do not lock out each other.
+    Local(Option<u32>),
+}
+
+/// Counts of proofs and failed logins, seen by all threads.
+pub struct Guesses {
+    throttle: Mutex<Throttle>,
+    hasher: RandomState,
+    /// The clock of the counts begins here.
+    born_at: Instant,
+}
+
+/// The answer to one who brings a proof.
+pub enum ProofTurn {
+    /// Judge it, after this time.
+    Judge(Guess, Duration),
+    /// Ask again after `CROWD_PERIOD`.
+    Crowded,
+    /// Send him away; it is worth trying again after so many seconds.
+    Refused(u64),
+}
+
+/// A proof with a place.
+#[must_use]
+pub struct Guess {
+    counts: Arc<Guesses>,
+    visitor: Visitor,
+    burst: u32,
+    pass: Pass,
+    judgement: Judgement,
+}
+
+impl Guesses {
+    pub fn new() -> Arc<Guesses> {
+        Arc::new(Guesses { throttle: Mutex::default(), hasher: RandomState::default(), born_at: Instant::now() })
+    }
+
+    /// The visitor for a place and a user. For IPv6 the network counts, since one host has all of its addresses.
+    pub fn visitor(&self, place: ProofOrigin, user: &str) -> Visitor {
+        let address = match place {
+            ProofOrigin::Address(address) => match address.to_canonical() {
+                IpAddr::V4(v4) => u128::from(u32::from(v4)),
+                IpAddr::V6(v6) => u128::from(v6) >> 64 << 64,
+            },
+            ProofOrigin::Local(Some(uid)) => LOCAL | u128::from(uid),
+            ProofOrigin::Local(None) => LOCAL | 1 << 62,
+        };
+        Visitor { address, user: self.hasher.hash_one(user) }
+    }
+
+    /// Asks for a place for a proof that has arrived. `burst`: failures that are free, 0 for all.
+    pub fn take(self: &Arc<Guesses>, visitor: Visitor, burst: u32) -> ProofTurn {
+        let pass = self.throttle.lock().ask(visitor, burst, self.age_ms());
+        let guess = |pass| Guess { counts: self.clone(), visitor, burst, pass, judgement: Judgement::Wrong };
+        match pass {
+            Pass::Now => ProofTurn::Judge(guess(pass), Duration::ZERO),
+            Pass::After { wait_ms } => ProofTurn::Judge(guess(pass), Duration::from_millis(wait_ms)),
+            Pass::Crowded => ProofTurn::Crowded,
+            Pass::Refused { wait_ms } => ProofTurn::Refused(wait_ms.div_ceil(1000)),
+        }
+    }
+
+    /// Milliseconds since the proxy began, on a clock that nobody sets.
+    fn age_ms(&self) -> u64 {
+        u64::try_from(self.born_at.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Guess {
+    /// Gives the place back, or makes a failure of it.
+    pub fn settle(mut self, judgement: Judgement) {
+        self.judgement = judgement;
+    }
+}
+
+impl Drop for Guess {
+    fn drop(&mut self) {
+        let now_ms = self.counts.age_ms();
+        self.counts.throttle.lock().settle(self.visitor, self.burst, (self.pass, self.judgement), now_ms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_visitor_is_a_place_or_a_network_of_ipv6_with_a_name() {
+        let counts = Guesses::new();
+        let visitor = |address: &str, user: &str| counts.visitor(ProofOrigin::Address(address.parse().unwrap()), user);
+        assert_eq!(visitor("10.0.0.1", "joe"), visitor("::ffff:10.0.0.1", "joe"));
+        assert_ne!(visitor("10.0.0.1", "joe"), visitor("10.0.0.2", "joe"));
+        assert_ne!(visitor("10.0.0.1", "joe"), visitor("10.0.0.1", "ann"));
+        assert_eq!(visitor("2001:db8::1", "joe"), visitor("2001:db8::ffff:1", "joe"));
+        assert_ne!(visitor("2001:db8::1", "joe"), visitor("2001:db8:0:1::1", "joe"));
+        let local = |uid: Option<u32>| counts.visitor(ProofOrigin::Local(uid), "joe");
+        assert_eq!(local(Some(7)), local(Some(7)));
+        let all = [
+            local(None),
+            local(Some(0)),
+            local(Some(7)),
+            local(Some(u32::MAX)),
+            visitor("0.0.0.7", "joe"),
+            visitor("7::", "joe"),
+        ];
+        for (at, one) in all.iter().enumerate() {
+            assert!(!all[..at].contains(one), "{one:?} is another place's");
+        }
+    }
+
+    #[test]
+    fn a_guess_that_nobody_settles_was_wrong_and_a_right_one_leaves_nothing() {
+        let counts = Guesses::new();
+        let joe = counts.visitor(ProofOrigin::Local(None), "joe");
+        let judge = |verdict: Option<Judgement>| match counts.take(joe, 2) {
+            ProofTurn::Judge(guess, wait) if wait.is_zero() => verdict.map_or((), |verdict| guess.settle(verdict)),
+            ProofTurn::Judge(..) | ProofTurn::Crowded | ProofTurn::Refused(_) => panic!("no place"),
+        };
+        (0..10).for_each(|_| judge(Some(Judgement::Right)));
+        (0..10).for_each(|_| judge(Some(Judgement::None)));
+        judge(None);
+        judge(Some(Judgement::Wrong));
+        assert!(matches!(counts.take(joe, 2), ProofTurn::Judge(_, wait) if !wait.is_zero()));
+    }
+
+    #[test]
+    fn as_many_as_may_be_wrong_are_judged_at_once() {
+        let counts = Guesses::new();
+        let joe = counts.visitor(ProofOrigin::Local(None), "joe");
+        let held: Vec<ProofTurn> = (0..2).map(|_| counts.take(joe, 2)).collect();
+        assert!(held.iter().all(|turn| matches!(turn, ProofTurn::Judge(..))));
+        assert!(matches!(counts.take(joe, 2), ProofTurn::Crowded));
+        for turn in held {
+            if let ProofTurn::Judge(guess, _) = turn {
+                guess.settle(Judgement::Right);
+            }
+        }
+        assert!(matches!(counts.take(joe, 2), ProofTurn::Judge(_, wait) if wait.is_zero()));
+    }
+}
