@@ -28,8 +28,6 @@ const fn pin(name: &'static str, value: &'static str) -> Pin {
 /// were not named.
 pub const SEARCH_PATH: &str = "pg_catalog, pg_temp";
 
-const READ_ONLY: &str = "default_transaction_read_only";
-
 const PINS: &[Pin] = &[
     pin("search_path", SEARCH_PATH),
     pin("role", "none"),
@@ -51,9 +49,9 @@ const PINS: &[Pin] = &[
     pin("idle_in_transaction_session_timeout", "0"),
     Pin { name: "idle_session_timeout", value: "0", since: 140_000 },
     Pin { name: "transaction_timeout", value: "0", since: 170_000 },
-    // Nothing that Weir asks writes a row, and what it orders (ALTER SYSTEM, a promotion, a slot) may be ordered in such a transaction.
+    // Not `default_transaction_read_only`: a failover sets it for the server, and looks at it as its own sessions have it. Nothing that Weir asks
+    // writes a row, so that no text hangs on it.
     pin("default_transaction_isolation", "read committed"),
-    pin(READ_ONLY, "on"),
     pin("default_transaction_deferrable", "off"),
     pin("row_security", "on"),
     // A server takes twenty times as long to compile the large questions as to answer them.
@@ -70,17 +68,11 @@ const ASKED: [&str; 4] =
 pub enum OwnUse {
     /// Questions and orders to a server.
     Questions,
-    /// Questions about users, among them `auth_query`. That is the operator's text, and may call a function that writes.
-    Users,
     /// Reading the catalog of a database, with the defaults of sessions in it.
     Catalog,
 }
 
 impl OwnUse {
-    fn pins(self) -> impl Iterator<Item = &'static Pin> {
-        PINS.iter().filter(move |pin| self != OwnUse::Users || pin.name != READ_ONLY)
-    }
-
     fn stands_in_packet(self, pin: &Pin) -> bool {
         pin.since == ALWAYS && (self != OwnUse::Catalog || !ASKED.contains(&pin.name))
     }
@@ -88,7 +80,7 @@ impl OwnUse {
 
 /// What goes into the startup packet.
 pub fn in_packet<'a>(of: OwnUse) -> impl Iterator<Item = (&'a str, &'a str)> {
-    of.pins().filter(move |pin| of.stands_in_packet(pin)).map(|pin| (pin.name, pin.value))
+    PINS.iter().filter(move |pin| of.stands_in_packet(pin)).map(|pin| (pin.name, pin.value))
 }
 
 /// What must be said before anything else, once the server's version is known; `None`: nothing. `server_version` and `server_encoding` as the
@@ -99,7 +91,7 @@ pub fn after_login(of: OwnUse, server_version: Option<&str>, server_encoding: Op
     // A server that does not say its version is asked as the oldest one: a newer parameter would be an error.
     let version = server_version.map_or(0, version_number);
     let mut sql = String::new();
-    for pin in of.pins().filter(|pin| pin.since <= version) {
+    for pin in PINS.iter().filter(|pin| pin.since <= version) {
         if version >= LOGIN_TRIGGERS || !of.stands_in_packet(pin) {
             push_set(&mut sql, pin.name, pin.value);
         }
@@ -185,7 +177,6 @@ mod tests {
     #[test]
     fn defaults_that_are_asked_for_are_not_those_of_the_packet() {
         assert!(in_packet(OwnUse::Questions).any(|pin| pin == ("search_path", SEARCH_PATH)));
-        assert!(in_packet(OwnUse::Users).all(|(name, _)| name != READ_ONLY));
         assert!(in_packet(OwnUse::Catalog).all(|(name, _)| !ASKED.contains(&name)));
         let said = after_login(OwnUse::Catalog, Some("15.1"), Some("UTF8")).unwrap();
         assert!(

@@ -259,10 +259,11 @@ async fn enter(w: &Worker, address: &Address, user: &str, database: &str, deadli
         is_checker.then(|| Secret::parse(config.check.password.as_bytes(), files.key.as_ref()).ok()).flatten()
     };
     let secret = own.as_ref().or_else(|| files.passwords.get(user));
-    let parameters: Vec<(&str, &str)> = own_login::in_packet(OwnUse::Users).collect();
+    let parameters: Vec<(&str, &str)> = own_login::in_packet(OwnUse::Questions).collect();
     let login = Login { user, database, secret, generation, parameters: &parameters };
     let (mut talk, greeting) = Talk::enter(w, address, &login, deadline).await?;
-    let words = own_login::after_login(OwnUse::Users, greeting.reported("server_version"), greeting.reported("server_encoding"));
+    let words =
+        own_login::after_login(OwnUse::Questions, greeting.reported("server_version"), greeting.reported("server_encoding"));
     if let Some(words) = words {
         talk.query(w, address, &words).await?;
     }

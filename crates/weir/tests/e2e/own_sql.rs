@@ -247,7 +247,7 @@ const OWN_CATALOG: &str = "create schema evil; create table evil.pg_rewrite as s
 fn a_users_path_does_not_decide_what_is_known_of_a_database() {
     let cluster = cluster_with(own_server());
     let server = cluster.primary();
-    server.query(&format!("create role {OWNER} login; create role nobody login")).unwrap();
+    server.query(&format!("create role {OWNER} login; create role nobody login; grant pg_monitor to nobody")).unwrap();
     server.query("create database app").unwrap();
     server.connect("postgres", "app").unwrap().query(OWN_CATALOG).unwrap();
     server.query(&format!("alter role {OWNER} set search_path = evil, pg_catalog, public")).unwrap();
