@@ -1,7 +1,8 @@
 //! Message headers, and the bodies of the server messages that we look into.
 
 use weir_wire::back;
-use weir_wire::frame::{BODY_BYTES_MAX, HEADER_BYTES, read_header};
+use weir_wire::frame::{BODY_BYTES_MAX, HEADER_BYTES, back as tags, read_header};
+use weir_wire::gather::message_cost;
 
 /// Walks the bytes as a stream of messages.
 pub fn run(bytes: &[u8]) {
@@ -39,5 +40,9 @@ fn check_body(body: &[u8]) {
     if let Some(row) = back::read_row(body) {
         let value_bytes: usize = row.iter().flatten().map(|value| value.len()).sum();
         assert!(2 + 4 * row.len() + value_bytes <= body.len());
+        // A row that is kept takes no more than it is counted as: each value in an allocation, of which the allocator takes a little.
+        let place_bytes = size_of::<Option<String>>() + 24;
+        let kept_bytes = size_of::<Vec<Option<String>>>() + 24 + place_bytes * row.len() + value_bytes;
+        assert!(kept_bytes <= message_cost(tags::DATA_ROW, body));
     }
 }

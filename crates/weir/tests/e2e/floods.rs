@@ -3,7 +3,10 @@
 
 use crate::support::flooder::{Flood, Flooder, Provoked};
 use crate::support::proxy::Backend;
+use crate::support::time::happens_within;
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use std::io::Write;
+use std::time::Duration;
 
 /// Memory that a flood may take, with all that a few sessions need beside it. A flood has 192 MB.
 const GROWTH_KB: u64 = 30_000;
@@ -186,6 +189,31 @@ fn the_number_of_a_transaction_is_no_long_row() {
     other.run("begin");
     let _ = other.query("insert into t values (1)");
     scene.check("a message \"D\" of 536870913 bytes");
+}
+
+/// Weir stops to read from who does not read.
+#[test]
+fn a_pipeline_whose_answers_nobody_reads_is_not_taken_in() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let client = ground.client(&proxy);
+    let before_kb = proxy.peak_kb();
+    let mut stream = client.tcp_stream();
+    stream.set_nonblocking(true).unwrap();
+    let batch = wire::query("select repeat('x', 1000)").repeat(500);
+    let mut sent = 0;
+    // Whole messages, however much of them is taken at once.
+    let mut takes_more = || match stream.write(&batch[sent % batch.len()..]) {
+        Ok(bytes) => {
+            sent += bytes;
+            assert!(sent < 64 << 20, "all is taken in");
+            true
+        }
+        Err(_) => false,
+    };
+    while happens_within(Duration::from_millis(500), &mut takes_more) {}
+    let growth_kb = proxy.peak_kb() - before_kb;
+    assert!(growth_kb < GROWTH_KB, "{growth_kb} kB more");
 }
 
 /// A standby that floods takes no reads, and the others do.
