@@ -89,3 +89,4 @@ mod tls;
 mod transactions;
 mod transparent;
 mod triggers;
+mod unseen_calls;
