@@ -2,6 +2,7 @@
 
 use super::path::Defaults;
 use super::tables::{Tables, TablesDraft, in_order};
+use super::unseen::Named;
 use super::{Catalog, CodedTypes, FIRST_USER_OID, Fate, Object, Objects, PARTS, SessionDefaults, SilentCalls};
 use crate::OF_TRANSACTIONS;
 use crate::builtin;
@@ -309,10 +310,11 @@ impl Draft {
         let unsteady = self.operators.iter().map(|(o, _)| &o.object).filter(is_unsteady).map(|o| o.schema).collect();
         let writing_columns = self.columns_of(|function| function.fate != Fate::Reads);
         let unsteady_columns = self.columns_of(|function| !function.steady);
+        let unseen = std::mem::take(&mut self.unseen);
         let own = self.functions.iter().filter(|function| is_builtin(function, pg_catalog));
         let acting: HashSet<&str> =
             own.map(|function| function.object.name(&self.text)).filter(|name| !builtin::is_repeatable(name)).collect();
-        let unseen = self.unseen.made(|name| acting.contains(name));
+        let unseen = unseen.made(|name| acting.contains(name), &self.named(pg_catalog));
         let (relations, tables) = Tables::made(self.relations, self.tables, &self.text);
         Catalog {
             writing: SilentCalls { operators: hidden, columns: writing_columns, calls: calls.hidden },
@@ -353,6 +355,15 @@ impl Draft {
         self.text.push_str(EXTRACT);
         let renamed = older.into_iter().map(|(oid, object)| Numbered { oid, object: Object { at, bytes, ..object } });
         self.functions.extend(renamed);
+    }
+
+    /// Names of users' functions that a text may call without naming them so that they are seen.
+    fn named(&self, pg_catalog: Option<u32>) -> Named<'_> {
+        let name = |function: &Numbered| function.object.name(&self.text);
+        let of_users = self.functions.iter().filter(|function| !is_builtin(function, pg_catalog));
+        let like_own = of_users.clone().filter(|function| builtin::leaves_nothing(name(function))).map(name).collect();
+        let like_columns = of_users.filter(|function| self.like_columns.contains(&function.oid)).map(name).collect();
+        Named { like_columns, like_own }
     }
 
     /// Functions of a kind that may be called like a column.
@@ -523,7 +534,8 @@ const EXTRACT: &str = "extract";
 const ZONES_OF_TODAY: [u32; 2] = [2037, 2038];
 
 /// Operators that a text's facts do not name, or that stand behind words: `BETWEEN`, `IN`, `ORDER BY`, `LIKE`.
-const HIDDEN_OPERATORS: [&str; 16] = ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
+pub(super) const HIDDEN_OPERATORS: [&str; 16] =
+    ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
 
 /// The numbers behind a label: one, or a list.
 fn numbers_in(rest: &str) -> impl Iterator<Item = u32> {

@@ -101,6 +101,7 @@ impl Functions {
     /// Judges a function, and the functions it depends on.
     pub fn judge(&mut self, name: &str) -> Verdict {
         match self.known.get(name) {
+            _ if builtin::runs_text(name) => return Verdict::LeavesState,
             Some(Known::Harmless) => return Verdict::Harmless,
             Some(Known::Writes) => return Verdict::Writes,
             Some(Known::LeavesState) => return Verdict::LeavesState,
@@ -124,6 +125,7 @@ impl Functions {
         while let Some(next) = seen.get(at).copied() {
             at += 1;
             match self.known.get(next) {
+                _ if builtin::runs_text(next) => return Verdict::LeavesState,
                 Some(Known::Harmless) => {}
                 Some(Known::Writes) => writes = true,
                 Some(Known::LeavesState) => return Verdict::LeavesState,
@@ -164,9 +166,16 @@ impl Functions {
         bytes
     }
 
+    /// The functions whose sources have been taken in.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.known.keys().map(String::as_str)
+    }
+
     /// True if a function may leave something, when all sources have been taken in: one without is not a user's, or in C.
     pub fn leaves(&self, name: &str) -> bool {
-        left_by_function(name).is_some() || (self.known.contains_key(name) && self.follow(name) == Verdict::LeavesState)
+        left_by_function(name).is_some()
+            || builtin::runs_text(name)
+            || (self.known.contains_key(name) && self.follow(name) == Verdict::LeavesState)
     }
 
     /// True if a function may act outside of the database, itself or by its calls; `acts`: the calls that do. A function without a source does, and
@@ -250,7 +259,7 @@ fn read(language: &str, source: &str) -> Known {
                 // One of PostgreSQL's own that acts outside of the database is told from others by its name.
                 let is_own = |name: &String| !(builtin::leaves_nothing(name) && builtin::is_repeatable(name));
                 let calls: Vec<String> = calls.into_iter().filter(is_own).collect();
-                match calls.iter().any(|name| left_by_function(name).is_some()) {
+                match calls.iter().any(|name| left_by_function(name).is_some() || builtin::runs_text(name)) {
                     true => Known::LeavesState,
                     false if !calls.is_empty() => Known::If { calls, writes },
                     false if writes => Known::Writes,

@@ -4,6 +4,7 @@
 //! (`weir_policy::own_login`): `Question` is a type of its own, so that no other place can send them.
 
 use super::draft::{Cells, Draft, DraftError};
+use super::unseen::REACH;
 
 /// One of the questions of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,14 +179,20 @@ pub const PARTS: &[Part] = &[
         ),
         take: Draft::refresh,
     },
-    // Only where functions run that texts do not show. A longer source may do anything.
+    // Only where functions may run that texts do not show. A longer source may do anything.
     Part {
         sql: "SELECT p.proname, l.lanname, CASE WHEN octet_length(p.prosrc) > 12000 THEN '' ELSE p.prosrc END \
               FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid >= 16384 AND l.lanname NOT IN ('c', 'internal') \
               AND (EXISTS (SELECT FROM pg_trigger WHERE tgenabled <> 'D' AND tgfoid >= 16384) \
               OR EXISTS (SELECT FROM pg_event_trigger WHERE evtenabled <> 'D') \
-              OR EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_proc'::regclass AND refobjid >= 16384 AND classid IN \
-              ('pg_rewrite'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass, 'pg_policy'::regclass)))",
+              OR EXISTS (SELECT FROM pg_depend d JOIN pg_proc f ON f.oid = d.refobjid JOIN pg_language m ON m.oid = f.prolang \
+              WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid >= 16384 AND (m.lanname NOT IN ('c', 'internal') OR d.classid IN \
+              ('pg_rewrite'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass, 'pg_policy'::regclass))) \
+              OR EXISTS (SELECT FROM pg_type t WHERE t.typdefaultbin IS NOT NULL AND t.oid >= 16384) \
+              OR EXISTS (SELECT FROM pg_constraint c WHERE c.contypid >= 16384 AND c.conbin IS NOT NULL) \
+              OR EXISTS (SELECT FROM pg_proc f JOIN pg_language m ON m.oid = f.prolang WHERE f.oid >= 16384 AND m.lanname NOT IN ('c', 'internal') \
+              AND (f.proname ~ '^(pg|txid|lo|brin|inet|has)_' OR EXISTS (SELECT FROM pg_proc o WHERE o.proname = f.proname AND o.oid < 16384) \
+              OR EXISTS (SELECT FROM pg_type t WHERE t.oid = f.proargtypes[0] AND t.typtype IN ('c', 'd', 'p')))))",
         take: Draft::source,
     },
     // Functions that run with a use of a relation: with its writes (w), its reads (r), or any definition (d). Uses of
@@ -232,6 +239,7 @@ pub const PARTS: &[Part] = &[
               WHERE d.classid IN ('pg_rewrite'::regclass, 'pg_policy'::regclass) AND d.refclassid = 'pg_proc'::regclass AND p.oid >= 16384 AND p.provolatile = 'v')",
         take: Draft::hidden,
     },
+    Part { sql: REACH, take: Draft::reach },
 ];
 
 /// Properties of relations and types, in one question, so that columns and types, which are the most rows, are gone through
@@ -309,7 +317,7 @@ const CONTENTS: &str = "WITH RECURSIVE columns (relation, type) AS MATERIALIZED 
 
 /// One row that changes with everything that `PARTS` ask for.
 ///
-/// Of tables it has the columns, and not the row's version, which TRUNCATE changes too. It is one pass over these catalogs.
+/// Of tables it has the columns, and the users' types of those, and not the row's version, which TRUNCATE changes too. It is one pass over these catalogs.
 /// With 100,000 tables and 50,000 functions that takes a quarter of a second, so the longer it takes, the less often it is
 /// asked. A partition that is being detached first gets a new version of its row, then loses it.
 const FINGERPRINT: &str = "SELECT concat_ws(' ', \
@@ -323,7 +331,10 @@ const FINGERPRINT: &str = "SELECT concat_ws(' ', \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_amop WHERE oid >= 16384), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(inhrelid, ' ', inhparent, ' ', xmin)))) FROM pg_inherits), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_rewrite), \
-    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', tgenabled, ' ', tgfoid)))) FROM pg_trigger WHERE tgfoid >= 16384), \
+    (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', tgenabled, ' ', tgfoid)))) FROM pg_trigger WHERE tgfoid >= 16384 OR tgqual IS NOT NULL), \
+    (SELECT concat(count(*), '/', sum(hashtext(concat(d.objid, ' ', d.objsubid, ' ', d.refobjid)))) FROM pg_depend d JOIN pg_class c ON c.oid = d.objid \
+     WHERE d.refclassid IN ('pg_type'::regclass, 'pg_proc'::regclass) AND d.refobjid >= 16384 AND d.classid = 'pg_class'::regclass AND c.relpersistence <> 't'), \
+    (SELECT concat(count(*), '/', sum(hashtext(indexrelid::text))) FROM pg_index WHERE (indexprs IS NOT NULL OR indpred IS NOT NULL) AND indexrelid >= 16384), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_event_trigger), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_constraint WHERE contype IN ('c', 'f')), \
     (SELECT concat(count(*), '/', sum(hashtext(concat(oid, ' ', xmin)))) FROM pg_attrdef), \

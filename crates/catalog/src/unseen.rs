@@ -4,13 +4,16 @@
 //! In: the sources of all functions of users, and those that run with a use of a relation. Out: relations whose writing or
 //! reading may leave something, and names of parameters that functions invent, since a server lists those nowhere.
 
+mod reach;
+
 use super::draft::{Cells, Draft, DraftError, number, word};
 use super::tables::closure;
 use super::{Catalog, Names, Path};
 use crate::builtin;
 use crate::functions::Functions;
+use reach::{Followed, ReachDraft, Reached};
+pub(super) use reach::{Named, REACH};
 
-use regex::Regex;
 use std::collections::{BTreeSet, HashSet};
 use weir_sql::facts::Name;
 
@@ -33,13 +36,19 @@ impl Hidden {
     pub const RECALLS: Hidden = Hidden(8);
     /// A view draws from sequences, or asks for drawn values: so any read may. No statement is asked about for that.
     pub const SEQUENCE_VIEWS: Hidden = Hidden(16);
+    /// Names that call nothing, so it seems: of types, operators, columns, and functions that run others.
+    pub const NAMES: Hidden = Hidden(32);
+    /// Any statement: casts and operators that no text shows.
+    pub const ANYTHING: Hidden = Hidden(64);
+    /// It writes rows of relations that refer to those it names, whatever their keys do. No database hides this by itself.
+    pub const CASCADES: Hidden = Hidden(128);
     /// Uses of sequences that are assumed after a definition, until the catalog is read again.
     pub const SEQUENCES: Hidden = Hidden::RECALLS.and(Hidden::SEQUENCE_VIEWS);
-    /// Ways that are assumed after a definition, until the catalog is read again. Reads are not: a view that sets something is
-    /// rare, and reads are many.
-    pub const CHANGED: Hidden = Hidden::WRITES.and(Hidden::DEFINES);
-    /// Ways that are assumed before the catalog was ever read.
-    pub const ALL: Hidden = Hidden::CHANGED.and(Hidden::READS);
+    /// All ways of statements.
+    pub const ALL: Hidden = Hidden::ASSUMED.and(Hidden::ANYTHING).and(Hidden::CASCADES);
+    /// Ways that are assumed before the catalog was read, and after a definition until it is read again. Only a `SELECT 1` is not asked about
+    /// then: casts and operators that no text shows are rare.
+    pub const ASSUMED: Hidden = Hidden::WRITES.and(Hidden::READS).and(Hidden::DEFINES).and(Hidden::NAMES);
 
     #[must_use]
     pub const fn and(self, other: Hidden) -> Hidden {
@@ -65,6 +74,7 @@ impl Hidden {
 }
 
 /// Rows about hidden functions that a draft has taken in.
+#[derive(Default)]
 pub(super) struct UnseenDraft {
     functions: Functions,
     /// Relations, and functions that run when they are written; no name: something is written with them.
@@ -78,25 +88,14 @@ pub(super) struct UnseenDraft {
     pub(super) foreign: Vec<u32>,
     sequences: Hidden,
     made_up: BTreeSet<String>,
-    /// Where a source sets a parameter with a dot in its name.
-    pattern: Option<Regex>,
+    reach: ReachDraft,
 }
 
-/// A call of `set_config` or a `SET`, and the name.
-const MADE_UP: &str = r"(?i)(?:\bset_config\s*\(\s*'|\bset\s+(?:session\s+)?)([a-z_][a-z_0-9$]*(?:\.[a-z_][a-z_0-9$]*)+)";
-
-impl Default for UnseenDraft {
-    fn default() -> UnseenDraft {
-        UnseenDraft {
-            functions: Functions::default(),
-            with_writes: Vec::new(),
-            with_reads: Vec::new(),
-            with_definitions: Vec::new(),
-            in_c: HashSet::new(),
-            foreign: Vec::new(),
-            sequences: Hidden::NONE,
-            made_up: BTreeSet::new(),
-            pattern: Regex::new(MADE_UP).ok(),
+impl UnseenDraft {
+    /// Notes the name of a parameter that users make up. Those that the database asks for count as well: nobody else's rows shall hang on them.
+    pub(super) fn name_parameter(&mut self, name: &str) {
+        if name.contains('.') && self.made_up.len() < NAMES_MAX {
+            self.made_up.insert(name.to_ascii_lowercase());
         }
     }
 }
@@ -105,11 +104,8 @@ impl Draft {
     /// Name, language and source of a function.
     pub(super) fn source(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (name, language, source) = (word(cells, 0)?, word(cells, 1)?, word(cells, 2)?);
-        let UnseenDraft { functions, made_up, pattern, .. } = &mut self.unseen;
-        let kept = functions.add(name, language, source);
-        let found = pattern.iter().flat_map(|pattern| pattern.captures_iter(source)).filter_map(|found| found.get(1));
-        let room = NAMES_MAX.saturating_sub(made_up.len());
-        made_up.extend(found.take(room).map(|name| name.as_str().to_ascii_lowercase()));
+        let kept = self.unseen.functions.add(name, language, source);
+        self.unseen.reach.source(name, source);
         // Of the source only the calls are kept: of a short one they may take more.
         self.gathered.give_back(source.len());
         Ok(self.gathered.take(kept)?)
@@ -145,6 +141,7 @@ pub(super) struct Unseen {
     /// The same of reading.
     acts_by_reads: Box<[u32]>,
     made_up: Box<[String]>,
+    reached: Reached,
 }
 
 impl UnseenDraft {
@@ -168,28 +165,34 @@ impl UnseenDraft {
     }
 
     /// `acts`: functions of PostgreSQL's own that act outside of the database.
-    pub(super) fn made(self, acts: impl Fn(&str) -> bool) -> Unseen {
+    pub(super) fn made(self, acts: impl Fn(&str) -> bool, named: &Named<'_>) -> Unseen {
         let (acts_by_writes, acts_by_reads) = self.acting(acts);
-        let UnseenDraft { functions, with_writes, with_reads, with_definitions, sequences, made_up, .. } = self;
-        let leaves = |name: &str| functions.leaves(name);
-        let by_writes = with_writes.iter().any(|(_, name)| leaves(name));
+        let UnseenDraft { functions, with_writes, with_reads, with_definitions, sequences, made_up, reach, .. } = self;
+        let others = with_writes.iter().map(|(_, name)| name).chain(&with_definitions).map(String::as_str);
+        let followed = Followed::of(&reach, &functions, others);
+        let leaves = |name: &str| followed.leaves(name);
+        let reached = followed.made(named);
+        let (more_written, more_read) = followed.by_relations();
+        let by_writes = with_writes.iter().any(|(_, name)| leaves(name)) || !more_written.is_empty();
         let by_definitions = with_definitions.iter().any(|name| leaves(name));
         let has_event_triggers = !with_definitions.is_empty();
         // If writes or definitions may leave something, then so may all that write or define in their turn.
         let spreads = by_writes || by_definitions;
         let counts = |name: &str| leaves(name) || (spreads && (name.is_empty() || functions.writes(name)));
-        let all = |list: &[(u32, String)]| -> Box<[u32]> {
-            let found: BTreeSet<u32> = list.iter().filter(|(_, name)| counts(name)).map(|(relation, _)| *relation).collect();
-            found.into_iter().collect()
+        let all = |list: &[(u32, String)], more: BTreeSet<u32>| -> Box<[u32]> {
+            let found = list.iter().filter(|(_, name)| counts(name)).map(|(relation, _)| *relation);
+            found.chain(more).collect::<BTreeSet<u32>>().into_iter().collect()
         };
-        let (written, read) = (all(&with_writes), all(&with_reads));
+        let (written, read) = (all(&with_writes, more_written), all(&with_reads, more_read));
         let hidden = Hidden::WRITES
             .when(!written.is_empty())
             .and(Hidden::READS.when(!read.is_empty()))
+            .and(Hidden::NAMES.when(reached.has_names()))
+            .and(Hidden::ANYTHING.when(reached.is_anywhere()))
             .and(sequences)
             .and(Hidden::DEFINES.when(by_definitions || (by_writes && with_definitions.iter().any(|name| counts(name)))));
         let made_up = made_up.into_iter().collect();
-        Unseen { hidden, has_event_triggers, written, read, acts_by_writes, acts_by_reads, made_up }
+        Unseen { hidden, has_event_triggers, written, read, acts_by_writes, acts_by_reads, made_up, reached }
     }
 }
 
@@ -221,8 +224,12 @@ impl Catalog {
         closure(found, &self.tables.written_with).is_none_or(|found| found.iter().any(is_one))
     }
 
-    /// True if a read of these relations may leave something. An unknown name is PostgreSQL's own, or temporary.
+    /// True if a read of these relations may leave something, or if one is not known and not PostgreSQL's own: a temporary one may have a column
+    /// of any type.
     pub fn leaves_by_reading(&self, names: &Names) -> bool {
+        if names.relations.iter().any(|relation| !is_own(relation) && self.numbers(relation).next().is_none()) {
+            return true;
+        }
         let found = names.relations.iter().flat_map(|relation| self.numbers(relation)).collect();
         let is_one = |oid: &u32| self.unseen.read.binary_search(oid).is_ok();
         closure(found, &self.tables.read_with).is_none_or(|found| found.iter().any(is_one))
@@ -256,7 +263,7 @@ impl Catalog {
         is_own && (!function.schema.is_empty() || self.users_only_read(function, path))
     }
 
-    /// Parameters that functions of users make up, as far as their sources show them; lower case.
+    /// Parameters that functions of users and stored expressions make up or ask for, as far as their texts show them; lower case.
     pub fn made_up(&self) -> &[String] {
         &self.unseen.made_up
     }
@@ -276,8 +283,8 @@ mod tests {
     use crate::PARTS;
     use crate::tests::rows::empty;
 
-    const SOURCES: usize = PARTS.len() - 2;
-    const HIDDEN: usize = PARTS.len() - 1;
+    const SOURCES: usize = PARTS.len() - 3;
+    const HIDDEN: usize = PARTS.len() - 2;
 
     fn catalog(rows: &[(usize, &[&str])]) -> Catalog {
         let mut draft = empty();
@@ -323,7 +330,6 @@ mod tests {
             (HIDDEN, &["w", "20105", "audit"]),
         ]);
         assert_eq!(catalog.hidden(), Hidden::WRITES);
-        assert_eq!(catalog.made_up(), ["app.other", "app.who"]);
         check_writing(
             &catalog,
             &[("plain", false), ("stamped", false), ("sets", true), ("parent", true), ("ruled", true), ("audited", true)],

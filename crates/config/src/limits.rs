@@ -9,7 +9,7 @@ use crate::{Config, Override, PoolMode, SequenceSessions};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub mode: PoolMode,
-    pub sequences: SequenceSessions,
+    pub on_release: OnRelease,
     pub pool_size: u32,
     pub pool_min: u32,
     pub reserve: u32,
@@ -23,6 +23,14 @@ pub struct Limits {
     pub conns_per_user: u32,
     pub conns_per_database: u32,
     pub on_loss: OnLoss,
+}
+
+/// The treatment of a server connection that a session may give back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnRelease {
+    pub sequences: SequenceSessions,
+    /// `reset_query_always`.
+    pub resets_always: bool,
 }
 
 /// The treatment of transactions whose server is lost.
@@ -56,7 +64,7 @@ type Setter = fn(&mut Limits, &Value);
 /// The parameters that can be overridden.
 const OVERRIDABLE: &[(&str, Setter)] = &[
     ("pool_mode", |l, v| l.mode = PoolMode::from_word(v.word())),
-    ("sequence_sessions", |l, v| l.sequences = SequenceSessions::from_word(v.word())),
+    ("sequence_sessions", |l, v| l.on_release.sequences = SequenceSessions::from_word(v.word())),
     ("pool_size", |l, v| l.pool_size = v.count()),
     ("min_pool_size", |l, v| l.pool_min = v.count()),
     ("reserve_pool_size", |l, v| l.reserve = v.count()),
@@ -73,6 +81,7 @@ const OVERRIDABLE: &[(&str, Setter)] = &[
     ("max_client_connections_per_database", |l, v| l.clients.per_database = v.count()),
     ("max_user_connections", |l, v| l.conns_per_user = v.count()),
     ("max_db_connections", |l, v| l.conns_per_database = v.count()),
+    ("reset_query_always", |l, v| l.on_release.resets_always = v.bool()),
 ];
 
 /// A fault in the list; always the operator's.
@@ -161,7 +170,7 @@ pub fn of(config: &Config, user: &str, database: &str) -> Limits {
     let base = &config.limits;
     let mut limits = Limits {
         mode: config.pool.mode,
-        sequences: config.pool.sequences,
+        on_release: OnRelease { sequences: config.pool.sequences, resets_always: config.pool.reset_always },
         pool_size: config.pool.size,
         pool_min: base.pool_min,
         reserve: base.reserve,

@@ -68,6 +68,8 @@ pub struct PoolConfig {
     pub prepared_max: u32,
     /// Statements that clean a server connection.
     pub reset_query_list: Vec<String>,
+    /// They run each time that a client gives a server connection back.
+    pub reset_always: bool,
     /// Clients that may be connected at once.
     pub max_clients: u32,
 }
@@ -553,6 +555,7 @@ impl PoolConfig {
             check_query: String::new(),
             check_after_ms: 0,
             reset_query_list: Vec::new(),
+            reset_always: false,
             max_clients: 0,
         }
     }

@@ -178,7 +178,7 @@ const RECENTLY: &str = " AND pg_catalog.age(f.xmin) OPERATOR(pg_catalog.<) 10000
 
 /// `OFFSET` has a server look at the age of a function before it looks through its source.
 const LIMITED: &str = " OFFSET 0) p, pg_catalog.regexp_matches(p.prosrc, \
-     '(?:set_config[[:space:]]*[(][[:space:]]*''|set[[:space:]]+(?:session[[:space:]]+)?)([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'gi') m \
+     '(?:(?:set_config|current_setting)[[:space:]]*[(][[:space:]]*''|set[[:space:]]+(?:session[[:space:]]+)?)([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'gi') m \
      WHERE pg_catalog.octet_length(p.prosrc) OPERATOR(pg_catalog.<=) 100000 AND p.prosrc OPERATOR(pg_catalog.~*) 'set' LIMIT 256)";
 
 /// Longer sources than `functions::SOURCE_BYTES_MAX` are not sent.

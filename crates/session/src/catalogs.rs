@@ -122,7 +122,7 @@ impl Database {
             first_try: FirstTry { is_due: AtomicBool::new(true), waiting: Mutex::default() },
             edition: AtomicU64::new(UNKNOWN),
             current: ArcSwapOption::empty(),
-            hidden: AtomicU8::new(Hidden::ALL.and(Hidden::SEQUENCES).bits()),
+            hidden: AtomicU8::new(Hidden::ASSUMED.and(Hidden::SEQUENCES).bits()),
             recalls: Recalls { were_seen: AtomicBool::new(false), lessons: AtomicU32::new(LESSONS) },
             changes: AtomicU64::new(0),
             usage: Usage::default(),
@@ -171,10 +171,10 @@ impl Database {
         self.hidden.fetch_or(more.bits(), Ordering::SeqCst);
     }
 
-    /// It could not be read. Reads are asked about only as long as it was not tried, or if the catalog of before says so.
+    /// It could not be read.
     pub fn note_unreadable(&self) {
         if self.current.load().is_none() {
-            self.hidden.store(Hidden::CHANGED.and(Hidden::SEQUENCES).bits(), Ordering::SeqCst);
+            self.hidden.store(Hidden::ASSUMED.and(Hidden::SEQUENCES).bits(), Ordering::SeqCst);
         }
     }
 
@@ -208,7 +208,7 @@ impl Database {
         // In this order: `publish` looks at the changes after it has stored its edition.
         self.changes.fetch_add(1, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
-        self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
+        self.hides(Hidden::ASSUMED.and(Hidden::SEQUENCES));
     }
 
     /// Brings the catalog into force that was read after `changes` changes, unless there were more since. True: it is in force.
@@ -217,13 +217,13 @@ impl Database {
             // First of all: a reader of the edition must find its catalog.
             self.current.store(Some(catalog));
         }
-        let hidden = self.current.load().as_ref().map_or(Hidden::ALL.and(Hidden::SEQUENCES), |catalog| catalog.hidden());
+        let hidden = self.current.load().as_ref().map_or(Hidden::ASSUMED.and(Hidden::SEQUENCES), |catalog| catalog.hidden());
         self.hidden.store(hidden.bits(), Ordering::SeqCst);
         self.edition.store(edition, Ordering::SeqCst);
         let is_current = self.changes() == changes;
         if !is_current {
             self.edition.store(UNKNOWN, Ordering::SeqCst);
-            self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
+            self.hides(Hidden::ASSUMED.and(Hidden::SEQUENCES));
         }
         is_current
     }
@@ -260,7 +260,7 @@ impl Database {
     pub fn close(&self) {
         self.usage.is_wanted_empty.store(false, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
-        self.hides(Hidden::CHANGED.and(Hidden::SEQUENCES));
+        self.hides(Hidden::ASSUMED.and(Hidden::SEQUENCES));
         self.usage.is_watched.store(false, Ordering::SeqCst);
     }
 
@@ -345,7 +345,7 @@ mod tests {
         assert!(database.publish(edition, Some(Arc::default()), seen));
         assert_eq!(database.edition(), edition);
         database.note_change();
-        let changed = Hidden::CHANGED.and(Hidden::SEQUENCES);
+        let changed = Hidden::ASSUMED.and(Hidden::SEQUENCES);
         assert_eq!((database.edition(), database.hidden()), (UNKNOWN, changed));
         assert!(!database.publish(catalogs.next_edition(), None, seen), "it was read before the change");
         assert_eq!((database.edition(), database.hidden()), (UNKNOWN, changed));

@@ -424,6 +424,7 @@ fn bring(
     } else {
         prepare_on_server(s, w, &prepared);
     }
+    session_state::note_analysed(s, &prepared);
     w.count(Metric::ParsesAdded);
     expect_brought(s, prepared.id);
     if !told.can_change() {

@@ -127,7 +127,7 @@ fn forget(s: &mut Session, w: &Context) {
 
 #[inline]
 fn is_pinned(s: &Session) -> bool {
-    s.account.limits.get().sequences == SequenceSessions::Pin
+    s.account.limits.get().on_release.sequences == SequenceSessions::Pin
 }
 
 /// Before a statement of its session is sent. `None`: not to the primary. A standby gives out no values.

@@ -2,8 +2,8 @@
 //! transaction. Brings a server connection to the session's state, and lets it go as soon as nothing keeps it. Decisions are `policy::inventory`'s.
 
 pub mod listening;
+mod unseen;
 
-use crate::catalogs::UNKNOWN;
 use crate::choice::Choice;
 use crate::conn::Conn;
 use crate::context::Context;
@@ -21,11 +21,14 @@ use crate::upstream::left::{Asking, Left, Telling};
 pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+pub use unseen::note_analysed;
+use unseen::{by_execute, hidden, left_by_values, may_act_unseen, name_made_up, note_prepared};
+pub(crate) use unseen::{knows, left_unseen};
 use weir_catalog::Hidden;
 use weir_catalog::functions::Verdict;
 use weir_policy::by_sql::{Change, Entry};
 use weir_policy::replies::Expect;
-use weir_policy::session_state::{Answer, MadeUp, SOURCES_MAX, settings_after, told_by};
+use weir_policy::session_state::{Answer, SOURCES_MAX, settings_after, told_by};
 use weir_policy::settings::Settings;
 use weir_sql::facts::{Reset, StateKind, StateKinds, Transaction};
 use weir_sql::own;
@@ -45,7 +48,8 @@ impl Concern for SessionState {
             Unit::BindUnknown(_) => note_bound_by_sql(s),
             Unit::Execute => note_execute(s),
             Unit::Call(_) => note_call(s, header),
-            Unit::Parse(_) | Unit::Garbled => {}
+            Unit::Parse(prepared) => note_analysed(s, prepared),
+            Unit::Garbled => {}
         }
     }
 
@@ -111,11 +115,12 @@ fn note_bind(s: &mut Session, w: &Context, prepared: &Prepared, statement: &Stat
     if let Some(upstream) = s.upstream_mut() {
         upstream.is_command_bound |= prepared.statement.has(Trait::Barrier);
     }
-    if is_harmless(s, statement) {
+    let by_values = left_by_values(s, prepared);
+    if by_values.is_empty() && is_harmless(s, statement) {
         return;
     }
     let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
-    let may_change = left_unseen(s, statement).and(judged(s, w, statement));
+    let may_change = left_unseen(s, statement).and(judged(s, w, statement)).and(by_values);
     let by_execute = before_note(s, statement, may_change);
     let here = s.up.unseen();
     let values = &here[..here.len().min(header.frame_bytes())];
@@ -171,59 +176,6 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && !statement.objects.touches.meets(hidden(s))
 }
 
-/// The means by which a statement may leave something that no text shows. No catalog has this transaction's definitions yet.
-#[inline]
-fn hidden(s: &Session) -> Hidden {
-    if s.state.by_mode {
-        return Hidden::NONE;
-    }
-    let known = s.account.known.hidden();
-    if s.state.effects.redefines { known.and(Hidden::CHANGED) } else { known }
-}
-
-/// True if the catalog last read is still true for this session.
-pub(crate) fn knows(s: &Session) -> bool {
-    s.account.known.edition() != UNKNOWN && !s.state.effects.redefines
-}
-
-/// The state that a statement may leave by triggers, rules and views, which its text does not show.
-pub(crate) fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
-    let hidden = hidden(s);
-    if !statement.objects.touches.meets(hidden) {
-        return StateKinds::NONE;
-    }
-    let unknown = StateKinds::of(StateKind::Unknown);
-    let touches = |what: Hidden| statement.objects.touches.meets(what) && hidden.meets(what);
-    let Some(catalog) = s.account.known.catalog() else { return unknown };
-    if touches(Hidden::DEFINES)
-        || (touches(Hidden::WRITES) && (!knows(s) || catalog.leaves_by_writing(&statement.objects.written)))
-    {
-        return unknown;
-    }
-    let by_reading =
-        touches(Hidden::READS) && statement.objects.all_names().is_some_and(|names| catalog.leaves_by_reading(names));
-    if by_reading { unknown } else { StateKinds::NONE }
-}
-
-/// Parameters that functions of users make up no server lists: they are asked for by name where such functions may have run unseen.
-fn name_made_up(s: &mut Session) {
-    if s.state.by_mode || !hidden(s).meets(Hidden::ALL) {
-        return;
-    }
-    let catalog = s.account.known.catalog();
-    let made_up = match (&catalog, knows(s)) {
-        (None, _) => MadeUp::ByAny,
-        (Some(_), false) => MadeUp::ByRecent,
-        (Some(_), true) => MadeUp::Known,
-    };
-    let Some(upstream) = s.upstream_mut() else { return };
-    let due = &mut upstream.left.due;
-    due.made_up = due.made_up.max(made_up);
-    if let Some(catalog) = catalog {
-        due.names.extend(catalog.made_up().iter().cloned());
-    }
-}
-
 /// The state that a statement may change, by the known functions that it calls. Missing sources are asked for next time.
 fn judged(s: &mut Session, w: &Context, statement: &Statement) -> StateKinds {
     let hidden = hidden(s);
@@ -265,31 +217,6 @@ fn judged_by_text(left: &mut Left, w: &Context, database: &Arc<str>, statement: 
             statement.state.may_change
         }
     }
-}
-
-/// True if a function that a statement calls may change what the session has, or what is not known to be harmless.
-fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) -> bool {
-    if statement.has(Trait::Executes) && !s.state.by_sql.later().and(by_execute(s)).is_empty() {
-        return true;
-    }
-    if !left_unseen(s, statement).is_empty() {
-        return true;
-    }
-    if statement.state.functions.is_empty() {
-        return false;
-    }
-    let edition = w.shared.definitions.load(Ordering::Relaxed);
-    let mut books = w.functions.borrow_mut();
-    match books.of(&s.account.database, w.now_ms(), edition).judge_all(&statement.state.functions) {
-        Verdict::Harmless => false,
-        Verdict::Writes => hidden(s).meets(Hidden::ALL),
-        Verdict::LeavesState | Verdict::Unknown(_) => true,
-    }
-}
-
-/// The state that a statement prepared by SQL may leave by means that its text does not show. Any of them may be the executed one.
-fn by_execute(s: &Session) -> StateKinds {
-    if !hidden(s).meets(Hidden::ALL) { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) }
 }
 
 /// The state that an `EXECUTE` of a statement's may leave unseen, which must be known before the statement is noted.
@@ -397,7 +324,7 @@ pub fn settle(s: &mut Session, w: &Context) {
         ask_for_temporaries(s, w);
         return;
     }
-    let must_clean = s.upstream().is_some_and(|upstream| upstream.left.must_clean);
+    let must_clean = must_clean(s);
     let Some(conn) = s.release(w) else { return };
     if must_clean {
         s.host.reset(conn);
@@ -417,7 +344,13 @@ fn ask_for_temporaries(s: &mut Session, w: &Context) {
 
 /// True if a server connection that its session leaves must be cleaned first.
 pub fn leaves_something(s: &Session) -> bool {
-    s.pin().is_some() || s.is_unsure() || s.upstream().is_some_and(|upstream| upstream.left.must_clean)
+    s.pin().is_some() || s.is_unsure() || must_clean(s)
+}
+
+/// True if a server connection is cleaned before others use it, although nothing is known to keep it: something was refused, or the operator wants it.
+#[inline]
+fn must_clean(s: &Session) -> bool {
+    s.account.limits.get().on_release.resets_always || s.upstream().is_some_and(|upstream| upstream.left.must_clean)
 }
 
 /// Asks what is due. Its answer may come behind statements that the client sends meanwhile: they have their own due.
@@ -737,6 +670,7 @@ fn bring_statements(s: &mut Session, w: &Context) {
             Change::Prepare(entry) => {
                 w.count(Metric::ParsesAdded);
                 send_clients(s, w, &entry.text, Expect::StatementOurs);
+                note_prepared(s, &entry.text);
                 note_brought(s, Some(entry));
             }
         }

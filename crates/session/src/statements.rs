@@ -15,7 +15,7 @@ use weir_policy::prepared::StatementId;
 use weir_policy::route::{self, Class, Side};
 use weir_policy::signals::Call;
 use weir_sql::beyond_ascii::names_beyond_ascii;
-use weir_sql::facts::{Effect, Facts, Hint, Mark, Name, Reset, SessionVerb, StateKind, StateKinds, Transaction, Verb};
+use weir_sql::facts::{Changes, Effect, Facts, Hint, Mark, Name, Reset, SessionVerb, StateKind, StateKinds, Transaction, Verb};
 
 use crate::cached_results::Caching;
 use crate::local::{Local, ViewOf, local_of};
@@ -551,12 +551,23 @@ fn touches(facts: &Facts) -> Hidden {
     let mut touches = Hidden::NONE;
     if !facts.named.written.is_empty() {
         touches = touches.and(Hidden::WRITES);
+        if facts.changes > Changes::Rows {
+            // TRUNCATE ... CASCADE
+            touches = touches.and(Hidden::CASCADES);
+        }
     }
     if !facts.named.relations.is_empty() {
         touches = touches.and(Hidden::READS);
     }
     if facts.fires_events() {
         touches = touches.and(Hidden::DEFINES);
+    }
+    let named = &facts.named;
+    if !(named.functions.is_empty() && named.operators.is_empty() && named.casts.is_empty() && named.columns.is_empty()) {
+        touches = touches.and(Hidden::NAMES);
+    }
+    if facts.effect > Effect::None && facts.transaction == Transaction::None {
+        touches = touches.and(Hidden::ANYTHING);
     }
     touches
 }
@@ -584,8 +595,7 @@ fn writes_rows(function: &Name) -> bool {
 
 /// True if a function of PostgreSQL's own runs a text that it is given.
 fn runs_text(function: &Name) -> bool {
-    let name = function.name.as_str();
-    matches!(name, "ts_stat" | "ts_rewrite") || name.contains("_to_xml")
+    weir_catalog::builtin::runs_text(&function.name)
 }
 
 /// True if a text asks for the time of its transaction: by a function, by a word of the standard, by a constant like `'now'`. One too many

@@ -25,7 +25,7 @@ pub fn read_body(source: &str) -> Body {
     if source.contains("\\'") {
         return Body::Suspicious;
     }
-    let (mut calls, mut writes) = (Vec::new(), false);
+    let (mut calls, mut writes, mut names_settings) = (Vec::new(), false, false);
     let mut words = Words { text: source.as_bytes(), at: 0 };
     let mut starts = true;
     while let Some(token) = words.next_token() {
@@ -37,6 +37,11 @@ pub fn read_body(source: &str) -> Body {
                     return Body::Suspicious;
                 }
                 writes |= is_writing(&word);
+                // An update of this view sets parameters.
+                names_settings |= word == "pg_settings";
+                if names_settings && writes {
+                    return Body::Suspicious;
+                }
                 starts = matches!(word.as_str(), "begin" | "then" | "else" | "loop" | "atomic");
                 if is_call || reaches_outside(&word) {
                     if left_by_function(&word).is_some() {
@@ -276,6 +281,7 @@ mod tests {
             "begin set local schema 'b'; end",
             "begin set local session authorization joe; end",
             "begin set local \"search_path\" = b; end",
+            "update pg_settings set setting = 'x' where name = 'role'",
         ] {
             check_body(source, "!");
         }

@@ -135,7 +135,7 @@ pub(super) const SETTINGS: &[(&str, Fate)] = &[
     ("server_lifetime", Is("connection_life_time", whole_seconds)),
     ("server_login_retry", Needless("a server that refused is asked again when a client needs it")),
     ("server_reset_query", Is("reset_query_list", reset)),
-    ("server_reset_query_always", Needless("what a session leaves on a server connection is followed")),
+    ("server_reset_query_always", Needless("what a session leaves on a server connection is followed; reset_query_always cleans it each time nevertheless")),
     ("server_round_robin", Missing("the connection used last is used first")),
     ("server_tls13_ciphers", Missing("ciphers of TLS 1.3 cannot be chosen")),
     ("server_tls_ca_file", Is("backend_sslrootcert", quoted)),

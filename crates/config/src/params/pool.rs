@@ -45,4 +45,7 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "reset_query_list", kind: Kind::List { separator: ';', seen_by: Operators }, default: "ABORT; DISCARD ALL", applies: Applies::OnReload,
         set: |c, _, v| c.pool.reset_query_list = v.list(),
         help: "Statements that clean a server connection when its client leaves, with semicolons between them. Must contain ABORT.", ..BUILT },
+    Param { name: "reset_query_always", kind: Kind::Bool, default: "off", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.pool.reset_always = v.bool(),
+        help: "Run reset_query_list each time that a client gives a server connection back, also after each transaction, and not only where something is known to be left. Settings follow the client all the same. It costs the server the statements of the list for each transaction, prepared statements are prepared anew, and drawn sequence values are lost. limit_override_list does it for some users or databases.", ..BUILT },
 ];

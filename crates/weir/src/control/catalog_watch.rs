@@ -237,8 +237,10 @@ async fn look(
                 doubt(c, database);
             }
             debug_assert_ne!(edition, UNKNOWN);
+            let catalog = Arc::new(catalog);
+            database.publish(edition, Some(catalog.clone()), changes);
+            // Whoever has seen that it was read may rely on it.
             report(c, database, &catalog, started.elapsed());
-            database.publish(edition, Some(Arc::new(catalog)), changes);
             if is_redefined {
                 // A session that asked meanwhile took its tables from the catalog of before.
                 doubt(c, database);

@@ -96,5 +96,6 @@ mod transactions;
 mod transparent;
 mod triggers;
 mod unjudged;
+mod unseen_calls;
 mod visibility;
 mod withdrawn;

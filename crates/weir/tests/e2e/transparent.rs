@@ -33,6 +33,8 @@ struct Neighbours {
     third: Option<Raw>,
     turn: usize,
     clean: Vec<Vec<String>>,
+    console: Raw,
+    database: String,
 }
 
 impl Neighbours {
@@ -42,12 +44,13 @@ impl Neighbours {
         let clean = clients[0].rows(LOOK);
         let mut third = ground.client(proxy);
         third.run("begin; select 1");
-        Neighbours { clients, third: Some(third), turn: 1, clean }
+        Neighbours { clients, third: Some(third), turn: 1, clean, console: proxy.console(), database: ground.database.clone() }
     }
 
     /// Takes the connection used last, looks around, and lets another one go, which is all that a session in no transaction finds.
     fn shuffle(&mut self, after: &str) {
         let (turn, other) = (self.turn, 1 - self.turn);
+        self.wait_for_answers();
         if let Some(third) = &mut self.third {
             third.run("commit");
         }
@@ -63,6 +66,22 @@ impl Neighbours {
             third.until_ready();
         }
         self.turn = other;
+        self.wait_for_answers();
+    }
+
+    /// Waits until no session holds a connection only because Weir still asks what it left there: it must be at rest for others to take it.
+    fn wait_for_answers(&mut self) {
+        wait_until("the connections of idle sessions to be at rest or kept", || {
+            let pools = self.console.query("show pool_pools");
+            let columns = column_names(&pools[0].body);
+            let at = |name: &str| columns.iter().position(|column| column == name).unwrap();
+            let (database, connected, status) = (at("database"), at("pool_connected"), at("status"));
+            let is_asking = |row: &[Option<String>]| {
+                let cell = |at: usize| row[at].as_deref().unwrap_or_default();
+                cell(database) == self.database && cell(connected) == "1" && cell(status) == "idle"
+            };
+            !pools.iter().filter(|message| message.tag == b'D').any(|message| is_asking(&message.row()))
+        });
     }
 }
 

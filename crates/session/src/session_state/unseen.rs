@@ -1,0 +1,142 @@
+//! What a statement may leave by functions that its text does not show: those of triggers, views, types, operators and columns, as the catalog knows
+//! them. And the names of parameters that are asked for then.
+
+use super::note_unseen;
+use crate::catalogs::UNKNOWN;
+use crate::context::Context;
+use crate::session::{Server, Session};
+use crate::statements::{Prepared, Statement, Trait};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_catalog::functions::Verdict;
+use weir_catalog::{Catalog, Hidden};
+use weir_policy::session_state::MadeUp;
+use weir_sql::facts::{StateKind, StateKinds};
+use weir_wire::frame::split_cstr;
+
+/// The means by which a statement may leave something that no text shows. No catalog has this transaction's definitions yet.
+#[inline]
+pub(super) fn hidden(s: &Session) -> Hidden {
+    if s.state.by_mode {
+        return Hidden::NONE;
+    }
+    let known = s.account.known.hidden();
+    if s.state.effects.redefines { known.and(Hidden::ASSUMED) } else { known }
+}
+
+/// True if the catalog last read is still true for this session.
+pub(crate) fn knows(s: &Session) -> bool {
+    s.account.known.edition() != UNKNOWN && !s.state.effects.redefines
+}
+
+/// The state that a statement may leave by triggers, rules and views, or by what types, operators and columns run, which its text does not show.
+pub(crate) fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
+    let hidden = hidden(s);
+    let may_define = statement.has(Trait::Redefines) && hidden.meets(Hidden::ALL);
+    if !statement.objects.touches.meets(hidden) && !may_define {
+        return StateKinds::NONE;
+    }
+    let unknown = StateKinds::of(StateKind::Unknown);
+    let touches = |what: Hidden| statement.objects.touches.meets(what) && hidden.meets(what);
+    let Some(catalog) = s.account.known.catalog() else { return unknown };
+    if !knows(s) || touches(Hidden::DEFINES) || touches(Hidden::ANYTHING) {
+        return unknown;
+    }
+    // A definition checks rows and makes values of others than it names, and TRUNCATE takes others along.
+    if may_define || (statement.objects.touches.meets(Hidden::CASCADES) && hidden.meets(Hidden::WRITES)) {
+        return unknown;
+    }
+    if touches(Hidden::WRITES) && catalog.leaves_by_writing(&statement.objects.written) {
+        return unknown;
+    }
+    let Some(names) = statement.objects.all_names() else { return StateKinds::NONE };
+    let by_reading = touches(Hidden::READS) && catalog.leaves_by_reading(names);
+    let by_names = touches(Hidden::NAMES) && catalog.leaves_by_names(names);
+    if by_reading || by_names { unknown } else { StateKinds::NONE }
+}
+
+/// The state that the values of a statement's parameters may leave when they are read in: by their types, if the client said these.
+pub(super) fn left_by_values(s: &Session, prepared: &Prepared) -> StateKinds {
+    if prepared.user_types.is_empty() || !hidden(s).meets(Hidden::NAMES.and(Hidden::ANYTHING)) {
+        return StateKinds::NONE;
+    }
+    let leaves = |catalog: Arc<Catalog>| catalog.leaves_by_values(&prepared.user_types);
+    let may_leave = !knows(s) || s.account.known.catalog().is_none_or(leaves);
+    if may_leave { StateKinds::of(StateKind::Unknown) } else { StateKinds::NONE }
+}
+
+/// Parameters that functions of users make up no server lists: they are asked for by name where such functions may have run. Those that the
+/// database asks for are among them, since a function may put a name together.
+pub(super) fn name_made_up(s: &mut Session) {
+    if s.state.by_mode {
+        return;
+    }
+    let catalog = s.account.known.catalog();
+    let made_up = match (&catalog, knows(s)) {
+        (None, _) => MadeUp::ByAny,
+        (Some(_), false) => MadeUp::ByRecent,
+        (Some(_), true) => MadeUp::Known,
+    };
+    let Some(upstream) = s.upstream_mut() else { return };
+    let due = &mut upstream.left.due;
+    due.made_up = due.made_up.max(made_up);
+    if let Some(catalog) = catalog {
+        due.names.extend(catalog.made_up().iter().cloned());
+    }
+}
+
+/// True if a function that a statement calls may change what the session has, or what is not known to be harmless.
+pub(super) fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) -> bool {
+    if statement.has(Trait::Executes) && !s.state.by_sql.later().and(by_execute(s)).is_empty() {
+        return true;
+    }
+    if !left_unseen(s, statement).is_empty() {
+        return true;
+    }
+    if statement.state.functions.is_empty() {
+        return false;
+    }
+    let edition = w.shared.definitions.load(Ordering::Relaxed);
+    let mut books = w.functions.borrow_mut();
+    match books.of(&s.account.database, w.now_ms(), edition).judge_all(&statement.state.functions) {
+        Verdict::Harmless => false,
+        Verdict::Writes => hidden(s).meets(Hidden::ALL),
+        Verdict::LeavesState | Verdict::Unknown(_) => true,
+    }
+}
+
+/// The state that a statement prepared by SQL may leave by means that its text does not show. Any of them may be the executed one.
+pub(super) fn by_execute(s: &Session) -> StateKinds {
+    if !hidden(s).meets(Hidden::ALL) { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) }
+}
+
+/// Notes what the analysis of a statement may leave: it reads constants of arrays and rows in, and so runs the checks of their domains. Its Parse is
+/// about to be sent. Source: `coerce_type` in parse_coerce.c.
+#[inline]
+pub fn note_analysed(s: &mut Session, prepared: &Prepared) {
+    if !prepared.statement.objects.touches.meets(hidden(s)) {
+        return;
+    }
+    let may_change = left_unseen(s, &prepared.statement);
+    if may_change.is_empty() {
+        return;
+    }
+    name_made_up(s);
+    let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
+    if let Some(Server { upstream, .. }) = &mut s.server {
+        upstream.left.note(may_change, &prepared.statement.state.functions, text, &[]);
+        note_unseen(&s.state, &mut upstream.left, &prepared.statement);
+    }
+}
+
+/// Notes what the analysis of a statement prepared by SQL may leave, which is brought.
+pub(super) fn note_prepared(s: &mut Session, text: &str) {
+    let may_change = by_execute(s);
+    if may_change.is_empty() {
+        return;
+    }
+    name_made_up(s);
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.left.note(may_change, &[], text.as_bytes(), &[]);
+    }
+}
