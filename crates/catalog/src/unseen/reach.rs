@@ -340,7 +340,7 @@ mod tests {
             (2, &["20100", "2200", "plain", "r", "p"]),
             (SOURCES, &["leaves", "plpgsql", "begin perform set_config('role', 'x', false); end"]),
         ];
-        let mut draft = Draft::default();
+        let mut draft = crate::tests::rows::empty();
         for (part, cells) in ALWAYS.iter().chain(rows) {
             let cells: Vec<Option<&[u8]>> = cells.iter().map(|cell| Some(cell.as_bytes())).collect();
             draft.row(*part, &cells).unwrap();
