@@ -177,7 +177,7 @@ fn a_view_is_as_steady_as_its_operators() {
 
 #[test]
 fn a_refresh_that_calls_what_writes_may_change_anything() {
-    let part = PARTS.len() - 3;
+    let part = PARTS.len() - 4;
     let rows = format!(
         "{ROWS}\n2 20180 2200 m_plain m p\n2 20181 2200 m_writes m p\n2 20182 2200 m_behind m p\n13 f
          {part} 20180 relid~20100\n{part} 20181 funcid~20011\n{part} 20182 relid~20112"

@@ -105,9 +105,10 @@ impl Draft {
     pub(super) fn source(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
         let (name, language, source) = (word(cells, 0)?, word(cells, 1)?, word(cells, 2)?);
         let kept = self.unseen.functions.add(name, language, source);
-        self.unseen.reach.source(name, source);
-        // Of the source only the calls are kept: of a short one they may take more.
-        self.gathered.give_back(source.len());
+        if !self.unseen.reach.keep_source(name, source) {
+            // Of the source only the calls are kept: of a short one they may take more.
+            self.gathered.give_back(source.len());
+        }
         Ok(self.gathered.take(kept)?)
     }
 

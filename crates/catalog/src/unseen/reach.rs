@@ -117,13 +117,15 @@ pub(super) struct ReachDraft {
 }
 
 impl ReachDraft {
-    pub(super) fn source(&mut self, name: &str, source: &str) {
+    /// True if it is kept until the draft is done.
+    pub(super) fn keep_source(&mut self, name: &str, source: &str) -> bool {
         self.source_bytes += source.len();
         if self.source_bytes > SOURCES_BYTES_MAX {
-            self.sources.clear();
-        } else {
-            self.sources.push((name.into(), source.into()));
+            self.sources = Vec::new();
+            return false;
         }
+        self.sources.push((name.into(), source.into()));
+        true
     }
 }
 

@@ -265,11 +265,15 @@ fn a_users_path_does_not_decide_what_is_known_of_a_database() {
         let mut writer = Raw::tcp(proxy.port()).log_in("postgres", "app", &[]).unwrap();
         let count = |client: &mut Raw| client.value("select count(*) from shown").parse::<u32>().unwrap();
         let before = count(&mut writer);
-        wait_until("the answer to be kept", || {
-            let hits = proxy.metric("cache_hits_total");
-            assert_eq!(count(&mut writer), before);
-            proxy.metric("cache_hits_total") > hits
-        });
+        // Read along his own path, the default path of others is not known, and nothing is kept.
+        match checker == reader {
+            true => wait_until("the answer to be kept", || {
+                let hits = proxy.metric("cache_hits_total");
+                assert_eq!(count(&mut writer), before);
+                proxy.metric("cache_hits_total") > hits
+            }),
+            false => (0..20).for_each(|_| assert_eq!(count(&mut writer), before)),
+        }
         writer.run("insert into items values (2)");
         assert_eq!(count(&mut writer), before + 1, "read as {reader}");
     }
