@@ -395,7 +395,12 @@ async fn open(c: &Control, database: &Database, address: Address) -> Result<Conn
     let refused = database.report.lock().refused.clone();
     if !is_refused_still(refused.as_ref(), own, generation) {
         match log_in(c, database, &address, (own, secret.as_deref(), generation)).await {
-            Ok(line) => return Ok(line),
+            Ok(mut line) => match reads_defaults_of_others(&mut line).await? {
+                true => return Ok(line),
+                // A role whose own defaults do not hide those of others serves better.
+                false if database.user().is_none_or(|user| *user == *own) => return Ok(line),
+                false => {}
+            },
             Err(error) => {
                 let Some(lasting) = refuses_user(&error) else { return Err(error.into()) };
                 if lasting == Lasting::Yes {
@@ -410,6 +415,19 @@ async fn open(c: &Control, database: &Database, address: Address) -> Result<Conn
     let secret = c.shared.secret_for_server(&user, None);
     Ok(log_in(c, database, &address, (&user, secret.as_ref(), generation)).await?)
 }
+
+/// True if the role of a connection has no defaults of its own for the parameters of which a catalog has the defaults: one with them does not see
+/// what others begin with. Not cancel safe.
+async fn reads_defaults_of_others(line: &mut Conn) -> Result<bool, OpenError> {
+    let rows = line.query(OWN_DEFAULTS).await?;
+    Ok(rows.iter().flatten().flatten().next().is_none_or(|count| count == "0"))
+}
+
+/// Counts a role's own defaults of the parameters in `own_login`'s list.
+const OWN_DEFAULTS: &str = "SELECT pg_catalog.count(*) FROM pg_catalog.pg_db_role_setting AS s \
+    JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) s.setrole, pg_catalog.unnest(s.setconfig) AS c (entry) \
+    WHERE r.rolname OPERATOR(pg_catalog.=) SESSION_USER AND pg_catalog.split_part(c.entry, '=', 1) OPERATOR(pg_catalog.=) ANY \
+    ('{search_path,default_transaction_isolation,idle_in_transaction_session_timeout,transaction_timeout}'::pg_catalog.text[])";
 
 /// True if this user was refused with the passwords of now.
 fn is_refused_still(refused: Option<&(String, u64)>, user: &str, generation: u64) -> bool {
@@ -486,5 +504,5 @@ async fn read(conn: &mut Conn, config: Arc<Config>) -> Result<Catalog, SurveyErr
 
 /// For the list of Weir's own texts, beside those of `weir_catalog`.
 pub fn own_texts() -> Vec<String> {
-    [BEGIN, COMMIT].map(str::to_owned).into_iter().chain([running([1, 2].into_iter())]).collect()
+    [BEGIN, COMMIT, OWN_DEFAULTS].map(str::to_owned).into_iter().chain([running([1, 2].into_iter())]).collect()
 }
