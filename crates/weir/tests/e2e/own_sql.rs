@@ -283,15 +283,17 @@ fn a_users_path_does_not_decide_what_is_known_of_a_database() {
 fn a_user_of_weirs_with_a_path_of_his_own_leaves_the_catalog_to_a_client_without_one() {
     let cluster = cluster_with(own_server());
     let server = cluster.primary();
-    server.query("create role joe login; alter role postgres set search_path = 'elsewhere'; create table items (a int)").unwrap();
+    server.query("create role joe login; alter role postgres set search_path = 'elsewhere'").unwrap();
+    server.query("create database app").unwrap();
+    let grant = "create table public.items (a int); grant select on public.items to joe";
+    server.connect("postgres", "app").unwrap().query(grant).unwrap();
     let proxy = Proxy::before(&[server], "memory_cache_enabled = on");
-    let mut client = Raw::tcp(proxy.port()).log_in("joe", "postgres", &[]).unwrap();
+    let mut client = Raw::tcp(proxy.port()).log_in("joe", "app", &[]).unwrap();
     let mut operator = proxy.console();
     wait_until("the catalog to be read", || {
-        operator.rows("show pool_catalogs").iter().any(|row| row[0] == "postgres" && row[1] == "current")
+        let known = operator.rows("show pool_catalogs");
+        known.iter().any(|row| row[0] == "app" && row[1] == "current" && row[9] == "joe")
     });
-    assert_eq!(operator.rows("show pool_catalogs")[0][9], "joe");
-    server.query("grant select on items to joe").unwrap();
     wait_until("an answer to be kept", || {
         let hits = proxy.metric("cache_hits_total");
         client.query("select a from items");
