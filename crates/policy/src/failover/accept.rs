@@ -37,10 +37,11 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
         (loss, _) => loss,
     };
     state.promises.term_seen = state.promises.term_seen.max(vote.map_or(epoch.ballot, |vote| vote.ballot).term);
-    let stays = old == Some(epoch.node);
+    // The same server on a new timeline, which it began after a time as a standby, is a new primary: its log is another one.
+    let stays = old == Some(epoch.node) && !matches!(left, Some(Relation::Left(_)));
     state.change(|durable| {
         (durable.epoch, durable.vote) = (Some(epoch), vote);
-        if let Some(old) = old.filter(|_| !stays) {
+        if let Some(old) = old.filter(|old| *old != epoch.node) {
             durable.given_up.insert(old);
         }
         durable.given_up.remove(&epoch.node);
@@ -78,7 +79,9 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
         let record = Record { at: now, old, new: epoch.node, ballot: epoch.ballot, why, parts, loss };
         state.keep_record(record.clone());
         out.push(Action::Report(Report::Done(Box::new(record))));
-        super::duty::primary_changed(state, rules, old, now, out);
+        if old != Some(epoch.node) {
+            super::duty::primary_changed(state, rules, old, now, out);
+        }
     }
 }
 
@@ -181,7 +184,8 @@ fn first(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<NodeId> {
     (!has_company || (is_virgin && followers(first) >= needed)).then_some(first)
 }
 
-/// A primary that others made of a standby while ours is gone, or, with the rule left out, any on a higher timeline.
+/// A primary that others made of a standby while ours is gone, or, with the rule left out, any on a higher timeline. Ours itself may have been that
+/// standby: it was started in recovery and promoted again, as Patroni does at each restart of a leader. Another one that is a primary goes before it.
 fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(NodeId, Why)> {
     let timeline = state.history()?.timeline;
     let relation = |id: &&NodeId| state.facts(**id).and_then(|facts| state.relation(facts));
@@ -195,8 +199,11 @@ fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(Node
     // Others may promote one while ours is there, and name it by letting ours go.
     let is_named = matches!(rules.mode, Mode::Follow | Mode::Off);
     let is_false = |id: &&NodeId| !is_named && state.durable.false_primaries.contains(id);
-    let next = primaries.iter().filter(descends).find(|id| !is_false(id))?;
-    by_others.then_some((*next, why))
+    let others = primaries.iter().filter(|id| Some(**id) != state.primary());
+    let ours = primaries.iter().filter(|id| Some(**id) == state.primary());
+    let next = others.chain(ours).filter(descends).find(|id| !is_false(id))?;
+    // Weir itself has nobody to promote where there is one server.
+    (by_others || state.nodes.len() == 1).then_some((*next, why))
 }
 
 /// Why the accepted primary is none any more, if it is not.

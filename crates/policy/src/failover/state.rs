@@ -183,10 +183,12 @@ impl State {
         looks.chain(self.attempt.as_ref().map(Attempt::until)).chain(planned).chain(restart).min().unwrap_or(Ms::MAX)
     }
 
-    /// Changes what must survive.
+    /// Changes what must survive. What is as it was makes no version, so that a step which repeats itself has nothing to store.
     pub(super) fn change<T>(&mut self, act: impl FnOnce(&mut Durable) -> T) -> T {
-        self.store.version += 1;
-        act(&mut self.durable)
+        let before = self.durable.clone();
+        let told = act(&mut self.durable);
+        self.store.version += u64::from(self.durable != before);
+        told
     }
 
     /// True if all that must survive is on disk.

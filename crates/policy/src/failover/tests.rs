@@ -162,6 +162,62 @@ fn a_primary_that_is_lost_is_replaced_by_the_best_standby() {
     assert_eq!(play.state.nodes[&2].look, Look::UnderWay { begun_at: now, again: false }, "it is looked at once more");
 }
 
+/// As Patroni starts a leader anew, and as an operator may do by hand.
+#[test]
+fn the_accepted_server_on_a_new_timeline_gets_writes_again() {
+    for mode in [Mode::Follow, Mode::Off, Mode::Command] {
+        let mut play = Play::new(|rules| rules.mode = mode);
+        let again = || Facts { started_at: 2, ..promoted(100) };
+        let in_recovery = || Facts { started_at: 2, ..cut_off(100, Mark::default()) };
+        let others = || [seen(standby(100, 10)), seen(standby(100, 10))];
+        let [one, two] = others();
+        play.after(1000, [gone(Failure::Refused), one, two]);
+        let [one, two] = others();
+        play.after(1000, [seen(in_recovery()), one, two]);
+        play.said.clear();
+        assert!(matches!(play.state.gate, Gate::Held(..)), "{mode:?}: {:?}", play.state.gate);
+        let [one, two] = others();
+        play.after(1000, [seen(again()), one, two]);
+        let said = std::mem::take(&mut play.said);
+        assert!(said.contains(&"release 0".to_owned()), "{mode:?}: {said:?}");
+        assert_eq!(said.iter().filter(|line| line.starts_with("done 0")).count(), 1, "{mode:?}: {said:?}");
+        let version = play.state.store.version;
+        for _ in 0..3 {
+            let [one, two] = others();
+            play.after(1000, [seen(again()), one, two]);
+        }
+        play.check("nothing more is said", &[]);
+        assert_eq!(play.state.store.version, version, "{mode:?}: and nothing is stored");
+    }
+}
+
+#[test]
+fn the_only_server_on_a_new_timeline_gets_writes_again_in_every_mode() {
+    for mode in [Mode::Builtin, Mode::Follow, Mode::Off, Mode::Command] {
+        let rules = Rules { mode, ..rules(1) };
+        let mut play = Play { state: State::new(&rules, None, 9, &BTreeSet::new()), rules, now: 0, said: Vec::new() };
+        play.tell(Event::Timer);
+        play.probed(0, seen(primary(100)));
+        play.now += 1000;
+        play.probed(0, seen(Facts { started_at: 2, ..cut_off(100, Mark::default()) }));
+        play.said.clear();
+        play.now += 1000;
+        play.probed(0, seen(Facts { started_at: 2, ..promoted(100) }));
+        assert!(play.said.contains(&"release 0".to_owned()), "{mode:?}: {:?} {:?}", play.said, play.state.gate);
+    }
+}
+
+#[test]
+fn a_standby_that_others_promoted_goes_before_the_accepted_server_on_a_new_timeline() {
+    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    play.after(1000, [gone(Failure::Refused), seen(standby(100, 10)), seen(standby(100, 10))]);
+    play.after(1000, [gone(Failure::Refused), seen(standby(100, 10)), seen(standby(100, 10))]);
+    play.said.clear();
+    play.tell(Event::Probed { node: 2, begun_at: play.now, found: seen(Facts { started_at: 1, ..promoted(100) }) });
+    let said = std::mem::take(&mut play.said);
+    assert!(said.iter().any(|line| line.starts_with("done 2")), "{said:?}");
+}
+
 #[test]
 fn these_are_no_deaths() {
     let live = || [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))];

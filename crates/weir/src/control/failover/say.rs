@@ -86,6 +86,11 @@ fn accepted(c: &Control, record: &Record, place: impl Fn(NodeId) -> String, now:
     let (log, new) = (&c.shared.log, record.new);
     log.say(Level::Log, format_args!("find_primary_node: primary node is {new}"));
     let Some(old) = record.old else { return };
+    if old == new {
+        let loss = record.loss.describe(now);
+        let text = format_args!("node {new} is the primary again, on a new timeline: it was in recovery meanwhile; lost: {loss}");
+        return log.say(Level::Warning, text);
+    }
     let parts = record.parts;
     let times = format!(
         "{} ms to the verdict, {} ms to cut off the standbys, {} ms to promote, {} ms to agree",
