@@ -247,7 +247,7 @@ impl ServerConn {
 
 /// Opens a server connection for a pool and logs in. Not cancel safe: the permit it was opened under must be released on error.
 ///
-/// `first`: a query that the server answers before anybody has the server connection; empty for none.
+/// `first`: a query of the operator's that the server answers before anybody has the server connection; empty for none.
 pub async fn open(
     w: &Worker,
     pool: Arc<Pool>,
@@ -272,7 +272,7 @@ pub async fn open(
         return Err(OpenError::GivenUp { node });
     }
     if !first.is_empty() {
-        let asked = talk.query(w, address, first).await;
+        let asked = talk.run(w, address, first).await;
         let noted = asked.and_then(|_| talk.reports.iter().try_for_each(|body| note(&mut greeting.reported, address, body)));
         if let Err(error) = noted {
             talk.socket.close(&w.reactor);
