@@ -23,6 +23,7 @@ pub use crate::control::failover::files::{discard_status, obstacle};
 use crate::control::failover::gate::Door;
 use crate::control::failover::presence::Presence;
 use crate::control::failover::reach::Reach;
+use crate::monitor::log::Level;
 use crate::process::shared::Stop;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -55,7 +56,23 @@ struct Driver {
     /// Clients that have come, when last looked at.
     clients: u64,
     around_at: Instant,
+    pace: Pace,
 }
+
+/// Steps of the last second. A step that is the cause of the next one would take a whole core and have this thread do nothing else.
+struct Pace {
+    since: Instant,
+    steps: u32,
+    /// Steps that are made at once: few, once there were too many, until a second with fewer.
+    limit: u32,
+    is_named: bool,
+}
+
+/// The most steps in a second that are made at once: some looks a second at each of a hundred nodes take as many.
+const STEPS_MAX: u32 = 2_000;
+const STEPS_SLOWED: u32 = 100;
+/// The pause before each step beyond.
+const SLOWED: Duration = Duration::from_millis(10);
 
 /// Runs until the proxy stops. Cancel safe: orders under way end, and the next one finds what they did.
 pub async fn watch(c: Rc<Control>) {
@@ -103,6 +120,7 @@ impl Driver {
             next_ticket: 0,
             clients: 0,
             around_at: Instant::now(),
+            pace: Pace { since: Instant::now(), steps: 0, limit: STEPS_MAX, is_named: false },
         };
         driver.door.show(&driver.c, &driver.rules, &driver.state);
         driver
@@ -170,6 +188,7 @@ impl Driver {
 
     /// Not cancel safe: actions that were not obeyed are lost, and found again by the looks of the next driver.
     async fn step(&mut self, event: &Event) {
+        self.keep_pace().await;
         while self.orders.try_join_next().is_some() {}
         let now = self.now();
         let actions = failover::step(&mut self.state, &self.rules, event, now);
@@ -179,6 +198,26 @@ impl Driver {
             self.obey(action).await;
         }
         self.door.show(&self.c, &self.rules, &self.state);
+    }
+
+    /// Slows steps down that follow each other without an end, and names that once. Cancel safe.
+    async fn keep_pace(&mut self) {
+        let pace = &mut self.pace;
+        if pace.since.elapsed() >= Duration::from_millis(TICK_MS) {
+            pace.limit = if pace.steps > STEPS_SLOWED && pace.limit == STEPS_SLOWED { STEPS_SLOWED } else { STEPS_MAX };
+            (pace.since, pace.steps) = (Instant::now(), 0);
+        }
+        pace.steps += 1;
+        if pace.steps <= pace.limit {
+            return;
+        }
+        pace.limit = STEPS_SLOWED;
+        if !std::mem::replace(&mut pace.is_named, true) {
+            let text = "failover: more than 2000 steps in a second, which are slowed down from here on; this is a fault of Weir's: please report \
+                 it with the log and SHOW pool_failover";
+            self.c.shared.log.say(Level::Warning, format_args!("{text}"));
+        }
+        tokio::time::sleep(SLOWED).await;
     }
 
     fn publish(&self) {

@@ -3,8 +3,10 @@
 //! Each thread writes its lines to stderr itself; files and syslog have a thread of their own (`writer`).
 
 mod file;
+mod repeats;
 mod writer;
 
+use repeats::{Omission, Repeat, Repeats};
 use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -34,6 +36,8 @@ pub struct Log {
     least: AtomicU8,
     shape: parking_lot::RwLock<Shape>,
     writer: parking_lot::Mutex<Option<Writer>>,
+    /// Of lines about the proxy itself.
+    repeats: parking_lot::Mutex<Repeats>,
 }
 
 /// How lines look and where they go.
@@ -77,6 +81,7 @@ impl Log {
             least: AtomicU8::new(config.min_messages as u8),
             shape: parking_lot::RwLock::new(shape),
             writer: parking_lot::Mutex::new(writer),
+            repeats: parking_lot::Mutex::default(),
         })
     }
 
@@ -158,9 +163,21 @@ impl Log {
         }
     }
 
-    /// A line about the proxy itself.
+    /// A line about the proxy itself. One that repeats is left out beyond ten times a second, and counted.
     pub fn say(&self, level: Level, text: std::fmt::Arguments<'_>) {
-        self.write(level, &Who::default(), text);
+        if !self.is_on(level) {
+            return;
+        }
+        let text = text.to_string();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (repeat, omissions) = self.repeats.lock().note(&text, now.as_millis() as u64);
+        for Omission { text, times } in omissions {
+            self.write(level, &Who::default(), format_args!("left out {times} times within a second: {text}"));
+        }
+        match repeat {
+            Repeat::Written => self.write(level, &Who::default(), format_args!("{text}")),
+            Repeat::LeftOut => {}
+        }
     }
 }
 

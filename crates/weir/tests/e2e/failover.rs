@@ -1,5 +1,6 @@
 //! Failover with real servers, under a load that notes every acknowledged write. Each test has servers of its own.
 
+mod anew;
 mod cuts;
 mod faults;
 pub mod load;

@@ -1,0 +1,51 @@
+//! The accepted server is started in recovery and promoted, so that it goes on on a new timeline: each restart of a leader by Patroni does that.
+
+use crate::support::ground::{cluster, wait_until};
+use crate::support::{Proxy, Raw};
+use std::fs;
+use weir_demo::{Mode, Server};
+
+/// Lines of the log that a change of the primary may take. A step that repeats itself writes thousands a second.
+const LINES_MAX: usize = 100;
+
+fn restart_promoted(server: &Server) {
+    server.stop(Mode::Fast).unwrap();
+    fs::write(server.data_dir().join("standby.signal"), "").unwrap();
+    server.start().unwrap();
+    server.promote().unwrap();
+}
+
+fn check(standbys: usize, more: &str) {
+    let cluster = cluster(standbys);
+    let primary = cluster.primary();
+    primary.query("create table written (a int)").unwrap();
+    let proxy = Proxy::start(&cluster, more);
+    let mut client = proxy.console();
+    client.run("insert into written values (1)");
+    for round in 2..=3 {
+        restart_promoted(primary);
+        let lines = proxy.log().lines().count();
+        wait_until("a write to go on", || client.try_rows(&format!("insert into written values ({round})")).is_ok());
+        let mut other: Raw = proxy.console();
+        other.run(&format!("insert into written values ({round})"));
+        assert_eq!(primary.value("select count(*) from written").unwrap(), (2 * round - 1).to_string(), "{more}");
+        assert_eq!(proxy.nodes("role")[0], "primary", "{more}");
+        let said = proxy.log().lines().count() - lines;
+        assert!(said < LINES_MAX, "{more}: {said} lines: {}", proxy.log());
+    }
+}
+
+#[test]
+fn a_primary_that_others_start_anew_by_a_promotion_gets_writes_again() {
+    check(2, "");
+    check(1, "failover_mode = off\nhealth_check_period = 1");
+    check(1, "failover_command = '/bin/true'\nhealth_check_period = 1\nbackend_flag0 = 'DISALLOW_TO_FAILOVER'");
+}
+
+#[test]
+fn the_only_server_that_is_started_anew_by_a_promotion_gets_writes_again() {
+    for mode in ["follow", "off", "command", "builtin"] {
+        let command = if mode == "command" { "failover_command = '/bin/true'\n" } else { "" };
+        check(0, &format!("{command}failover_mode = {mode}\nfailover_alone = on\nhealth_check_period = 1"));
+    }
+}
