@@ -266,8 +266,8 @@ fn a_server_that_lies_during_the_login_harms_nobody_and_is_named() {
         (vec![wire::message(b'E', b"\0")], "08006"),
         (vec![wire::message(b'E', b"")], "08006"),
         (vec![wire::message(b'E', b"C1\0Mshort code\0\0")], "short code"),
-        (challenge(&format!("r=NONCE{long},s=QUJD,i=4096")), "scram message of"),
-        (challenge(&format!("r=NONCEabc,s={long},i=4096")), "scram message of"),
+        (challenge(&format!("r=NONCE{long},s=QUJD,i=4096")), "says too much"),
+        (challenge(&format!("r=NONCEabc,s={long},i=4096")), "says too much"),
         (challenge("r=NONCEabc,s=QUJD,i=4294967297"), "iteration count"),
         (challenge("r=NONCEabc,s=QUJD,i=99999999999999999999"), "iteration count"),
         (challenge("r=NONCEabc,s=QUJD,i=-1"), "iteration count"),
@@ -290,7 +290,8 @@ fn a_server_that_lies_during_the_login_harms_nobody_and_is_named() {
         wait_until("the proxy to accept", || Raw::try_tcp(proxy.port()).is_some());
         let refused = current_user(&proxy, "anna", "secret of anna").unwrap_err();
         let (sqlstate, _) = refused.split_once(": ").unwrap_or_else(|| panic!("{said}: no SQLSTATE in {refused}"));
-        assert!(matches!(sqlstate, "08006" | "08P01" | "28000"), "{said}: {refused}");
+        // A server that floods counts as one that is not there.
+        assert!(matches!(sqlstate, "08006" | "08P01" | "28000" | "57P03"), "{said}: {refused}");
         assert!(refused.contains(said) || proxy.log().contains(said), "{said}: {refused}\n{}", proxy.log());
     }
 }

@@ -452,7 +452,7 @@ fn what_the_store_has_said_to_a_statement_that_a_server_answered_is_not_given_to
     let (Some(reader), Some(other)) = (held.first_mut(), free.first_mut()) else { panic!("all are one worker's") };
     // The definitions have changed, as the other worker hears, and no catalog can be read.
     let mut lock = ground.direct();
-    lock.run("begin; lock table pg_catalog.pg_rewrite");
+    lock.run("begin; lock table pg_catalog.pg_policy");
     definer.run("create table another (a int)");
     wait_until("the other worker to hear of it", || {
         other.rows(read);
