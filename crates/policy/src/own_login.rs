@@ -70,29 +70,17 @@ pub enum OwnUse {
     Questions,
     /// Reading the catalog of a database, with the defaults of sessions in it.
     Catalog,
-    /// Either, where another pooler stands before the server that takes no such parameters in a startup packet. All is set by commands.
-    Behind,
 }
 
 impl OwnUse {
     fn stands_in_packet(self, pin: &Pin) -> bool {
-        match self {
-            OwnUse::Questions => pin.since == ALWAYS,
-            OwnUse::Catalog => pin.since == ALWAYS && !ASKED.contains(&pin.name),
-            OwnUse::Behind => false,
-        }
+        pin.since == ALWAYS && (self != OwnUse::Catalog || !ASKED.contains(&pin.name))
     }
 }
 
 /// What goes into the startup packet.
 pub fn in_packet<'a>(of: OwnUse) -> impl Iterator<Item = (&'a str, &'a str)> {
     PINS.iter().filter(move |pin| of.stands_in_packet(pin)).map(|pin| (pin.name, pin.value))
-}
-
-/// The use to log in for once more if a login was refused so. Source: PgBouncer, `set_startup_options` in client.c.
-pub fn instead(of: OwnUse, sqlstate: &str, message: &str) -> Option<OwnUse> {
-    let is_it = sqlstate == "08P01" && message.contains("unsupported startup parameter");
-    (is_it && of != OwnUse::Behind).then_some(OwnUse::Behind)
 }
 
 /// What must be said before anything else, once the server's version is known; `None`: nothing. `server_version` and `server_encoding` as the
@@ -184,17 +172,6 @@ mod tests {
         let said = |version, encoding| after_login(OwnUse::Questions, Some(version), Some(encoding)).unwrap();
         assert_eq!(said("16.1", "UTF8"), "SET idle_session_timeout TO '0'");
         assert_eq!(said("13.1", "SQL_ASCII"), "SET client_encoding TO 'SQL_ASCII'");
-    }
-
-    #[test]
-    fn a_pooler_before_the_server_is_told_by_commands() {
-        let refused = "unsupported startup parameter: search_path";
-        assert_eq!(instead(OwnUse::Catalog, "08P01", refused), Some(OwnUse::Behind));
-        assert_eq!(instead(OwnUse::Behind, "08P01", refused), None);
-        assert_eq!(instead(OwnUse::Questions, "28P01", "password"), None);
-        assert_eq!(in_packet(OwnUse::Behind).count(), 0);
-        let said = after_login(OwnUse::Behind, Some("15.1"), None).unwrap();
-        assert_eq!(said.matches("SET ").count(), PINS.iter().filter(|pin| pin.since <= 150_000).count());
     }
 
     #[test]

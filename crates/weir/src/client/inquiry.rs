@@ -10,7 +10,7 @@ pub mod viewer;
 use crate::control::mail::Nudge;
 use crate::process::worker::Worker;
 use crate::server::bounds;
-use crate::server::pool::login::{self, Greeting};
+use crate::server::pool::login;
 use crate::server::pool::server_conn::inquiry::Line;
 use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
 use std::collections::BTreeSet;
@@ -259,25 +259,11 @@ async fn enter(w: &Worker, address: &Address, user: &str, database: &str, deadli
         is_checker.then(|| Secret::parse(config.check.password.as_bytes(), files.key.as_ref()).ok()).flatten()
     };
     let secret = own.as_ref().or_else(|| files.passwords.get(user));
-    let mut of = OwnUse::Questions;
-    loop {
-        let parameters: Vec<(&str, &str)> = own_login::in_packet(of).collect();
-        let login = Login { user, database, secret, generation, parameters: &parameters };
-        let error = match Talk::enter(w, address, &login, deadline).await {
-            Ok((talk, greeting)) => return settle(w, address, talk, (of, &greeting)).await,
-            Err(error) => error,
-        };
-        let instead = match &error {
-            OpenError::Refused { sqlstate, message, .. } => own_login::instead(of, sqlstate, message),
-            _ => None,
-        };
-        of = instead.ok_or(error)?;
-    }
-}
-
-/// Says what the startup packet could not hold. Not cancel safe: the connection would be lost.
-async fn settle(w: &Worker, address: &Address, mut talk: Talk, (of, greeting): (OwnUse, &Greeting)) -> Result<Talk, OpenError> {
-    let words = own_login::after_login(of, greeting.reported("server_version"), greeting.reported("server_encoding"));
+    let parameters: Vec<(&str, &str)> = own_login::in_packet(OwnUse::Questions).collect();
+    let login = Login { user, database, secret, generation, parameters: &parameters };
+    let (mut talk, greeting) = Talk::enter(w, address, &login, deadline).await?;
+    let words =
+        own_login::after_login(OwnUse::Questions, greeting.reported("server_version"), greeting.reported("server_encoding"));
     if let Some(words) = words {
         talk.query(w, address, &words).await?;
     }

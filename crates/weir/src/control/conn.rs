@@ -130,25 +130,6 @@ impl Conn {
         of: OwnUse,
         deadline: Instant,
     ) -> Result<(Conn, Greeting), OpenError> {
-        let entered = Conn::log_in_for(shared, address, login, of, deadline).await;
-        let instead = match &entered {
-            Err(OpenError::Refused { sqlstate, message, .. }) => own_login::instead(of, sqlstate, message),
-            _ => None,
-        };
-        match instead {
-            Some(of) => Conn::log_in_for(shared, address, login, of, deadline).await,
-            None => entered,
-        }
-    }
-
-    /// Cancel safe: the connection is closed.
-    async fn log_in_for(
-        shared: &Arc<Shared>,
-        address: &Address,
-        login: &Login<'_>,
-        of: OwnUse,
-        deadline: Instant,
-    ) -> Result<(Conn, Greeting), OpenError> {
         let parameters: Vec<(&str, &str)> = own_login::in_packet(of).chain(login.parameters.iter().copied()).collect();
         let Login { user, database, secret, generation, .. } = *login;
         let login = &Login { user, database, secret, generation, parameters: &parameters };

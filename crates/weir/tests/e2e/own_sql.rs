@@ -1,12 +1,10 @@
 //! Weir's own texts under paths that others chose: no name in them reaches an object of a user.
 
 use crate::support::ground::{cluster_with, wait_until};
-use crate::support::proxy::Backend;
-use crate::support::{Proxy, Raw, leave_out};
+use crate::support::{Proxy, Raw};
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
 use weir::own_sql::{CATALOG, Over, PLACES, Place};
-use weir_demo::{Options, ReservedPort, Server, WalLevel};
+use weir_demo::{Options, Server, WalLevel};
 use weir_policy::own_login::{self, OwnUse};
 
 /// Makes the traps; the database is `app`, its owner an ordinary user.
@@ -301,39 +299,4 @@ fn a_user_of_weirs_with_a_path_of_his_own_leaves_the_catalog_to_a_client_without
         client.query("select a from items");
         proxy.metric("cache_hits_total") > hits
     });
-}
-
-/// PgBouncer takes few parameters in a startup packet, and refuses a login with another one.
-#[test]
-fn a_pooler_before_the_server_is_told_weirs_settings_by_commands() {
-    const PGBOUNCER: &str = "/usr/sbin/pgbouncer";
-    if !std::path::Path::new(PGBOUNCER).exists() {
-        return leave_out("pgbouncer is not installed");
-    }
-    let cluster = cluster_with(own_server());
-    let server = cluster.primary();
-    let port = ReservedPort::any().unwrap();
-    let folder = server.socket_dir();
-    let conf = format!(
-        "[databases]\n* = host=127.0.0.1 port={} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\n\
-         unix_socket_dir =\nauth_type = any\npool_mode = session\n",
-        server.port(),
-        port.number()
-    );
-    let file = folder.join("pgbouncer.ini");
-    std::fs::write(&file, conf).unwrap();
-    let mut command = std::process::Command::new("setpriv");
-    // It refuses to run as root.
-    let owner = folder.metadata().unwrap().uid().to_string();
-    command.args(["--pdeathsig", "KILL", "--reuid", &owner, "--clear-groups", PGBOUNCER, "-q"]).arg(&file);
-    let mut pooler = command.spawn().unwrap();
-    wait_until("the pooler to listen", || Raw::try_tcp(port.number()).is_some());
-    let proxy = Proxy::spawn(&[Backend::tcp(port.number(), 1)], "");
-    wait_until("a server to be found", || proxy.nodes("role") == ["primary"]);
-    let mut client = proxy.console();
-    wait_until("the catalog to be read", || client.rows("show pool_catalogs").iter().any(|row| row[1] == "current"));
-    assert_eq!(client.value("select 1"), "1");
-    drop(proxy);
-    pooler.kill().unwrap();
-    pooler.wait().unwrap();
 }
