@@ -78,7 +78,7 @@ impl Neighbours {
             let (database, connected, status) = (at("database"), at("pool_connected"), at("status"));
             let is_asking = |row: &[Option<String>]| {
                 let cell = |at: usize| row[at].as_deref().unwrap_or_default();
-                cell(database) == self.database && cell(connected) == "1" && cell(status) == "idle"
+                cell(database) == self.database && cell(connected) == "1" && cell(status) == "Idle"
             };
             !pools.iter().filter(|message| message.tag == b'D').any(|message| is_asking(&message.row()))
         });
