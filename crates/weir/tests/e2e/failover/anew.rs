@@ -29,7 +29,7 @@ fn check(standbys: usize, more: &str) {
         let mut other: Raw = proxy.console();
         other.run(&format!("insert into written values ({round})"));
         assert_eq!(primary.value("select count(*) from written").unwrap(), (2 * round - 1).to_string(), "{more}");
-        assert_eq!(proxy.nodes("role")[0], "primary", "{more}");
+        wait_until("its role to be seen", || proxy.nodes("role")[0] == "primary");
         let said = proxy.log().lines().count() - lines;
         assert!(said < LINES_MAX, "{more}: {said} lines: {}", proxy.log());
     }
