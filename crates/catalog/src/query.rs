@@ -13,7 +13,7 @@ pub enum Question {
     Fingerprint,
     /// The part of it about the defaults of sessions.
     Defaults,
-    /// What answers of the query cache hang on beside it.
+    /// Facts beside it that answers of the query cache hang on.
     Answers,
     /// One of `PARTS`, by its place.
     Part(usize),

@@ -1,13 +1,13 @@
-//! Who may see what. Parameters, and columns of SHOW, say their [`Visibility`]; whoever asks is a [`Viewer`], whatever face he asks by.
+//! Rights to see values. Parameters, and columns of SHOW, say their [`Visibility`]; whoever asks is a [`Viewer`], whatever face he asks by.
 //!
 //! The rules are PostgreSQL's: parameters as those marked `GUC_SUPERUSER_ONLY` (guc.c, `ConfigOptionIsVisible`), sessions as in
 //! `pg_stat_activity` (pgstatfuncs.c, `HAS_PGSTAT_PERMISSIONS`).
 use std::collections::BTreeSet;
 
-/// Who may see a value.
+/// Viewers of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Visibility {
-    /// Whoever may ask.
+    /// Everybody who may ask.
     Everyone,
     /// The role whose session or connection the row is about, the roles that have its privileges, and those who read all statistics.
     Owner,
@@ -79,7 +79,7 @@ impl Viewer {
 }
 
 impl Visibility {
-    /// Who that is, for the documents.
+    /// The name of these viewers, for the documents.
     pub fn describe(self) -> &'static str {
         match self {
             Visibility::Everyone => "everyone",

@@ -78,12 +78,12 @@ impl OwnUse {
     }
 }
 
-/// What goes into the startup packet.
+/// The parameters of the startup packet.
 pub fn in_packet<'a>(of: OwnUse) -> impl Iterator<Item = (&'a str, &'a str)> {
     PINS.iter().filter(move |pin| of.stands_in_packet(pin)).map(|pin| (pin.name, pin.value))
 }
 
-/// What must be said before anything else, once the server's version is known; `None`: nothing. `server_version` and `server_encoding` as the
+/// Commands that go before anything else, once the server's version is known; `None`: nothing. `server_version` and `server_encoding` as the
 /// server reports them.
 ///
 /// Commands and not `set_config`, since a function's name would be looked up.

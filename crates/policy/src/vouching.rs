@@ -1,4 +1,4 @@
-//! Whether connections that a pool has open may serve a client that came just now: its server must have let the user in not long before.
+//! The decision if open connections of a pool may serve a client that came just now: its server must have let the user in not long before.
 //!
 //! A server asks nobody again who is connected. So rights that are withdrawn there (REVOKE CONNECT, `NOLOGIN`, a line of `pg_hba.conf`) would never
 //! reach a pool whose connections live. Every so often one login is a real one, and vouches for all clients that come until the next.

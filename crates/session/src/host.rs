@@ -165,7 +165,7 @@ pub trait Host {
     /// True if it is known what the session's user may see. If not, the session's task runs again when it is.
     fn knows_viewer(&self) -> bool;
 
-    /// What the session's user may see, for one answer. As long as nobody knows: what every user may.
+    /// The rights of the session's user to see values, for one answer; every user's as long as nobody knows.
     fn viewer(&self) -> Viewer;
 
     /// The answer to a SHOW command.

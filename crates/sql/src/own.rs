@@ -25,7 +25,7 @@ pub fn check(text: &str) {
 /// words that hide an operator (`IN`, `BETWEEN`, `LIKE`, `CASE x WHEN`, `NULLIF`, `IS DISTINCT FROM`, `NATURAL`, `USING`). Empty for a text
 /// without one, as `SET` and `LISTEN`.
 ///
-/// What sorts and groups (`ORDER BY`, `GROUP BY`, `DISTINCT`, `UNION`, `GREATEST`) takes the operators of the type and no name. Commands of the
+/// Sorting and grouping (`ORDER BY`, `GROUP BY`, `DISTINCT`, `UNION`, `GREATEST`) take the operators of the type and no name. Commands of the
 /// replication protocol are none of SQL, and name nothing.
 ///
 /// Source: PostgreSQL manual, "Schemas and Privileges"; `transformExpr` in parse_expr.c.

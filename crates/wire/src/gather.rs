@@ -1,6 +1,6 @@
 //! Bounds on what is gathered from the other side of a connection before it is looked at or kept: in bytes and in count.
 //!
-//! A server that is broken or hostile may say the same kind of thing without end. Whoever reads from one counts against a `Budget`, and the one that
+//! A server that is broken or hostile may say the same kind of thing without end. Each reader counts against a `Budget`, and the one that
 //! is passed costs the connection. The budget lies with the connection (`Conn`, `Talk`), so that code which forgets to ask for one uses up what is
 //! left of the budget before.
 

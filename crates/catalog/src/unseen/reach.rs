@@ -88,7 +88,7 @@ pub(crate) const REACH: &str = "WITH RECURSIVE own (oid, name) AS MATERIALIZED (
     '(?:\\m(?:set_config|current_setting)\\s*\\(\\s*''|\\mset\\s+(?:session\\s+)?)([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'gi') AS m (n) WHERE code.source ~* 'set' \
     UNION SELECT 'b', 0, '', m.n[1] FROM pattern, trees t, LATERAL regexp_matches(t.tree, pattern.names, 'g') AS m (n)";
 
-/// What a use of an object's name does.
+/// The effect of a use of an object's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Writes,

@@ -35,7 +35,7 @@ pub struct Holders {
     pub strangers: Vec<Holder>,
 }
 
-/// Whether another Weir holds the mark.
+/// The state of the mark: another Weir holds it, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grip {
     Free,

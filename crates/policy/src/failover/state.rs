@@ -183,7 +183,7 @@ impl State {
         looks.chain(self.attempt.as_ref().map(Attempt::until)).chain(planned).chain(restart).min().unwrap_or(Ms::MAX)
     }
 
-    /// Changes what must survive. What is as it was makes no version, so that a step which repeats itself has nothing to store.
+    /// Changes what must survive. A change to the same value makes no version, so that a step which repeats itself has nothing to store.
     pub(super) fn change<T>(&mut self, act: impl FnOnce(&mut Durable) -> T) -> T {
         let before = self.durable.clone();
         let told = act(&mut self.durable);

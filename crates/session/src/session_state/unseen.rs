@@ -1,4 +1,4 @@
-//! What a statement may leave by functions that its text does not show: those of triggers, views, types, operators and columns, as the catalog knows
+//! State that a statement may leave by functions that its text does not show: those of triggers, views, types, operators and columns, as the catalog knows
 //! them. And the names of parameters that are asked for then.
 
 use super::note_unseen;

@@ -22,7 +22,7 @@ pub const STRETCH_SALT: &[u8] = b"Weir: challenges of users without a verifier";
 /// Time from the start in which logins wait for the word of a server, unless all have failed. Later ones get challenges that last until one tells.
 const WAIT: Duration = Duration::from_secs(5);
 
-/// What challenges are made of.
+/// The material of challenges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
     /// No server was asked yet, and it is worth waiting until this time.
@@ -33,7 +33,7 @@ pub enum Basis {
     Process,
 }
 
-/// What a server has told that decides challenges.
+/// A server's facts that decide challenges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
     /// Its `system_identifier`; `None`: the user may not know.

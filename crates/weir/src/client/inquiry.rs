@@ -125,7 +125,7 @@ pub async fn secret(w: &Worker, user: &str, deadline: Instant) -> Result<Option<
     Ok(secret)
 }
 
-/// Whether a user may have connections to a database at all: a server that is full says the same as one that keeps him out. Cancel safe.
+/// Asks if a user may have connections to a database at all: a server that is full says the same as one that keeps him out. Cancel safe.
 pub async fn may_connect(w: &Worker, user: &str, database: &str, deadline: Instant) -> Result<Right, InquiryError> {
     let mut answers = Turn::take(w, deadline).await?.ask(&[LIMITS_QUERY], &[user, database], deadline).await?;
     let rows = answers.pop().unwrap_or_default();

@@ -239,7 +239,7 @@ async fn look(
             debug_assert_ne!(edition, UNKNOWN);
             let catalog = Arc::new(catalog);
             database.publish(edition, Some(catalog.clone()), changes);
-            // Whoever has seen that it was read may rely on it.
+            // A reader of that count may rely on the catalog.
             report(c, database, &catalog, started.elapsed());
             if is_redefined {
                 // A session that asked meanwhile took its tables from the catalog of before.

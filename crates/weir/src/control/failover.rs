@@ -56,11 +56,11 @@ struct Driver {
     /// Clients that have come, when last looked at.
     clients: u64,
     around_at: Instant,
-    pace: Pace,
+    pace: StepPace,
 }
 
 /// Steps of the last second. A step that is the cause of the next one would take a whole core and have this thread do nothing else.
-struct Pace {
+struct StepPace {
     since: Instant,
     steps: u32,
     /// Steps that are made at once: few, once there were too many, until a second with fewer.
@@ -120,7 +120,7 @@ impl Driver {
             next_ticket: 0,
             clients: 0,
             around_at: Instant::now(),
-            pace: Pace { since: Instant::now(), steps: 0, limit: STEPS_MAX, is_named: false },
+            pace: StepPace { since: Instant::now(), steps: 0, limit: STEPS_MAX, is_named: false },
         };
         driver.door.show(&driver.c, &driver.rules, &driver.state);
         driver

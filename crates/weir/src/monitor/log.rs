@@ -170,8 +170,8 @@ impl Log {
         }
         let text = text.to_string();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let (repeat, omissions) = self.repeats.lock().note(&text, now.as_millis() as u64);
-        for Omission { text, times } in omissions {
+        let (repeat, omissions) = self.repeats.lock().note(level, &text, now.as_millis() as u64);
+        for Omission { level, text, times } in omissions {
             self.write(level, &Who::default(), format_args!("left out {times} times within a second: {text}"));
         }
         match repeat {

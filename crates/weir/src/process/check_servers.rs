@@ -77,7 +77,7 @@ fn rights_query(version: u32) -> String {
     )
 }
 
-/// What the role of a connection may do beyond looks: attributes, and predefined roles that this version has.
+/// Rights of a connection's role beyond looks: attributes, and predefined roles that this version has.
 fn surplus_query() -> String {
     format!(
         "SELECT u.rolsuper, u.rolcreaterole, u.rolcreatedb, u.rolbypassrls, \
@@ -156,7 +156,7 @@ async fn ask(shared: &Arc<Shared>, config: &Config, node: &NodeConfig) -> Asked 
     let replication = [("application_name", NAME), ("replication", "database")];
     let mut own_users = Vec::new();
     for (errand, login) in own_users_of(config, health.clone()) {
-        // Who may not log in is told of elsewhere, or is not needed for a failover.
+        // A refused login is told of elsewhere, or is not needed for a failover.
         if let Ok(mut conn) = open(shared, node, &login, &[("application_name", NAME)]).await
             && let Ok(rows) = conn.query(&surplus_query()).await
         {

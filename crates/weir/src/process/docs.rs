@@ -1,7 +1,7 @@
 //! Documents made from tables, and the check that they are fresh.
 
 use crate::monitor::views::VIEWS;
-use crate::own_sql::{CATALOG, Over, PLACES};
+use crate::own_sql::{CATALOG, PLACES, SentOver};
 use anyhow::Context;
 use std::io::Write;
 use std::path::Path;
@@ -63,8 +63,8 @@ fn own_sql_page() -> String {
     );
     for place in PLACES {
         let over = match place.over {
-            Over::Own => "a connection of Weir's own",
-            Over::Clients => "a connection of a client's pool",
+            SentOver::Own => "a connection of Weir's own",
+            SentOver::Clients => "a connection of a client's pool",
         };
         page += &format!("\n## {}\n\n`{}`, over {over}, as {}.\n\n```sql\n", place.purpose, place.file, place.user);
         for text in (place.texts)() {

@@ -3,7 +3,7 @@
 use crate::support::ground::{cluster_with, wait_until};
 use crate::support::{Proxy, Raw};
 use std::collections::BTreeSet;
-use weir::own_sql::{CATALOG, Over, PLACES, Place};
+use weir::own_sql::{CATALOG, PLACES, SentOver, SqlPlace};
 use weir_demo::{Options, Server, WalLevel};
 use weir_policy::own_login::{self, OwnUse};
 
@@ -74,14 +74,14 @@ fn outcome(client: &mut Raw, text: &str) -> Option<String> {
 }
 
 /// Begins a session as Weir does for a place.
-fn session(server: &Server, place: &Place, database: &str) -> Raw {
+fn session(server: &Server, place: &SqlPlace, database: &str) -> Raw {
     let of = if place.file == CATALOG { OwnUse::Catalog } else { OwnUse::Questions };
     let parameters: Vec<(&str, &str)> = match place.over {
-        Over::Own => own_login::in_packet(of).collect(),
-        Over::Clients => Vec::new(),
+        SentOver::Own => own_login::in_packet(of).collect(),
+        SentOver::Clients => Vec::new(),
     };
     let mut client = Raw::tcp(server.port()).log_in("postgres", database, &parameters).unwrap();
-    if place.over == Over::Own {
+    if place.over == SentOver::Own {
         let (version, encoding) =
             (client.parameter("server_version").map(str::to_owned), client.parameter("server_encoding").map(str::to_owned));
         if let Some(words) = own_login::after_login(of, version.as_deref(), encoding.as_deref()) {

@@ -1,4 +1,4 @@
-//! Who sees what, by every face: SHOW over SQL in both protocols, the console, PCP, metrics, the log.
+//! The rights to see values, by every face: SHOW over SQL in both protocols, the console, PCP, metrics, the log.
 
 use crate::support::driver::{self, Login};
 use crate::support::ground::cluster;

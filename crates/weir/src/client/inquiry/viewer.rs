@@ -1,4 +1,4 @@
-//! What a client of an ordinary database may see by SHOW: as much as the servers would show him of their own.
+//! The rights of a client of an ordinary database to see values by SHOW: as much as the servers would show him of their own.
 
 use super::{InquiryError, NAME_BYTES_MAX, Row, Turn};
 use crate::monitor::log::Level;
@@ -21,7 +21,7 @@ pub(super) const PRIVILEGES_QUERY: &str = "SELECT r.rolname FROM pg_catalog.pg_r
 /// Longest wait of a SHOW for a server that hangs.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// What a client sees without asking a server, or by an answer that is still believed. `None`: a server is to be asked.
+/// The rights of a client that are known without a question to a server, or by an answer that is still believed. `None`: a server is to be asked.
 pub fn known(w: &Worker, account: &Account) -> Option<Viewer> {
     let config = w.peek_config();
     let is_in = |list: &[String]| list.iter().any(|name| **name == *account.client_user);
@@ -36,7 +36,7 @@ pub fn known(w: &Worker, account: &Account) -> Option<Viewer> {
     Some(viewer(&account.user, told.as_deref(), is_in(&config.admin.stats_users)))
 }
 
-/// What a client sees, by the word of a server. If none answers: what counted before, or what every user may. Cancel safe.
+/// The rights of a client by the word of a server. If none answers: those that counted before, or every user's. Cancel safe.
 pub async fn ask(w: &Worker, account: &Account) -> Viewer {
     if let Some(known) = known(w, account) {
         return known;

@@ -23,7 +23,7 @@ const REPLICATION_QUERY: &str = "SELECT application_name, state, sync_state, \
 const WHO_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifier, \
     pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_segment_size'))";
 
-/// What challenges of users without a verifier are made of. Asked once per connection.
+/// The material of challenges of users without a verifier. Asked once per connection.
 const CHALLENGES_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifier, \
     pg_catalog.current_setting('scram_iterations', true)";
 

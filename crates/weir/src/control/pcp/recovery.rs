@@ -36,8 +36,8 @@ const LOOK_PERIOD: Duration = Duration::from_millis(200);
 const PRIMARY_LIMIT: Duration = Duration::from_secs(15);
 /// Time to attach a node that accepts connections: its role is asked for first.
 const ATTACH_LIMIT: Duration = Duration::from_secs(30);
-/// The functions of Pgpool-II's extension, by the types of their arguments: a schema, and the most arguments that a release knows. Whoever may make a
-/// function of that name must not have it run with the rights of `recovery_user`, so that only a superuser's counts, and none of a session's own.
+/// The functions of Pgpool-II's extension, by the types of their arguments: a schema, and the most arguments that a release knows. A function of
+/// that name by somebody else must not run with the rights of `recovery_user`, so that only a superuser's counts, and none of a session's own.
 /// A superuser's role cannot be given a function by others. Source: `pgpool_recovery--1.4.sql` of Pgpool-II.
 const LOOK: &str = "SELECT n.nspname, p.pronargs FROM pg_catalog.pg_proc p \
      JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace \

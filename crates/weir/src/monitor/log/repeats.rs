@@ -2,6 +2,7 @@
 //!
 //! In: the text of a line, and the time. Out: whether it is written, and how many of which were left out before. No IO.
 
+use super::Level;
 use std::hash::BuildHasher;
 
 /// The most times that one text is written in a second.
@@ -11,18 +12,26 @@ const TEXTS_MAX: usize = 64;
 const SECOND_MS: u64 = 1_000;
 
 #[derive(Debug)]
-struct Seen {
+struct RepeatedText {
     hash: u64,
     /// Begin of its second.
     since_ms: u64,
     times: u32,
+    level: Level,
     text: Box<str>,
+}
+
+impl RepeatedText {
+    fn omission(self) -> Option<Omission> {
+        let times = self.times.checked_sub(LINES_MAX).filter(|times| *times > 0)?;
+        Some(Omission { level: self.level, text: self.text, times })
+    }
 }
 
 /// The texts of the last second.
 #[derive(Debug, Default)]
 pub struct Repeats {
-    seen: Vec<Seen>,
+    seen: Vec<RepeatedText>,
 }
 
 /// The decision about a line.
@@ -35,22 +44,22 @@ pub enum Repeat {
 /// A text of a second that is over, and how often it was left out.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Omission {
+    pub level: Level,
     pub text: Box<str>,
     pub times: u32,
 }
 
 impl Repeats {
     /// Takes in a line. The omissions are to be told before it.
-    pub fn note(&mut self, text: &str, now_ms: u64) -> (Repeat, Vec<Omission>) {
-        let is_over = |seen: &Seen| now_ms.saturating_sub(seen.since_ms) >= SECOND_MS;
-        let over = self.seen.extract_if(.., |seen| is_over(seen)).filter(|seen| seen.times > LINES_MAX);
-        let told: Vec<Omission> = over.map(|seen| Omission { text: seen.text, times: seen.times - LINES_MAX }).collect();
+    pub fn note(&mut self, level: Level, text: &str, now_ms: u64) -> (Repeat, Vec<Omission>) {
+        let is_over = |seen: &RepeatedText| now_ms.saturating_sub(seen.since_ms) >= SECOND_MS;
+        let mut told: Vec<Omission> = self.seen.extract_if(.., |seen| is_over(seen)).filter_map(RepeatedText::omission).collect();
         let hash = foldhash::fast::FixedState::default().hash_one(text);
         let Some(seen) = self.seen.iter_mut().find(|seen| seen.hash == hash) else {
             if self.seen.len() == TEXTS_MAX {
-                self.seen.remove(0);
+                told.extend(self.seen.remove(0).omission());
             }
-            self.seen.push(Seen { hash, since_ms: now_ms, times: 1, text: text.into() });
+            self.seen.push(RepeatedText { hash, since_ms: now_ms, times: 1, level, text: text.into() });
             return (Repeat::Written, told);
         };
         seen.times = seen.times.saturating_add(1);
@@ -65,18 +74,26 @@ mod tests {
     #[test]
     fn a_text_is_written_ten_times_a_second_and_the_rest_is_counted() {
         let mut repeats = Repeats::default();
-        let written = (0..1_000).filter(|at| repeats.note("again", at / 10).0 == Repeat::Written).count();
+        let written = (0..1_000).filter(|at| repeats.note(Level::Warning, "again", at / 10).0 == Repeat::Written).count();
         assert_eq!(written, 10);
-        assert_eq!(repeats.note("another", 500), (Repeat::Written, Vec::new()));
-        let omission = Omission { text: "again".into(), times: 990 };
-        assert_eq!(repeats.note("again", 1_000), (Repeat::Written, vec![omission]));
-        assert_eq!(repeats.note("again", 5_000), (Repeat::Written, Vec::new()));
+        assert_eq!(repeats.note(Level::Log, "another", 500), (Repeat::Written, Vec::new()));
+        let omission = Omission { level: Level::Warning, text: "again".into(), times: 990 };
+        assert_eq!(repeats.note(Level::Warning, "again", 1_000), (Repeat::Written, vec![omission]));
+        assert_eq!(repeats.note(Level::Warning, "again", 5_000), (Repeat::Written, Vec::new()));
     }
 
     #[test]
     fn texts_that_differ_are_all_written() {
         let mut repeats = Repeats::default();
-        assert!((0..10_000).all(|at| repeats.note(&format!("text {at}"), 0).0 == Repeat::Written));
+        assert!((0..10_000).all(|at| repeats.note(Level::Log, &format!("text {at}"), 0).0 == Repeat::Written));
         assert!(repeats.seen.len() <= TEXTS_MAX);
+    }
+
+    #[test]
+    fn a_text_that_is_forgotten_has_its_omissions_told() {
+        let mut repeats = Repeats::default();
+        (0..15).for_each(|_| drop(repeats.note(Level::Error, "again", 0)));
+        let told: Vec<Omission> = (0..TEXTS_MAX).flat_map(|at| repeats.note(Level::Log, &format!("text {at}"), 0).1).collect();
+        assert_eq!(told, [Omission { level: Level::Error, text: "again".into(), times: 5 }]);
     }
 }

@@ -30,7 +30,7 @@ pub struct Greeting {
     pub(crate) asked: ServerAsked,
 }
 
-/// What a server that let us in had asked for.
+/// The demand of a server that let us in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerAsked {
     /// Nothing: it trusts whoever comes from here, and has judged no password.

@@ -1,4 +1,4 @@
--- Objects named as those of pg_catalog that Weir's own texts use, and more that would fit better than those. Whoever reaches one is told of in the
+-- Objects named as those of pg_catalog that Weir's own texts use, and more that would fit better than those. A session that reaches one is told of in the
 -- server's log, and gets an error. FUNCTIONS, RELATIONS and OPERATORS stand for arrays of names.
 create schema evil;
 grant usage on schema evil to public;
