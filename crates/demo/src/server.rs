@@ -211,7 +211,8 @@ impl Server {
         self.sockets.join(format!("{}.log", self.name))
     }
 
-    fn log_end(&self) -> String {
+    /// The last lines of its log.
+    pub fn log_end(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")

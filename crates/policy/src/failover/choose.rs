@@ -24,6 +24,9 @@ pub enum Bar {
     Priority,
     /// It is detached, or being copied.
     OutOfUse,
+    /// It has begun to receive a new timeline, and its newest WAL file lacks what the one before had: PostgreSQL reads the last record from the newest
+    /// file at the end of recovery, and stops (`PANIC: invalid magic number 0000 in WAL segment`). Source: `XLogFileReadAnyTLI` in xlogrecovery.c.
+    Torn,
 }
 
 /// Knowledge of the synchronous standbys of the lost primary.
@@ -55,6 +58,10 @@ pub enum Refusal {
     Quarantined,
     /// None may be promoted.
     NoStandby,
+    /// All that could be promoted are [`Bar::Torn`].
+    Torn {
+        node: NodeId,
+    },
     /// The log of the primary was never seen.
     HistoryUnknown,
     SyncUnknown,
@@ -142,7 +149,10 @@ pub fn choose(rules: &Rules, sync: &Sync, candidates: &[Candidate], last_positio
     } else {
         allowed.min_by_key(|candidate| candidate.node)
     };
-    let Some(best) = best else { return Err(Refusal::NoStandby) };
+    let Some(best) = best else {
+        let torn = candidates.iter().find(|candidate| candidate.bar == Bar::Torn);
+        return Err(torn.map_or(Refusal::NoStandby, |torn| Refusal::Torn { node: torn.node }));
+    };
     let choice = Choice { node: best.node, position: best.position };
     match sync {
         Sync::Synchronous(all) => {
@@ -178,6 +188,11 @@ impl Refusal {
             Refusal::AlwaysPrimary => "backend_flag of the primary is ALWAYS_PRIMARY".into(),
             Refusal::Quarantined => "standbys still hear the primary, this proxy does not".into(),
             Refusal::NoStandby => "no standby may be promoted".into(),
+            Refusal::Torn { node } => {
+                format!(
+                    "node {node} has received its new primary's log in part and would stop at its promotion: the last primary must be started again"
+                )
+            }
             Refusal::HistoryUnknown => "the log of the primary was never seen".into(),
             Refusal::SyncUnknown => "synchronous_standby_names of the primary is not known".into(),
             Refusal::TooFewAsked { asked, acks, of } => {
@@ -215,12 +230,16 @@ mod tests {
     use super::super::sync::parse;
     use super::*;
 
-    /// `1@100` is node 1 with 100 bytes, `1@100!` is barred.
+    /// `1@100` is node 1 with 100 bytes, `1@100!` is barred, `1@100~` is torn.
     fn candidates(text: &str) -> Vec<Candidate> {
         let parse = |word: &str| {
             let (node, position) = word.split_once('@').unwrap();
-            let bar = if position.ends_with('!') { Bar::Priority } else { Bar::None };
-            Candidate { node: node.parse().unwrap(), position: position.trim_end_matches('!').parse().unwrap(), bar }
+            let bar = match position.chars().last() {
+                Some('!') => Bar::Priority,
+                Some('~') => Bar::Torn,
+                _ => Bar::None,
+            };
+            Candidate { node: node.parse().unwrap(), position: position.trim_end_matches(['!', '~']).parse().unwrap(), bar }
         };
         text.split_whitespace().map(parse).collect()
     }
@@ -243,6 +262,9 @@ mod tests {
             ("never a barred one", "", "1@100 2@101!", node(1, 100)),
             ("nobody", "", "", Err(Refusal::NoStandby)),
             ("all barred", "", "1@100!", Err(Refusal::NoStandby)),
+            ("a torn one", "", "1@100~ 2@100 3@90", node(2, 100)),
+            ("all torn", "", "1@100~ 2@100! 3@90~", Err(Refusal::Torn { node: 1 })),
+            ("a torn one may have acknowledged more", "n1", "1@110~ 2@100", Err(Refusal::BarredHasMore { node: 1 })),
             ("lag", "", "1@40 2@30", Err(Refusal::Lags { node: 1, bytes: 80 })),
             ("ANY 1, both", "ANY 1 (n1, n2)", "1@10 2@11", node(2, 11)),
             ("ANY 1, one", "ANY 1 (n1, n2)", "1@110", Err(Refusal::TooFewAsked { asked: 1, acks: 1, of: 2 })),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::ballot::NodeId;
 use super::choose::{Bar, Candidate, Refusal};
 use super::event::Facts;
-use super::history::Relation;
+use super::history::{History, Relation};
 use super::node::Standing;
 use super::rules::{Rule, Rules};
 use super::state::State;
@@ -47,9 +47,16 @@ pub(super) fn candidates<'a>(
         let bar = match state.nodes.get(&node)?.standing {
             Standing::Detached | Standing::Recovering => Bar::OutOfUse,
             _ if rules.node(node).is_none_or(|node| node.priority == 0) => Bar::Priority,
+            _ if is_torn(facts, history) => Bar::Torn,
             Standing::Waiting | Standing::Up | Standing::Down { .. } | Standing::Quarantined { .. } => Bar::None,
         };
         Some(Candidate { node, position, bar })
     };
     Ok(facts.filter_map(candidate).collect())
+}
+
+/// See [`Bar::Torn`]. `history`: the accepted one. Where the files are not known, the standby may have one of the accepted timeline.
+fn is_torn(standby: &Facts, history: &History) -> bool {
+    let newest_file = standby.newest_file.unwrap_or(history.timeline);
+    newest_file > standby.history.timeline && standby.received.is_some_and(|received| received < standby.replayed)
 }

@@ -162,6 +162,42 @@ fn a_primary_that_is_lost_is_replaced_by_the_best_standby() {
     assert_eq!(play.state.nodes[&2].look, Look::UnderWay { begun_at: now, again: false }, "it is looked at once more");
 }
 
+/// The primary on timeline 2 dies before it has sent the WAL file that it began anew.
+#[test]
+fn a_standby_that_would_stop_at_its_promotion_is_not_promoted() {
+    let torn = |replayed| Facts { received: Some(64), ..standby(replayed, 10) };
+    let followed = |replayed| Facts { received: Some(replayed), ..standby(replayed, 10) };
+    let with_file = |replayed, timeline| Facts { newest_file: Some(timeline), ..torn(replayed) };
+    let on_new = |replayed| Facts { history: promoted(95).history, ..torn(replayed) };
+    for (one, two, expected) in [
+        (torn(95), followed(90), "promote 2"),
+        (on_new(95), followed(90), "promote 1"),
+        (with_file(95, 1), followed(90), "promote 1"),
+        (with_file(95, 2), followed(90), "promote 2"),
+        (torn(95), torn(95), "stuck Torn { node: 1 }"),
+    ] {
+        let mut rules = rules(3);
+        rules.nodes[0].agent = Agent::None;
+        let mut play = Play { state: State::new(&rules, None, 9, &BTreeSet::new()), rules, now: 0, said: Vec::new() };
+        play.tell(Event::Timer);
+        let looks = |found| [found, seen(one.clone()), seen(two.clone())];
+        play.looks(looks(seen(promoted(95))));
+        for _ in 0..2 {
+            play.after(1000, looks(gone(Failure::Refused)));
+        }
+        let Some(ballot) = play.state.attempt.as_ref().map(|attempt| attempt.ballot) else { panic!("{:?}", play.said) };
+        let mark = Mark { promised: ballot, vote: None };
+        for (node, facts) in [(1, &one), (2, &two)] {
+            let recovery = cut_off(0, mark).recovery;
+            let facts = Facts { mark, recovery, ..facts.clone() };
+            play.tell(Event::Pledged { node, ballot, outcome: Pledge::Given { facts } });
+        }
+        play.now += 10;
+        play.probed(0, gone(Failure::Refused));
+        assert!(play.said.iter().any(|line| line == expected), "{expected}: {:?}", play.said);
+    }
+}
+
 /// As Patroni starts a leader anew, and as an operator may do by hand.
 #[test]
 fn the_accepted_server_on_a_new_timeline_gets_writes_again() {

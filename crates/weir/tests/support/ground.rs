@@ -168,6 +168,9 @@ impl Deref for Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         for server in self.0.servers() {
+            if std::thread::panicking() {
+                eprintln!("--- end of the log of {}:\n{}", server.name(), server.log_end());
+            }
             server.thaw();
             // A server that does not stop is killed when the cluster is dropped.
             let _ = server.stop(Mode::Immediate);

@@ -10,6 +10,8 @@ use weir_policy::failover::{Facts, Follower, History, Lsn, NodeId, Recovery, Str
 
 /// The facts that every role may see, and those that only members of `pg_monitor` see; others get NULL for the latter. A hidden receiver is `-`.
 ///
+/// The last one is the newest timeline of which a standby has a WAL file for what it has replayed last, where its receiver stands before that.
+///
 /// Where a standby does not stream, its timeline is asked for over a connection for replication: no function tells it.
 const FACTS: &str = "SELECT r, pg_catalog.pg_last_wal_receive_lsn(), \
     CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END, \
@@ -23,7 +25,15 @@ const FACTS: &str = "SELECT r, pg_catalog.pg_last_wal_receive_lsn(), \
     CASE WHEN pg_catalog.pg_has_role('pg_read_all_settings', 'MEMBER') \
     THEN pg_catalog.current_setting('primary_conninfo', true) END, \
     pg_catalog.current_setting('default_transaction_read_only'), \
-    pg_catalog.current_setting('synchronous_standby_names') \
+    pg_catalog.current_setting('synchronous_standby_names'), \
+    CASE WHEN r AND pg_catalog.pg_last_wal_receive_lsn() OPERATOR(pg_catalog.<) pg_catalog.pg_last_wal_replay_lsn() \
+    AND pg_catalog.has_function_privilege('pg_catalog.pg_ls_waldir()', 'EXECUTE') THEN \
+    (SELECT pg_catalog.max(pg_catalog.substr(name, 1, 8)) FROM pg_catalog.pg_ls_waldir(), \
+    LATERAL (SELECT pg_catalog.pg_last_wal_replay_lsn() OPERATOR(pg_catalog.-) '0/1'::pg_catalog.pg_lsn OFFSET 0) AS p (at) \
+    WHERE pg_catalog.length(name) OPERATOR(pg_catalog.=) 24 AND pg_catalog.substr(name, 9) OPERATOR(pg_catalog.=) \
+    pg_catalog.upper(pg_catalog.concat(pg_catalog.lpad(pg_catalog.to_hex(pg_catalog.div(at, 4294967296)::pg_catalog.int8), 8, '0'), \
+    pg_catalog.lpad(pg_catalog.to_hex(pg_catalog.div(pg_catalog.mod(at, 4294967296), \
+    pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_segment_size'))::pg_catalog.numeric)::pg_catalog.int8), 8, '0')))) END \
     FROM (SELECT pg_catalog.pg_is_in_recovery() AS r OFFSET 0) AS x";
 
 const FOLLOWERS: &str = "SELECT application_name, state, flush_lsn FROM pg_catalog.pg_stat_replication \
@@ -68,20 +78,23 @@ struct Said {
     conninfo: Option<Conninfo>,
     is_read_only: bool,
     sync_names: String,
+    newest_file: Option<u32>,
 }
 
 impl Said {
     fn read(rows: &Rows) -> Option<Said> {
         let row = rows.first()?;
-        let [Some(recovery), received, end, timeline, silent, system, started, conninfo, read_only, sync] = row.as_slice() else {
+        let [Some(recovery), received, end, timeline, silent, system, started, conninfo, read_only, sync, file] = row.as_slice()
+        else {
             return None;
         };
         let lsn = |text: &Option<String>| text.as_deref().and_then(parse_lsn);
+        let in_hex = |text: &Option<String>| text.as_deref().and_then(|text| u32::from_str_radix(text, 16).ok());
         Some(Said {
             in_recovery: recovery == "t",
             received: lsn(received),
             end: lsn(end),
-            timeline: timeline.as_deref().and_then(|text| u32::from_str_radix(text, 16).ok()),
+            timeline: in_hex(timeline),
             stream: match silent.as_deref() {
                 None => Stream::Off,
                 // A receiver that is hidden (`-`) counts as one that hears nothing.
@@ -92,6 +105,7 @@ impl Said {
             conninfo: conninfo.as_deref().and_then(Conninfo::parse),
             is_read_only: read_only.as_deref() == Some("on"),
             sync_names: sync.clone().unwrap_or_default(),
+            newest_file: in_hex(file),
         })
     }
 
@@ -103,6 +117,8 @@ impl Said {
             recovery: if self.in_recovery { Recovery::Standby { upstream, stream: self.stream } } else { Recovery::Primary },
             position: self.received.filter(|_| self.in_recovery).max(self.end).unwrap_or(0),
             replayed: self.end.filter(|_| self.in_recovery).unwrap_or(0),
+            received: self.received.filter(|_| self.in_recovery),
+            newest_file: self.newest_file,
             started_at: self.started_at,
             mark: self.conninfo.as_ref().map(Conninfo::mark).unwrap_or_default(),
             numbers: self.conninfo.as_ref().and_then(Conninfo::numbers),
