@@ -19,7 +19,7 @@ pub struct Line {
 
 /// A server needs longer than this to end all connections, recover, and take a commit: 20 ms with an empty log and all files in memory. When it dies,
 /// its processes do not all go at once, and others commit after the first connection is lost.
-const RESTART_MS: u64 = 5;
+pub const RESTART_MS: u64 = 10;
 
 /// A transaction's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,25 @@ impl Promoted {
                 Promoted::Done { node, numbers: Numbers { timeline: facts.history.timeline, reached, fresh, last_ms } }
             }
             Promoted::Ordered { .. } | Promoted::Done { .. } => self,
+        }
+    }
+
+    /// Those that a node has to keep when it is told to promote itself.
+    pub fn ordered(&self) -> Option<Numbers> {
+        match *self {
+            Promoted::Ordered { reached, last_ms, .. } => Some(Numbers { timeline: 0, reached, fresh: 0, last_ms }),
+            Promoted::Done { .. } => None,
+        }
+    }
+
+    /// The same where the server was told so by another Weir, which left these.
+    #[must_use]
+    pub fn after(self, kept: Numbers) -> Promoted {
+        match self {
+            Promoted::Ordered { node, started_at, .. } => {
+                Promoted::Ordered { node, started_at, reached: kept.reached, last_ms: kept.last_ms }
+            }
+            Promoted::Done { .. } => self,
         }
     }
 
@@ -137,6 +156,8 @@ pub enum Verdict {
     Unknown,
     /// The server will know more.
     NotYet,
+    /// The numbers of the server's promotion are not known: the Weir that promoted it tells them, or nobody does.
+    Untold,
 }
 
 /// Judges an answer. `lost_ms`: see `Number`.
@@ -147,6 +168,10 @@ pub fn judge(number: &Number, lost_ms: u64, answer: &Answer, horizon: Option<&Ho
     }
     if (answer.node, answer.line) == (number.node, number.line) {
         return judge_own(number, answer);
+    }
+    let is_later = answer.line.system == number.line.system && answer.line.timeline > number.line.timeline;
+    if horizon.is_none() && is_later {
+        return Verdict::Untold;
     }
     let horizon = horizon.filter(|horizon| {
         let is_next = horizon.before == number.line.timeline && horizon.system == number.line.system;
@@ -267,8 +292,8 @@ mod tests {
     #[test]
     fn a_promotion_that_weir_did_not_see_proves_nothing() {
         let aborted = answer(NEXT, Status::Aborted);
+        assert_eq!(judge(&number(50), LOST_MS, &aborted, None), Verdict::Untold);
         for (what, horizon) in [
-            ("none was seen", None),
             ("another node's", Some(Horizon { node: 2, ..HORIZON })),
             ("an earlier one", Some(Horizon { before: 2, numbers: Numbers { timeline: 3, ..NUMBERS }, ..HORIZON })),
             ("two in a row", Some(Horizon { before: 2, ..HORIZON })),

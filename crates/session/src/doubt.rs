@@ -92,7 +92,7 @@ pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
             w.count(Metric::TransactionsLost);
             tell(s, w, owed, &told.fault);
         }
-        (Verdict::Unknown | Verdict::NotYet, _) => {
+        (Verdict::Unknown | Verdict::NotYet | Verdict::Untold, _) => {
             w.count(Metric::OutcomesUnknown);
             undo(s, &mut journal);
             tell(s, w, owed, &unknown);

@@ -215,7 +215,7 @@ impl World {
                 self.counts.told.rolled_back += 1;
                 self.begin_again(write, Place::Commit);
             }
-            Verdict::Unknown | Verdict::NotYet => self.counts.told.unknown += 1,
+            Verdict::Unknown | Verdict::NotYet | Verdict::Untold => self.counts.told.unknown += 1,
         }
     }
 

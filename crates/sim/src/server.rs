@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use weir_policy::failover::{
-    Ballot, Facts, Follower, History, Lsn, Mark, Ms, NodeId, Numbers as Promotion, Pledge, Recovery, Relation, Repointed, Stream,
-    SyncRule, Vote, parse_sync_names,
+    Ballot, Facts, Follower, History, Lsn, Mark, Ms, NodeId, Numbers as Promotion, Pledge, Received, Recovery, Relation,
+    Repointed, Stream, SyncRule, Vote, parse_sync_names,
 };
 use weir_policy::outcome::Status;
 
@@ -162,6 +162,7 @@ impl Server {
             is_read_only: self.is_read_only,
             sync_names: self.is_primary().then(|| self.sync.names.clone()),
             followers: self.flushed.iter().map(follower).collect(),
+            received: Received::All,
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::ballot::NodeId;
 use super::choose::{Bar, Candidate, Refusal};
-use super::event::Facts;
+use super::event::{Facts, Received};
 use super::history::{History, Relation};
 use super::node::Standing;
 use super::rules::{Rule, Rules};
@@ -57,6 +57,8 @@ pub(super) fn candidates<'a>(
 
 /// See [`Bar::Torn`]. `history`: the accepted one. Where the files are not known, the standby may have one of the accepted timeline.
 fn is_torn(standby: &Facts, history: &History) -> bool {
-    let newest_file = standby.newest_file.unwrap_or(history.timeline);
-    newest_file > standby.history.timeline && standby.received.is_some_and(|received| received < standby.replayed)
+    match standby.received {
+        Received::All => false,
+        Received::Less { newest_file } => newest_file.unwrap_or(history.timeline) > standby.history.timeline,
+    }
 }

@@ -163,12 +163,7 @@ pub struct Facts {
     pub position: Lsn,
     /// Standby: the end of the log that it has replayed. A primary has nothing to replay.
     pub replayed: Lsn,
-    /// Standby: `pg_last_wal_receive_lsn`, the end of the log that it has received on the timeline for which it asked last. A standby that asks for a
-    /// new timeline asks from the begin of a WAL file on, and so from before what it has replayed. Source: `RequestXLogStreaming` in
-    /// walreceiverfuncs.c.
-    pub received: Option<Lsn>,
-    /// Standby: the newest timeline of which it has a WAL file for what it has replayed last. `None`: unknown.
-    pub newest_file: Option<u32>,
+    pub received: Received,
     /// `pg_postmaster_start_time`: changes when the server was started anew.
     pub started_at: u64,
     pub mark: Mark,
@@ -180,6 +175,18 @@ pub struct Facts {
     pub sync_names: Option<String>,
     /// Primary: the clients that stream from it, by `pg_stat_replication`.
     pub followers: Vec<Follower>,
+}
+
+/// `pg_last_wal_receive_lsn` of a standby, the end of the log that it has received on the timeline for which it asked last. A standby that asks for a
+/// new timeline asks from the begin of a WAL file on, and so from before what it has replayed. Source: `RequestXLogStreaming` in
+/// walreceiverfuncs.c.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Received {
+    /// All that it has replayed, or it has asked for nothing.
+    #[default]
+    All,
+    /// Less. `newest_file`: the newest timeline of which it has a WAL file for what it has replayed last; `None`: unknown.
+    Less { newest_file: Option<u32> },
 }
 
 /// If a server is in recovery.

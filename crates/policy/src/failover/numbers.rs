@@ -3,7 +3,7 @@
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Numbers {
-    /// The timeline that began with the promotion: on another one they tell nothing.
+    /// The timeline that began with the promotion: on another one they tell nothing. 0: the promotion is only ordered.
     pub timeline: u32,
     /// Those below this one had reached it before: they are not given out again.
     pub reached: u64,
@@ -14,6 +14,11 @@ pub struct Numbers {
 }
 
 impl Numbers {
+    /// Left by the Weir that ordered a promotion, for one that goes on in its place. Older ones than the promotion prove less, and nothing wrong.
+    pub fn is_ordered(&self) -> bool {
+        self.timeline == 0
+    }
+
     /// As a word that can stand in a connection string without quotes.
     pub fn show(&self) -> String {
         let Numbers { timeline, reached, fresh, last_ms } = self;

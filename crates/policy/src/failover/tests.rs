@@ -165,9 +165,12 @@ fn a_primary_that_is_lost_is_replaced_by_the_best_standby() {
 /// The primary on timeline 2 dies before it has sent the WAL file that it began anew.
 #[test]
 fn a_standby_that_would_stop_at_its_promotion_is_not_promoted() {
-    let torn = |replayed| Facts { received: Some(64), ..standby(replayed, 10) };
-    let followed = |replayed| Facts { received: Some(replayed), ..standby(replayed, 10) };
-    let with_file = |replayed, timeline| Facts { newest_file: Some(timeline), ..torn(replayed) };
+    let torn = |replayed| Facts { received: Received::Less { newest_file: None }, ..standby(replayed, 10) };
+    let followed = |replayed| standby(replayed, 10);
+    let with_file = |replayed, timeline| {
+        let received = Received::Less { newest_file: Some(timeline) };
+        Facts { received, ..torn(replayed) }
+    };
     let on_new = |replayed| Facts { history: promoted(95).history, ..torn(replayed) };
     for (one, two, expected) in [
         (torn(95), followed(90), "promote 2"),

@@ -1,5 +1,6 @@
 //! Asks the primary for the outcome of a COMMIT whose answer was lost (`commit_outcome`). `policy::outcome` judges its answers.
 
+use crate::monitor::log::Level;
 use crate::process::worker::Worker;
 use crate::server::lease;
 use crate::server::pool::server_conn::{self, OpenError, Rows, ServerConn};
@@ -17,6 +18,9 @@ const PERIOD: Duration = Duration::from_millis(50);
 
 /// Longest time that one answer takes.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest wait for the numbers of a promotion that another Weir made. A new primary is looked at anew at once, and they are on it by then.
+const UNTOLD_LIMIT: Duration = Duration::from_secs(1);
 
 /// SQLSTATE of a number that was not given out yet. Source: `pg_xact_status` in xid8funcs.c.
 const FUTURE: &str = "22023";
@@ -46,6 +50,7 @@ async fn ask(served: &Served, number: &Number, asked_at: Us) -> Verdict {
         let is_left = !was_gone && client.is_hung_up();
         is_over || is_left || s.handle.wait_cancelled.get() || s.handle.final_error.borrow().is_some()
     };
+    let mut untold_until = None;
     while !ends() {
         let (primary, generation) = (w.view().primary_id(), w.view().generation);
         if let Some(node) = primary {
@@ -54,8 +59,11 @@ async fn ask(served: &Served, number: &Number, asked_at: Us) -> Verdict {
             let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
             if let Ok(Ok(conn)) = lease::lease_conn(w, &pool, node, &[], wait, || ends() || moved()).await {
                 let verdict = ask_over(w, conn, number, (asked_at, lost_ms)).await;
-                if verdict != Verdict::NotYet {
-                    return verdict;
+                match verdict {
+                    Verdict::NotYet => {}
+                    Verdict::Untold if w.now() < *untold_until.get_or_insert(w.now() + UNTOLD_LIMIT) => {}
+                    Verdict::Untold => return Verdict::Unknown,
+                    Verdict::Committed | Verdict::RolledBack | Verdict::Unknown => return verdict,
                 }
             }
         }
@@ -112,6 +120,14 @@ async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, (asked_at, 
     // Numbers up to the horizon are known only of the node that takes writes now.
     let view = w.view().clone();
     let verdict = if view.is_primary(node) { judge(number, lost_ms, &answer, view.horizon.as_ref()) } else { Verdict::NotYet };
+    if verdict == Verdict::Unknown {
+        let (xid, from, status) = (number.xid, number.node, answer.status);
+        let last_ms = view.horizon.and_then(|horizon| horizon.numbers.last_ms).unwrap_or(0);
+        let why = format_args!(
+            "the outcome of transaction {xid} of node {from} is unknown: {status:?} on node {node}, lost {lost_ms}, last {last_ms}"
+        );
+        w.shared.log.say(Level::Debug1, why);
+    }
     if verdict != Verdict::Committed || !is_synchronous {
         give_back(w, conn);
         return verdict;

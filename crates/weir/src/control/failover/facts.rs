@@ -6,7 +6,7 @@ use crate::server::pool::login::protocol;
 use crate::server::pool::server_conn::{OpenError, Rows};
 use tokio::time::Instant;
 use weir_policy::failover::conninfo::Conninfo;
-use weir_policy::failover::{Facts, Follower, History, Lsn, NodeId, Recovery, Stream, parse_lsn};
+use weir_policy::failover::{Facts, Follower, History, Lsn, NodeId, Received, Recovery, Stream, parse_lsn};
 
 /// The facts that every role may see, and those that only members of `pg_monitor` see; others get NULL for the latter. A hidden receiver is `-`.
 ///
@@ -117,8 +117,10 @@ impl Said {
             recovery: if self.in_recovery { Recovery::Standby { upstream, stream: self.stream } } else { Recovery::Primary },
             position: self.received.filter(|_| self.in_recovery).max(self.end).unwrap_or(0),
             replayed: self.end.filter(|_| self.in_recovery).unwrap_or(0),
-            received: self.received.filter(|_| self.in_recovery),
-            newest_file: self.newest_file,
+            received: match (self.in_recovery, self.received < self.end) {
+                (true, true) if self.received.is_some() => Received::Less { newest_file: self.newest_file },
+                _ => Received::All,
+            },
             started_at: self.started_at,
             mark: self.conninfo.as_ref().map(Conninfo::mark).unwrap_or_default(),
             numbers: self.conninfo.as_ref().and_then(Conninfo::numbers),

@@ -78,6 +78,13 @@ impl Door {
     /// Shows workers the gate, and the nodes that are in use.
     pub fn show(&self, c: &Control, rules: &Rules, state: &State) {
         let is_out = |id| state.is_out(rules, id);
+        if let Gate::Open { node, .. } = self.gate
+            && c.view.borrow().horizon.is_none()
+        {
+            // A look may find the numbers that another Weir keeps there after this one has opened the gate.
+            let horizon = horizon_of(c, state, node);
+            c.view.borrow_mut().horizon = horizon;
+        }
         let before = c.view.borrow().generation;
         cluster_view::govern(c, self.shown(rules, state), is_out);
         if c.view.borrow().generation != before {
@@ -104,8 +111,7 @@ impl Door {
         if self.served.is_some_and(|served| served != node) && self.promoter != Promoter::Nobody {
             self.end_served(c).await;
         }
-        let facts = state.nodes.get(&node).and_then(|known| known.facts());
-        c.view.borrow_mut().horizon = facts.and_then(|facts| Horizon::of(c.promoted.get(), node, facts));
+        c.view.borrow_mut().horizon = horizon_of(c, state, node);
         self.served = Some(node);
         self.gate = Gate::Open { node, started_at };
         if self.promoter != Promoter::Nobody {
@@ -120,6 +126,12 @@ impl Door {
         let used = cluster_view::end(c, node);
         wait_parted(c, node, &used).await;
     }
+}
+
+/// The numbers of the promotion of the node that takes writes, as far as its last look told.
+fn horizon_of(c: &Control, state: &State, node: NodeId) -> Option<Horizon> {
+    let facts = state.nodes.get(&node)?.facts()?;
+    Horizon::of(c.promoted.get(), node, facts)
 }
 
 /// Waits until sessions have let go of these connections.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::SlotName;
 use weir_policy::failover::conninfo::Conninfo;
-use weir_policy::failover::{Ballot, Done, Facts, Failure, Grip, Mark, NodeId, Pledge, Repointed, Vote};
+use weir_policy::failover::{Ballot, Done, Facts, Failure, Grip, Mark, NodeId, Numbers, Pledge, Repointed, Vote};
 use weir_policy::outcome::Promoted;
 
 /// Between two looks at what a server has been told to do.
@@ -216,12 +216,18 @@ pub async fn promote(reach: &Reach, node: NodeId, ballot: Ballot, deadline: Inst
     if locked.conninfo.mark().promised != ballot {
         return Ok(Done::No);
     }
-    // Where it is a primary already nobody knows the numbers that reached it.
-    reach.c.promoted.set(None);
-    if locked.in_recovery {
-        reach.c.promoted.set(before_promotion(node, &mut locked.conn).await);
-        locked.conn.query(PROMOTE).await?;
+    let promoted = before_promotion(node, &mut locked.conn).await;
+    if !locked.in_recovery {
+        // Another Weir had it promoted, and its attempt is outrun: it has left the numbers there.
+        let kept = locked.conninfo.numbers().filter(Numbers::is_ordered);
+        reach.c.promoted.set(promoted.zip(kept).map(|(promoted, kept)| promoted.after(kept)));
+        return Ok(Done::Yes);
     }
+    reach.c.promoted.set(promoted);
+    if let Some(numbers) = promoted.and_then(|promoted| promoted.ordered()).filter(|_| reach.leaves_numbers()) {
+        set(&mut locked.conn, "primary_conninfo", &locked.conninfo.with_numbers(numbers).show()).await?;
+    }
+    locked.conn.query(PROMOTE).await?;
     Ok(Done::Yes)
 }
 

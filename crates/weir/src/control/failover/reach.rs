@@ -74,6 +74,11 @@ impl Reach {
         Conn::open(&self.c.shared, &self.config, node, parameters, deadline).await
     }
 
+    /// True if a standby keeps its numbers before it is promoted: another Weir may go on in this one's place, and clients ask for outcomes.
+    pub fn leaves_numbers(&self) -> bool {
+        !self.rules.is_alone() && self.config.failover.commit_outcome
+    }
+
     /// Opens a connection that only stays. Cancel safe.
     pub async fn show_presence(&self, node: NodeId, name: &str, deadline: Instant) -> Result<Conn, OpenError> {
         Conn::open(&self.c.shared, &self.config, node, &[("application_name", name)], deadline).await
