@@ -165,7 +165,12 @@ impl<X: Sockets> Pump<'_, X> {
             let Some(header) = header else { break };
             match on_client(self.s, self.w, header)? {
                 Flow::Next => progressed = true,
-                Flow::More => break,
+                Flow::More => {
+                    // Only now is it known how much room the message needs: what came while there was none lies at the socket, and no other event
+                    // tells of it.
+                    progressed |= !self.s.intake.presence.has_left() && self.sockets.is_client_readable();
+                    break;
+                }
                 Flow::Hold => {
                     if self.s.is_gate_shut() {
                         // The session waits for an exchange of ours, but the client waits, too.
