@@ -87,6 +87,7 @@ impl Concern for SessionState {
 /// Notes what a Query may leave; it is about to be sent.
 #[inline]
 fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Header) {
+    let may_be_misread = statement.has(Trait::Moves) && s.may_be_misread();
     note_moves(s, statement.has(Trait::Moves));
     if statement.has(Trait::Barrier) {
         s.shut_gate();
@@ -112,7 +113,11 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
     let body = s.up.whole_if_here(header);
     let text = body.and_then(split_cstr).map_or(&[][..], |(text, _)| text);
     let Some(Server { upstream, .. }) = &mut s.server else { return };
-    if body.is_none() && !s.state.by_mode {
+    let is_passing = body.is_none() && !s.state.by_mode;
+    if is_passing && may_be_misread {
+        // Its strings may end elsewhere than they seem to.
+        upstream.left.stuck.add(StateKind::Unread);
+    } else if is_passing {
         let here = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
         upstream.left.passes(header.body_bytes as usize, here);
     }

@@ -50,6 +50,8 @@ enum At {
 enum Next {
     First,
     Parameter,
+    /// Behind the name of a parameter.
+    Value,
     Argument,
     /// Behind the string that is an argument.
     Comma,
@@ -86,6 +88,11 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$') || byte >= 0x80
 }
 
+/// True if a byte may stand between the dollars that begin a string.
+fn is_of_tag(byte: u8, is_first: bool) -> bool {
+    byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80 || (byte.is_ascii_digit() && !is_first)
+}
+
 impl Passing {
     /// The next bytes of the text.
     pub fn feed(&mut self, bytes: &[u8]) {
@@ -93,8 +100,8 @@ impl Passing {
             if self.is_untold {
                 return;
             }
-            self.step(byte);
-            self.last = byte;
+            let last = std::mem::replace(&mut self.last, byte);
+            self.step(last, byte);
         }
     }
 
@@ -106,9 +113,9 @@ impl Passing {
         if self.is_untold { Passed::Untold } else { Passed::Told { names: self.names } }
     }
 
-    fn step(&mut self, byte: u8) {
+    fn step(&mut self, last: u8, byte: u8) {
         match self.at {
-            At::Text => self.in_text(byte),
+            At::Text => self.in_text(last, byte),
             At::Word if is_word(byte) => self.push(byte),
             At::Word => {
                 let (is_escaping, is_coded) = (self.is_word(b"e"), self.is_word(b"u"));
@@ -120,7 +127,7 @@ impl Passing {
                 self.is_untold |= byte == b'&' && is_coded;
                 self.word_is_over();
                 self.at = At::Text;
-                self.in_text(byte);
+                self.in_text(last, byte);
             }
             At::String { is_escaped: true, escapes } => self.at = At::String { escapes, is_escaped: false },
             At::String { escapes: true, .. } if byte == b'\\' => self.at = At::String { escapes: true, is_escaped: true },
@@ -136,19 +143,21 @@ impl Passing {
             At::Name => self.push(byte),
             At::Line if matches!(byte, b'\n' | b'\r') => self.at = At::Text,
             At::Line => {}
-            At::Comment { depth } => self.in_comment(byte, depth),
+            At::Comment { depth } => self.in_comment(last, byte, depth),
             At::Tag if byte == b'$' => self.at = At::Dollar { matched: 0 },
-            At::Tag if is_word(byte) => self.tag.push(byte),
+            At::Tag if is_of_tag(byte, self.tag.is_empty()) => self.tag.push(byte),
             At::Tag => {
                 self.at = At::Text;
-                self.in_text(byte);
+                self.in_text(last, byte);
             }
             At::Dollar { matched } => self.in_dollar(byte, matched),
         }
         self.is_untold |= self.tag.len() > WORD_BYTES_MAX;
     }
 
-    fn in_text(&mut self, byte: u8) {
+    fn in_text(&mut self, last: u8, byte: u8) {
+        // The name of a parameter goes on behind a blank.
+        self.is_untold |= self.next == Next::Value && byte == b'.';
         // A name that is put together could be any.
         self.is_untold |= self.next == Next::Comma && !matches!(byte, b',' | b' ' | b'\t' | b'\n' | b'\r');
         match byte {
@@ -160,10 +169,11 @@ impl Passing {
                 self.word.clear();
                 self.at = At::Name;
             }
-            b'-' if self.last == b'-' => self.at = At::Line,
-            b'*' if self.last == b'/' => {
-                // The next star begins no end.
+            b'-' if last == b'-' => self.at = At::Line,
+            b'*' if last == b'/' => {
                 self.at = At::Comment { depth: 1 };
+                // This star begins no end.
+                self.last = 0;
             }
             b'$' => {
                 self.tag.clear();
@@ -187,8 +197,8 @@ impl Passing {
         self.next = Next::Other;
     }
 
-    fn in_comment(&mut self, byte: u8, depth: u32) {
-        match (self.last, byte) {
+    fn in_comment(&mut self, last: u8, byte: u8, depth: u32) {
+        match (last, byte) {
             (b'/', b'*') => self.at = At::Comment { depth: depth.saturating_add(1) },
             (b'*', b'/') if depth == 1 => self.at = At::Text,
             (b'*', b'/') => self.at = At::Comment { depth: depth - 1 },
@@ -226,7 +236,7 @@ impl Passing {
                 self.name_parameter();
                 self.next = Next::Comma;
             }
-            Next::First | Next::Parameter | Next::Comma | Next::Other => self.next = Next::Other,
+            Next::First | Next::Parameter | Next::Value | Next::Comma | Next::Other => self.next = Next::Other,
         }
     }
 
@@ -244,14 +254,14 @@ impl Passing {
             (Next::First, b"set" | b"reset") | (Next::Parameter, b"session" | b"local") => Next::Parameter,
             (Next::Parameter, _) => {
                 self.name_parameter();
-                Next::Other
+                Next::Value
             }
             (Next::Argument, _) => {
                 self.is_untold = true;
                 Next::Other
             }
-            (Next::First | Next::Comma | Next::Other, _) if is_setting => Next::Argument,
-            (Next::First | Next::Comma | Next::Other, _) => Next::Other,
+            (Next::First | Next::Value | Next::Comma | Next::Other, _) if is_setting => Next::Argument,
+            (Next::First | Next::Value | Next::Comma | Next::Other, _) => Next::Other,
         };
         self.word.clear();
     }
@@ -262,7 +272,8 @@ impl Passing {
         if !name.contains('.') || self.names.iter().any(|known| known == name) {
             return;
         }
-        self.is_untold |= name.len() > WORD_BYTES_MAX || self.names.len() == NAMES_MAX;
+        let is_part = name.starts_with('.') || name.ends_with('.');
+        self.is_untold |= is_part || name.len() > WORD_BYTES_MAX || self.names.len() == NAMES_MAX;
         self.names.push(name.to_owned());
     }
 }
@@ -300,6 +311,10 @@ mod tests {
         check("select '\\'; load 'x'", None);
         check("select 1 $1; load 'x'", None);
         check("select a$b$c; load 'x'", None);
+        check("select $1$ $1; load 'x'", None);
+        check("select 1 /*/ ' */; load 'x' /* ' */", None);
+        check("select 1 /***/; load 'x'", None);
+        check("select 1 /* / */ - -1 --- ; load\r; select 2", Some(&[]));
     }
 
     #[test]
@@ -311,6 +326,10 @@ mod tests {
         check("select set_config(x, '', false)", None);
         check("select set_config(($$a.b$$), '', false)", None);
         check("set \"a.b\" = 1; reset c.d", Some(&["a.b", "c.d"]));
+        check("set \"a\".b = 1", None);
+        check("set a . b = 1", None);
+        check("set a.\"b\" = 1", None);
+        check("set a = .5; set b to c.d", Some(&[]));
         let many: String = (0..100).map(|number| format!("set a.b{number} = 1;")).collect();
         check(&many, None);
     }
