@@ -202,6 +202,13 @@ impl Lane {
         self.buffer.as_ref().map_or(&[], |buffer| &buffer[self.seen..self.end])
     }
 
+    /// The part that is here of the rest of a message already decided on.
+    #[inline]
+    pub fn rest_here(&self) -> &[u8] {
+        let unseen = self.unseen();
+        &unseen[..self.rest_bytes.min(unseen.len())]
+    }
+
     /// The next message's body when it is all here; else notes that it must be.
     #[inline]
     pub fn whole(&mut self, header: Header) -> Option<&[u8]> {

@@ -18,6 +18,7 @@ pub mod read_retry;
 pub mod readiness;
 pub mod replay;
 pub mod replies;
+pub mod reset;
 pub mod roles;
 pub mod route;
 pub mod sequences;

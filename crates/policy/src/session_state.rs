@@ -155,6 +155,9 @@ impl Ask {
     }
 }
 
+/// Parameters that end with their transaction. A session has others of such a name: `transaction_timeout`.
+const OF_TRANSACTION: [&str; 3] = ["transaction_deferrable", "transaction_isolation", "transaction_read_only"];
+
 /// All that the session has set. A parameter that an ordinary user may not set (a function with more rights did) cannot be
 /// brought to another connection, nor taken back there: 'd' where it has its default again, 'o' where it has another value.
 const SESSION_SETTINGS: &str = "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'user' OR EXISTS (SELECT FROM pg_catalog.pg_roles \
@@ -207,6 +210,12 @@ const PARTS: &[(StateKind, &str)] = &[
          AND d.refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() LIMIT 257)",
     ),
     (StateKind::HoldCursor, "SELECT 'h', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable)"),
+    // A temporary slot is its session's from its beginning to its end.
+    (
+        StateKind::Slot,
+        "SELECT 'r', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_get_replication_slots() r \
+         WHERE r.temporary AND r.active_pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())",
+    ),
 ];
 
 fn push_part(sql: &mut String, part: &str) {
@@ -324,7 +333,7 @@ impl Answer {
         };
         let (name, value) = (name.to_owned(), value.to_owned());
         match kind {
-            b"s" if name.starts_with("transaction_") => {}
+            b"s" if OF_TRANSACTION.contains(&name.as_str()) => {}
             b"s" => self.settings.push((name, value)),
             b"o" => self.foreign.push((name, value)),
             b"d" => drop(self.default_again.insert(name)),
@@ -340,15 +349,53 @@ impl Answer {
                 self.temporary.add(name, &value);
             }
             b"h" => self.found.add(StateKind::HoldCursor),
+            b"r" => self.found.add(StateKind::Slot),
             _ => self.is_torn = true,
         }
+    }
+}
+
+/// Statements of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statements {
+    One,
+    /// Several, or how many is not known.
+    Several,
+}
+
+/// An error of a client's message, as a server says it.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure<'a> {
+    pub sqlstate: &'a [u8],
+    pub context: &'a [u8],
+    pub routine: &'a [u8],
+}
+
+/// Functions of the server that read a text, before any statement of it runs. Source: gram.y, scan.l.
+const READERS: [&[u8]; 3] = [b"scanner_yyerror", b"base_yyparse", b"core_yylex"];
+
+/// Functions that fail before they leave anything. Source: `setseed_float8` in float.c, dfmgr.c.
+const FAILING: [&[u8]; 4] = [b"setseed", b"setseed_float8", b"internal_load_library", b"expand_dynamic_library_name"];
+
+impl Failure<'_> {
+    /// True if the statement that failed has left nothing of which no server tells: it could not be read, was not allowed, or what it calls refused.
+    /// Of several statements, those before the error have run, unless the text could not be read. An error within code says nothing of the
+    /// statement that called it.
+    pub fn never_ran(&self, statements: Statements) -> bool {
+        if !self.context.is_empty() {
+            return false;
+        }
+        let is_unread = READERS.contains(&self.routine);
+        // Source: errcodes.txt. Class 42 is syntax and rights, 25P02 a transaction that has failed, 25006 one that may not write.
+        let is_refused = self.sqlstate.starts_with(b"42") || matches!(self.sqlstate, b"25P02" | b"25006" | b"58P01");
+        is_unread || (statements == Statements::One && (is_refused || FAILING.contains(&self.routine)))
     }
 }
 
 /// The kinds that an answer tells about: a kind that it does not find is not there.
 pub fn told_by(ask: &Ask) -> StateKinds {
     if ask.is_about_all() {
-        return StateKind::ALL.into_iter().fold(StateKinds::NONE, StateKinds::with).without(StateKinds::of(StateKind::Library));
+        return StateKind::ALL.into_iter().fold(StateKinds::NONE, StateKinds::with).without(StateKinds::UNTOLD);
     }
     if ask.kinds.has(StateKind::Setting) && ask.any_setting { ask.kinds.with(StateKind::ForeignSetting) } else { ask.kinds }
 }
@@ -470,6 +517,32 @@ mod tests {
         assert_eq!(told(&[], &[("TimeZone", "UTC"), ("TimeZone", "GMT")], "UTC"), (true, false));
         assert_eq!(told(&[], &[("TimeZone", "UTC")], "GMT"), (false, true));
         assert_eq!(told(&["work_mem"], &[("TimeZone", "UTC")], "UTC"), (false, false));
+    }
+
+    #[test]
+    fn what_a_transaction_has_set_for_itself_is_not_the_sessions() {
+        let mut answer = Answer::default();
+        for name in ["transaction_isolation", "transaction_timeout", "transaction_read_only", "transaction_deferrable"] {
+            answer.row(&[Some(b"s"), Some(name.as_bytes()), Some(b"1")]).unwrap();
+        }
+        assert_eq!(answer.settings, [("transaction_timeout".into(), "1".into())]);
+    }
+
+    #[test]
+    fn only_a_statement_that_never_ran_leaves_nothing_for_sure() {
+        let check = |sqlstate: &str, routine: &str, context: &str, one: bool, several: bool| {
+            let failure = Failure { sqlstate: sqlstate.as_bytes(), context: context.as_bytes(), routine: routine.as_bytes() };
+            let found = [Statements::One, Statements::Several].map(|statements| failure.never_ran(statements));
+            assert_eq!(found, [one, several], "{failure:?}");
+        };
+        check("42601", "scanner_yyerror", "", true, true);
+        check("42601", "scanner_yyerror", "PL/pgSQL function f() line 1 at EXECUTE", false, false);
+        check("42883", "ParseFuncOrColumn", "", true, false);
+        check("25P02", "exec_simple_query", "", true, false);
+        check("22023", "setseed", "", true, false);
+        check("58P01", "internal_load_library", "", true, false);
+        check("22012", "int4div", "", false, false);
+        check("57014", "ProcessInterrupts", "", false, false);
     }
 
     #[test]

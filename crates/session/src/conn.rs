@@ -85,6 +85,8 @@ pub struct ConnStatus {
     /// Sessions that used it.
     pub uses: AtomicU64,
     pub kept: AtomicU8,
+    /// Since when it is kept, in milliseconds since the start of the proxy.
+    pub kept_ms: AtomicU64,
     /// Must be closed after this use: a cancel request may still be on its way to it.
     pub doomed: AtomicBool,
     pub last: LastStatement,
@@ -160,8 +162,10 @@ pub struct Reading {
     pub is_recoded: bool,
 }
 
-/// As servers report it.
-pub const UTF8: &str = "UTF8";
+/// True if this is UTF-8 in a server's report. Source: `check_client_encoding` in variable.c leaves the alias that old clients ask for.
+pub fn is_utf8(reported: &str) -> bool {
+    matches!(reported, "UTF8" | "UNICODE")
+}
 
 impl Conn {
     /// True if it leads to the primary, as far as the worker knows. The one place where that is asked of a connection.
@@ -203,7 +207,7 @@ impl Conn {
 
     /// True if the server's texts are in UTF-8, and texts to it, by their bytes.
     pub fn tells_utf8(&self) -> bool {
-        self.reported(ENCODING) == UTF8 && matches!(self.reported("server_encoding"), UTF8 | "SQL_ASCII")
+        is_utf8(self.reported(ENCODING)) && matches!(self.reported("server_encoding"), "UTF8" | "SQL_ASCII")
     }
 
     /// Notes a ParameterStatus. Error: the server reports more than is kept.
@@ -214,8 +218,14 @@ impl Conn {
     }
 
     /// Why the session that has it keeps it.
-    pub fn set_pin(&self, kept: Option<Kept>) {
+    /// True: it was kept already.
+    pub fn set_pin(&self, kept: Option<Kept>, now_ms: u64) -> bool {
+        let was_kept = self.status.kept.load(Ordering::Relaxed) > 0;
+        if !was_kept && kept.is_some() {
+            self.status.kept_ms.store(now_ms, Ordering::Relaxed);
+        }
         self.status.kept.store(kept.map_or(0, Kept::code), Ordering::Relaxed);
+        was_kept
     }
 }
 
@@ -226,5 +236,5 @@ pub fn escapes(reported: &Reports) -> bool {
 
 /// True if such a one reads texts in another encoding than UTF-8, or keeps them in one.
 pub fn is_recoded(reported: &Reports) -> bool {
-    reported.value(ENCODING) != UTF8 || reported.value("server_encoding") != UTF8
+    !is_utf8(reported.value(ENCODING)) || !is_utf8(reported.value("server_encoding"))
 }

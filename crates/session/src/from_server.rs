@@ -19,13 +19,14 @@ use crate::teardown;
 use crate::timing;
 use crate::unit::Ended;
 use crate::upstream::changes::Claim;
-use crate::upstream::left::Telling;
+use crate::upstream::left::{Parting, Telling};
 use crate::upstream::{Heard, Upstream};
 use foldhash::HashMap;
 use std::collections::VecDeque;
 use weir_policy::loss::Control;
 use weir_policy::read_retry::is_of_recovery;
 use weir_policy::replies::{Dropped, Failed, Reply, Rest, Whose};
+use weir_policy::session_state::Failure;
 use weir_wire::back::{Report, read_report};
 use weir_wire::frame::{HEADER_BYTES, Header, back};
 use weir_wire::gather::Exceeded;
@@ -153,7 +154,7 @@ fn on_reply(s: &mut Session, w: &Context, header: Header, looks: bool, reply: Re
             if looks {
                 session_state::on_refused(s, header);
             } else if let Some(upstream) = s.upstream_mut() {
-                upstream.left.must_clean = true;
+                upstream.left.must_part(Parting::Cleaned);
             }
             s.down.eat(header);
         }
@@ -387,6 +388,9 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
     let (is_on_standby, status) = (s.is_on_standby(), s.transaction());
     let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
     note_report(w, node, &report);
+    if let Some(Server { upstream, .. }) = &mut s.server {
+        upstream.left.failed(&Failure { sqlstate: report.sqlstate, context: report.context, routine: report.routine });
+    }
     if matches!(report.sqlstate, b"0A000" | b"26000") {
         // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
         if let Some(Server { conn, .. }) = &mut s.server {

@@ -148,7 +148,7 @@ impl<X: Sockets> Pump<'_, X> {
         if !self.drain_up()? {
             return Ok(Pumped::Nothing);
         }
-        let mut progressed = self.fill_up();
+        let mut progressed = self.fill_up()?;
         if !self.s.intake.presence.has_left() && !progressed && !self.s.up.has_unseen() {
             self.settle()?;
             return Ok(Pumped::Nothing);
@@ -160,12 +160,20 @@ impl<X: Sockets> Pump<'_, X> {
                 held = true;
                 break;
             }
+            if self.s.up.is_mid_message() {
+                session_state::pass_on(self.s);
+            }
             let header = self.s.up.peek(&self.w.buffers);
             let header = header.map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
             let Some(header) = header else { break };
             match on_client(self.s, self.w, header)? {
                 Flow::Next => progressed = true,
-                Flow::More => break,
+                Flow::More => {
+                    // Only now is it known how much room the message needs: what came while there was none lies at the socket, and no other event
+                    // tells of it.
+                    progressed |= !self.s.intake.presence.has_left() && self.sockets.is_client_readable();
+                    break;
+                }
                 Flow::Hold => {
                     if self.s.is_gate_shut() {
                         // The session waits for an exchange of ours, but the client waits, too.
@@ -235,12 +243,15 @@ impl<X: Sockets> Pump<'_, X> {
     }
 
     /// Reads from the client. True when something came.
-    fn fill_up(&mut self) -> bool {
+    fn fill_up(&mut self) -> Result<bool, Fault> {
         if self.s.intake.presence.has_left() {
-            return false;
+            return Ok(false);
         }
-        match self.sockets.fill_up(self.s) {
+        Ok(match self.sockets.fill_up(self.s) {
             Ok(Got::Bytes(bytes)) => {
+                if let Some(fault) = timing::held_too_long(&self.s.handle, self.w.now_us()) {
+                    return Err(fault);
+                }
                 self.s.account.stats.add(Stat::Received, bytes as u64);
                 self.s.handle.active_at.set(self.w.now_us());
                 true
@@ -250,7 +261,7 @@ impl<X: Sockets> Pump<'_, X> {
                 self.s.intake.presence = Presence::Left;
                 false
             }
-        }
+        })
     }
 
     /// Sends what waits for the server. True when all is sent.

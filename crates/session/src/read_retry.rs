@@ -19,6 +19,7 @@ use crate::session::read_retry::{AGAIN_MAX, Group, Net, Refused, State, Statemen
 use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
 use crate::statements::{Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
+use crate::upstream::left::Parting;
 use weir_catalog::rule::Rule;
 use weir_policy::cluster::ClusterView;
 use weir_policy::failover::LinkEnd;
@@ -339,7 +340,8 @@ fn on_error(s: &mut Session, w: &Context, at: usize, header: Header) -> Look {
     }
     let rest = s.down.unseen().get(end..).unwrap_or_default();
     let is_ready = rest.len() == ready_bytes && rest[0] == back::READY && rest[HEADER_BYTES] == IDLE;
-    let stays = is_alone && is_ready && s.upstream().is_some_and(|up| up.left.due.is_empty() && !up.left.must_clean);
+    let stays =
+        is_alone && is_ready && s.upstream().is_some_and(|up| up.left.due.is_empty() && up.left.parting() == Parting::AsItIs);
     if note_error(s, w, at, header) {
         w.program.look(Nudge::StatementRefused);
     }

@@ -510,7 +510,13 @@ impl Session {
     /// True if the server may read another statement than Weir's parser does. Statements under way may change how it reads.
     #[inline]
     pub fn is_misread(&self, statement: &Statement) -> bool {
-        statement.has(Trait::Delicate) && (self.may_move_ahead() || self.reads_otherwise())
+        statement.has(Trait::Delicate) && self.may_be_misread()
+    }
+
+    /// True if the server reads texts otherwise than Weir does, or may do so when it gets to the next one.
+    #[inline]
+    pub fn may_be_misread(&self) -> bool {
+        self.may_move_ahead() || self.reads_otherwise()
     }
 
     #[inline]

@@ -15,9 +15,9 @@ use crate::session::{FAILED, IDLE, Server, Session};
 use crate::state::{Plain, State};
 use crate::statements::{Prepared, Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
-use crate::upstream::Gate;
 use crate::upstream::changes::Claim;
-use crate::upstream::left::{Asking, Left, Telling};
+use crate::upstream::left::{Asking, Left, Parting, Telling, Unproven};
+use crate::upstream::{Gate, Upstream};
 pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,7 +28,7 @@ use weir_catalog::Hidden;
 use weir_catalog::functions::Verdict;
 use weir_policy::by_sql::{Change, Entry};
 use weir_policy::replies::Expect;
-use weir_policy::session_state::{Answer, SOURCES_MAX, settings_after, told_by};
+use weir_policy::session_state::{Answer, SOURCES_MAX, Statements, settings_after, told_by};
 use weir_policy::settings::Settings;
 use weir_sql::facts::{Reset, StateKind, StateKinds, Transaction};
 use weir_sql::own;
@@ -42,6 +42,12 @@ pub struct SessionState;
 impl Concern for SessionState {
     #[inline]
     fn sent(s: &mut Session, w: &Context, header: Header, unit: Unit<'_>) {
+        // An error behind another message may be that one's.
+        if !matches!(unit, Unit::Execute)
+            && let Some(upstream) = s.upstream_mut()
+        {
+            (upstream.left.unproven, upstream.left.ending) = (None, StateKinds::NONE);
+        }
         match unit {
             Unit::Query(statement) => note_query(s, w, statement, header),
             Unit::Bind { prepared, statement } => note_bind(s, w, prepared, statement, header),
@@ -55,6 +61,9 @@ impl Concern for SessionState {
 
     #[inline]
     fn ready(s: &mut Session, w: &Context, ended: Ended) {
+        if let Some(upstream) = s.upstream_mut() {
+            upstream.left.done();
+        }
         if ended.status() != IDLE {
             return;
         }
@@ -78,6 +87,7 @@ impl Concern for SessionState {
 /// Notes what a Query may leave; it is about to be sent.
 #[inline]
 fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Header) {
+    let may_be_misread = statement.has(Trait::Moves) && s.may_be_misread();
     note_moves(s, statement.has(Trait::Moves));
     if statement.has(Trait::Barrier) {
         s.shut_gate();
@@ -100,12 +110,29 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
     let may_change = left_unseen(s, statement).and(judged(s, w, statement));
     let by_execute = before_note(s, statement, may_change);
     // A text too long to be looked at passes in parts: nothing of it is known, and nothing is waited for.
-    let body = s.up.whole_if_here(header).unwrap_or_default();
-    let text = split_cstr(body).map_or(&[][..], |(text, _)| text);
+    let body = s.up.whole_if_here(header);
+    let text = body.and_then(split_cstr).map_or(&[][..], |(text, _)| text);
     let Some(Server { upstream, .. }) = &mut s.server else { return };
-    note(&s.state, &mut upstream.left, statement, may_change, by_execute, text, &[]);
+    let is_passing = body.is_none() && !s.state.by_mode;
+    if is_passing && may_be_misread {
+        // Its strings may end elsewhere than they seem to.
+        upstream.left.stuck.add(StateKind::Unread);
+    } else if is_passing {
+        let here = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
+        upstream.left.passes(header.body_bytes as usize, here);
+    }
+    let is_first = is_first(upstream, statement, may_change);
+    note(&s.state, &mut upstream.left, statement, may_change, by_execute, (text, &[]), is_first);
     note_unseen(&s.state, &mut upstream.left, statement);
     upstream.resetting.under_way.clone_from(&statement.settings.resets);
+}
+
+/// Looks at the part that is here of a text that passes.
+#[cold]
+pub fn pass_on(s: &mut Session) {
+    if let Some(Server { upstream, .. }) = &mut s.server {
+        upstream.left.pass_on(s.up.rest_here());
+    }
 }
 
 /// Notes what the execution of a portal may leave; its Bind is about to be sent.
@@ -125,7 +152,8 @@ fn note_bind(s: &mut Session, w: &Context, prepared: &Prepared, statement: &Stat
     let here = s.up.unseen();
     let values = &here[..here.len().min(header.frame_bytes())];
     let Some(Server { upstream, .. }) = &mut s.server else { return };
-    note(&s.state, &mut upstream.left, statement, may_change, by_execute, text, values);
+    let is_first = is_first(upstream, statement, may_change);
+    note(&s.state, &mut upstream.left, statement, may_change, by_execute, (text, values), is_first);
     note_unseen(&s.state, &mut upstream.left, statement);
     if statement.settings.resets.is_some() {
         upstream.resetting.bound.clone_from(&statement.settings.resets);
@@ -176,6 +204,13 @@ fn is_harmless(s: &Session, statement: &Statement) -> bool {
         && !statement.objects.touches.meets(hidden(s))
 }
 
+/// True if an error can only be this statement's, or of messages without which it does not run: nothing before it is to end with a ReadyForQuery. Asked
+/// only where that matters.
+fn is_first(upstream: &Upstream, statement: &Statement, may_change: StateKinds) -> bool {
+    let leaves = may_change.and(statement.state.frees).common(StateKinds::UNTOLD.with(StateKind::Unread));
+    !leaves.is_empty() && upstream.replies.owed().readies == 0
+}
+
 /// The state that a statement may change, by the known functions that it calls. Missing sources are asked for next time.
 fn judged(s: &mut Session, w: &Context, statement: &Statement) -> StateKinds {
     let hidden = hidden(s);
@@ -219,10 +254,13 @@ fn judged_by_text(left: &mut Left, w: &Context, database: &Arc<str>, statement: 
     }
 }
 
+/// Kinds of which the text does not tell more.
+const UNSEEN: StateKinds = StateKinds::of(StateKind::Unknown).with(StateKind::Unread);
+
 /// The state that an `EXECUTE` of a statement's may leave unseen, which must be known before the statement is noted.
 fn before_note(s: &mut Session, statement: &Statement, may_change: StateKinds) -> StateKinds {
     let by_execute = if statement.has(Trait::Executes) { by_execute(s) } else { StateKinds::NONE };
-    if may_change.and(by_execute).has(StateKind::Unknown) {
+    if may_change.and(by_execute).common(UNSEEN).kinds().next().is_some() {
         name_made_up(s);
     }
     by_execute
@@ -234,17 +272,25 @@ fn note(
     statement: &Statement,
     may_change: StateKinds,
     by_execute: StateKinds,
-    text: &[u8],
-    values: &[u8],
+    (text, values): (&[u8], &[u8]),
+    is_first: bool,
 ) {
     if statement.has(Trait::Executes) {
         // A statement that this text prepares may be executed before the session knows of it.
         note_executed(state, left, statement.state.later.and(by_execute), text);
     }
-    let leaves = may_change.and(statement.state.frees.common(left.may_have()));
+    let ends = statement.state.frees.common(StateKinds::UNTOLD).common(left.stuck);
+    left.ending = if is_first { ends } else { StateKinds::NONE };
+    let leaves = may_change.and(statement.state.frees.without(StateKinds::UNTOLD).common(left.may_have()));
     // DISCARD ALL is told by its own answer.
     if !leaves.is_empty() && !state.by_mode {
+        let before = left.stuck;
         left.note(leaves, &statement.state.functions, text, values);
+        let kinds = left.stuck.without(before);
+        if is_first && !kinds.is_empty() {
+            let statements = if statement.has(Trait::Many) { Statements::Several } else { Statements::One };
+            left.unproven = Some(Unproven { kinds, statements });
+        }
     }
     if statement.transaction == Transaction::Many {
         left.due.add_rollback();
@@ -265,7 +311,6 @@ fn note_bound_by_sql(s: &mut Session) {
 /// Notes that a statement may have made a temporary relation, or given one another name, or changed how texts are read. To be called when all
 /// else is noted.
 fn note_unseen(state: &State, left: &mut Left, statement: &Statement) {
-    const UNSEEN: StateKinds = StateKinds::of(StateKind::Unknown).with(StateKind::Unread);
     const SETS: StateKinds = UNSEEN.with(StateKind::Setting).with(StateKind::Library);
     let may_set = left.due.kinds.and(if state.by_mode { statement.state.may_change } else { StateKinds::NONE });
     // Nobody asks in a session that keeps its server connection whatever it leaves.
@@ -314,6 +359,7 @@ pub fn settle(s: &mut Session, w: &Context) {
     if !upstream.left.due.reported.is_empty() {
         upstream.left.due.weigh_reports(|name| conn.reported(name));
     }
+    upstream.left.ask_again(w.now());
     if !upstream.left.due.is_empty() {
         return ask(s, w);
     }
@@ -321,16 +367,22 @@ pub fn settle(s: &mut Session, w: &Context) {
         return;
     }
     if s.pin().is_some() {
+        show_pin(s, w);
         ask_for_temporaries(s, w);
         return;
     }
-    let must_clean = must_clean(s);
+    let parting = parting(s);
     let Some(conn) = s.release(w) else { return };
-    if must_clean {
-        s.host.reset(conn);
-        return;
+    part(s, conn, parting);
+}
+
+/// Sees to a server connection that the session has parted with.
+pub fn part(s: &Session, conn: Box<Conn>, parting: Parting) {
+    match parting {
+        Parting::AsItIs => s.host.give_back(conn),
+        Parting::Cleaned => s.host.reset(conn),
+        Parting::Closed => s.host.close(conn),
     }
-    s.host.give_back(conn);
 }
 
 /// A session that stays pinned has the server asked for its temporary relations, if these may be others by now.
@@ -342,15 +394,17 @@ fn ask_for_temporaries(s: &mut Session, w: &Context) {
     }
 }
 
-/// True if a server connection that its session leaves must be cleaned first.
-pub fn leaves_something(s: &Session) -> bool {
-    s.pin().is_some() || s.is_unsure() || must_clean(s)
+/// What becomes of a server connection at rest that its session leaves for good.
+pub fn parting_for_good(s: &Session) -> Parting {
+    let has_some = s.pin().is_some() || s.is_unsure();
+    parting(s).max(if has_some { Parting::Cleaned } else { Parting::AsItIs })
 }
 
-/// True if a server connection is cleaned before others use it, although nothing is known to keep it: something was refused, or the operator wants it.
+/// What becomes of a server connection that nothing is known to keep: something was refused, or the operator wants it cleaned.
 #[inline]
-fn must_clean(s: &Session) -> bool {
-    s.account.limits.get().on_release.resets_always || s.upstream().is_some_and(|upstream| upstream.left.must_clean)
+fn parting(s: &Session) -> Parting {
+    let by_state = s.upstream().map_or(Parting::AsItIs, |upstream| upstream.left.parting());
+    if s.account.limits.get().on_release.resets_always { by_state.max(Parting::Cleaned) } else { by_state }
 }
 
 /// Asks what is due. Its answer may come behind statements that the client sends meanwhile: they have their own due.
@@ -411,7 +465,7 @@ pub fn on_row(s: &mut Session, header: Header, body: Option<&[u8]>) -> Result<()
 pub fn on_refused(s: &mut Session, header: Header) {
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     if upstream.replies.is_bringing_statement() {
-        upstream.left.must_clean = true;
+        upstream.left.must_part(Parting::Cleaned);
         if let (Some(Some(entry)), Some(body)) = (upstream.brought.by_sql.front(), s.down.whole(header)) {
             let fault = Fault::of_report(&weir_wire::back::read_report(body));
             upstream.brought.refused.push((entry.clone(), fault));
@@ -421,7 +475,7 @@ pub fn on_refused(s: &mut Session, header: Header) {
     match &mut upstream.left.asking {
         Some(asking) => asking.answer.is_torn = true,
         None => {
-            upstream.left.must_clean = true;
+            upstream.left.must_part(Parting::Cleaned);
             // It may have been a mark.
             if let Some(subscription) = &s.state.listening {
                 subscription.inbox.lose();
@@ -440,7 +494,6 @@ pub fn on_answer(s: &mut Session, w: &Context) {
         let functions = books.of(&s.account.database, w.now_ms(), edition);
         functions.learn(ask.sources.iter(), &answer.sources);
     }
-    let had = s.pin();
     let told = told_by(&ask);
     let had_foreign = note_found(s, told, &answer);
     let statements_are_whole = !told.has(StateKind::Prepare) || take_statements(s, w, answer.prepared.clone());
@@ -451,6 +504,7 @@ pub fn on_answer(s: &mut Session, w: &Context) {
     }
     if answer.is_torn || !statements_are_whole {
         left.found.add(StateKind::Unknown);
+        s.host.wake_at(left.unanswered(w.now()));
         if had_foreign {
             left.found.add(StateKind::ForeignSetting);
         }
@@ -458,6 +512,8 @@ pub fn on_answer(s: &mut Session, w: &Context) {
         if left.found.has(StateKind::Unknown) {
             // An answer before this one was not whole, when this was on its way already: all is asked once more.
             left.due.kinds.add(StateKind::Unknown);
+        } else {
+            left.again = None;
         }
         if told.has(StateKind::Setting) {
             let outcome = settings_after(&ask, &answer, &s.state.settings, &s.state.startup, &s.account.user);
@@ -471,7 +527,7 @@ pub fn on_answer(s: &mut Session, w: &Context) {
     if told.has(StateKind::Listen) && !answer.is_torn {
         listening::on_answer(s, w, answer.channels);
     }
-    show_pin(s, w, had);
+    show_pin(s, w);
     bring_back(s, w);
 }
 
@@ -561,12 +617,12 @@ pub fn deallocate(s: &mut Session, w: &Context, name: &str) {
     }
 }
 
-/// Shows operators that a server connection is kept, or is no longer.
-fn show_pin(s: &Session, w: &Context, had: Option<Kept>) {
+/// Shows operators that a server connection is kept, or is no longer. What is shown already is not told again.
+fn show_pin(s: &Session, w: &Context) {
     let kept = s.pin();
     let Some(conn) = s.conn() else { return };
-    conn.set_pin(kept);
-    let (None, Some(kept)) = (had, kept) else { return };
+    let was_kept = conn.set_pin(kept, w.now_ms());
+    let (false, Some(kept)) = (was_kept, kept) else { return };
     if kept == Kept::State(StateKind::Listen) && s.state.listening.is_some() {
         // For as long as it takes to move it.
         return;
@@ -591,12 +647,11 @@ fn show_pin(s: &Session, w: &Context, had: Option<Kept>) {
 
 /// Notes state of which it is known at once that it keeps the server connection.
 pub fn keep(s: &mut Session, w: &Context, kind: Option<StateKind>) {
-    let had = s.pin();
     match kind {
         Some(kind) => s.upstream_mut().into_iter().for_each(|upstream| upstream.left.stuck.add(kind)),
         None => s.state.by_mode = true,
     }
-    show_pin(s, w, had);
+    show_pin(s, w);
 }
 
 /// Brings the server connection to what the session has, in the same write as the statement that follows.
@@ -779,7 +834,6 @@ pub fn on_report(s: &mut Session, name: &str) -> bool {
 
 /// The server dropped everything of the session's but the statement without a name. Source: `DropAllPreparedStatements` in prepare.c.
 pub fn discarded(s: &mut Session, w: &Context) {
-    let had = s.pin();
     s.deallocated(w);
     s.statements.portal = None;
     s.state.discarded(w.shared.no_statements.clone());
@@ -790,5 +844,5 @@ pub fn discarded(s: &mut Session, w: &Context) {
         upstream.resetting.was_discarded = true;
         upstream.left.discarded();
     }
-    show_pin(s, w, had);
+    show_pin(s, w);
 }

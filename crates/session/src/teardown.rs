@@ -18,7 +18,7 @@ use crate::session::replay::Told;
 use crate::session::{Fate, IDLE, LazyBegin, Presence, Server, Session};
 use crate::session_state;
 use crate::upstream::Heard;
-use crate::upstream::left::Telling;
+use crate::upstream::left::{Parting, Telling};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_policy::failover::LinkEnd;
@@ -47,18 +47,14 @@ pub fn is_in_vain(s: &mut Session, w: &Context, is_gone: impl FnOnce() -> bool) 
 
 /// Cleans the state that the session left on its server connection, or closes the connection.
 pub fn let_go(s: &mut Session, w: &Context) {
-    let leaves_something = session_state::leaves_something(s);
-    let is_clean = s.is_at_rest() && s.handle.cancels.get() == 0;
-    if is_clean && !leaves_something {
-        if let Some(conn) = s.release(w) {
-            s.host.give_back(conn);
-        }
-    } else if let Some((conn, _)) = s.lose(w, Fate::Unknown) {
-        if is_clean {
-            s.host.reset(conn);
-        } else {
-            s.host.close(conn);
-        }
+    let is_at_rest = s.is_at_rest() && s.handle.cancels.get() == 0;
+    let parting = if is_at_rest { session_state::parting_for_good(s) } else { Parting::Closed };
+    let conn = match parting {
+        Parting::AsItIs => s.release(w),
+        Parting::Cleaned | Parting::Closed => s.lose(w, Fate::Unknown).map(|(conn, _)| conn),
+    };
+    if let Some(conn) = conn {
+        session_state::part(s, conn, parting);
     }
 }
 

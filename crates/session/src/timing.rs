@@ -3,16 +3,18 @@
 //! Times are those of the event loop's rounds (`Reactor::now`), so that no statement asks the clock for itself.
 
 use crate::context::Context;
-use crate::fault::Fault;
+use crate::fault::{Fault, sqlstate};
 use crate::handle::{Overdue, SessionHandle};
 use crate::histogram::add;
 use crate::session::{IDLE, Session};
 use crate::statement_log;
 use crate::stats::Stat;
 use crate::status::Doing;
+use crate::task::Us;
 use crate::unit::{Concern, Ended, Unit};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+use weir_policy::transaction::{self, HeldLimits, HeldTooLong};
 use weir_sql::facts::Verb;
 use weir_wire::frame::Header;
 
@@ -55,6 +57,24 @@ impl Concern for Timing {
         }
         *s.handle.overdue.borrow_mut() = Overdue::No;
     }
+}
+
+/// The fault of a client that speaks when its transaction, of which no server knows, has exceeded a limit of the server's. To be asked before
+/// the client's bytes count as a sign of life. In the server's words.
+pub fn held_too_long(handle: &SessionHandle, now: Us) -> Option<Fault> {
+    let clock = &handle.clock;
+    let limits = clock.held.get();
+    if limits == HeldLimits::default() || clock.busy_since.get().or(clock.asked_since.get()).is_some() {
+        return None;
+    }
+    let whole_ms = now.saturating_sub(clock.transaction_since.get()?) / 1000;
+    let idle_ms = now.saturating_sub(handle.active_at.get().max(clock.ready_at.get())) / 1000;
+    Some(match transaction::held_too_long(limits, whole_ms, idle_ms)? {
+        HeldTooLong::Idle => {
+            Fault::fatal(sqlstate::IDLE_IN_TRANSACTION_TIMEOUT, "terminating connection due to idle-in-transaction timeout")
+        }
+        HeldTooLong::Whole => Fault::fatal(sqlstate::TRANSACTION_TIMEOUT, "terminating connection due to transaction timeout"),
+    })
 }
 
 /// A statement was sent to the server of the session's server connection.

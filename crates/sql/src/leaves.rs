@@ -17,7 +17,11 @@ pub enum StateKind {
     HoldCursor,
     /// `LOAD`, `setseed`, `dblink_connect`: nothing tells afterwards if their effect is still there.
     Library,
-    /// Procedural code and functions that are not PostgreSQL's own: any of the above but `Library`.
+    /// `pg_backup_start`, up to `pg_backup_stop`: no function tells of it.
+    Backup,
+    /// A temporary replication slot.
+    Slot,
+    /// Procedural code and functions that are not PostgreSQL's own: any of the above but `Library` and `Backup`.
     Unknown,
     /// A text that could not be looked at.
     Unread,
@@ -29,7 +33,7 @@ pub enum StateKind {
 
 impl StateKind {
     /// All kinds, in the order in which they are named.
-    pub const ALL: [StateKind; 11] = [
+    pub const ALL: [StateKind; 13] = [
         StateKind::Setting,
         StateKind::Prepare,
         StateKind::Listen,
@@ -37,6 +41,8 @@ impl StateKind {
         StateKind::Temporary,
         StateKind::HoldCursor,
         StateKind::Library,
+        StateKind::Backup,
+        StateKind::Slot,
         StateKind::Unknown,
         StateKind::Unread,
         StateKind::Sequence,
@@ -53,6 +59,8 @@ impl StateKind {
             StateKind::Temporary => "temporary object",
             StateKind::HoldCursor => "cursor with hold",
             StateKind::Library => "library",
+            StateKind::Backup => "backup",
+            StateKind::Slot => "temporary replication slot",
             StateKind::Unknown => "unknown",
             StateKind::Unread => "unknown statement",
             StateKind::Sequence => "sequence value",
@@ -67,6 +75,9 @@ pub struct StateKinds(u16);
 
 impl StateKinds {
     pub const NONE: StateKinds = StateKinds(0);
+
+    /// State of which no server tells if it is still there.
+    pub const UNTOLD: StateKinds = StateKinds::of(StateKind::Library).with(StateKind::Backup);
 
     pub const fn of(kind: StateKind) -> StateKinds {
         StateKinds(1 << kind as u16)
@@ -121,18 +132,27 @@ impl std::fmt::Debug for StateKinds {
 }
 
 /// Functions that leave something on the session, in whatever schema they are: an extension may be anywhere.
-const KEEPING: [(&str, StateKind); 14] = [
+const KEEPING: [(&str, StateKind); 23] = [
     ("dblink_connect", StateKind::Library),
     ("dblink_connect_u", StateKind::Library),
+    ("isn_weak", StateKind::Library), // isn: how it reads numbers
     ("pg_advisory_lock", StateKind::AdvisoryLock),
     ("pg_advisory_lock_shared", StateKind::AdvisoryLock),
     ("pg_advisory_unlock", StateKind::AdvisoryLock),
     ("pg_advisory_unlock_all", StateKind::AdvisoryLock),
     ("pg_advisory_unlock_shared", StateKind::AdvisoryLock),
+    ("pg_backup_start", StateKind::Backup),
+    ("pg_copy_logical_replication_slot", StateKind::Slot),
+    ("pg_copy_physical_replication_slot", StateKind::Slot),
+    ("pg_create_logical_replication_slot", StateKind::Slot),
+    ("pg_create_physical_replication_slot", StateKind::Slot),
+    ("pg_drop_replication_slot", StateKind::Slot),
     ("pg_replication_origin_session_reset", StateKind::Library),
     ("pg_replication_origin_session_setup", StateKind::Library),
+    ("pg_start_backup", StateKind::Backup), // up to version 14
     ("pg_try_advisory_lock", StateKind::AdvisoryLock),
     ("pg_try_advisory_lock_shared", StateKind::AdvisoryLock),
+    ("sepgsql_setcon", StateKind::Library),
     ("set_config", StateKind::Setting),
     ("set_limit", StateKind::Setting), // pg_trgm: sets pg_trgm.similarity_threshold
     ("setseed", StateKind::Library),
@@ -144,9 +164,39 @@ pub fn left_by_function(name: &str) -> Option<StateKind> {
     KEEPING.iter().find(|(known, _)| *known == name).map(|(_, keeps)| *keeps)
 }
 
+/// True if a function ends the backup of its session.
+pub fn ends_backup(name: &str) -> bool {
+    matches!(name, "pg_backup_stop" | "pg_stop_backup")
+}
+
+/// True if a text that could not be read has a word by which it may leave what no server tells of, wherever it stands.
+pub fn names_library(text: &[u8]) -> bool {
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let is_one = |word: &[u8]| {
+        let is_function =
+            |(name, kind): &(&str, StateKind)| StateKinds::UNTOLD.has(*kind) && word.eq_ignore_ascii_case(name.as_bytes());
+        word.eq_ignore_ascii_case(b"load") || KEEPING.iter().any(is_function)
+    };
+    text.split(|byte| !is_word(byte)).any(is_one)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn libraries_are_found_in_any_text() {
+        for (text, expected) in [
+            ("Load 'x'", true),
+            ("select \"setseed\"(.1) from", true),
+            ("perform public.DBLINK_CONNECT('a')", true),
+            ("select payload, load_at from upload", false),
+            ("set x y z; select pg_advisory_lock(1)", false),
+            ("", false),
+        ] {
+            assert_eq!(names_library(text.as_bytes()), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_set_holds_what_was_put_in() {

@@ -12,6 +12,7 @@ mod executed;
 pub mod facts;
 pub mod leaves;
 pub mod own;
+pub mod passing;
 pub mod skeleton;
 
 mod changes;

@@ -15,6 +15,7 @@ use crate::facts::{
     Changes, Effect, Facts, Mark, Marks, Name, Named, Reset, SessionVerb, StateChange, StateKind, StateKinds, Transaction,
 };
 use crate::hint;
+use crate::leaves::ends_backup;
 use crate::refused;
 use crate::skeleton::skeleton;
 use crate::statement::{self, Verdict};
@@ -135,6 +136,9 @@ fn look(text: &str) -> Facts {
     facts.marks = facts.marks.and(walk.marks);
     let casts_to_time = walk.casts_to_time;
     facts.named = named(walk);
+    if facts.named.functions.iter().any(|function| ends_backup(&function.name)) {
+        facts.state.frees.add(StateKind::Backup);
+    }
     facts.marks.add_if(Mark::Fleeting, moves_a_time(&facts.named.functions, casts_to_time));
     facts
 }

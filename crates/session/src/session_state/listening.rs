@@ -82,14 +82,13 @@ fn notify(hub: &Hub, inbox: &Inbox, mark: Mark) -> String {
 
 /// The server connection listens to nothing any more.
 pub fn unlistened(s: &mut Session, w: &Context) {
-    let had = s.pin();
     if let Some(subscription) = &mut s.state.listening {
         subscription.rules.conn_done();
     }
     if let Some(upstream) = s.upstream_mut() {
         upstream.left.found = upstream.left.found.without(StateKinds::of(StateKind::Listen));
     }
-    super::show_pin(s, w, had);
+    super::show_pin(s, w);
     tell_hub(s, w);
 }
 

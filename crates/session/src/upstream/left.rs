@@ -5,15 +5,55 @@
 
 use crate::state::Plain;
 use crate::upstream::Heard;
-use weir_policy::session_state::{Answer, Ask};
+use std::time::{Duration, Instant};
+use weir_policy::session_state::{Answer, Ask, Failure, Statements};
 use weir_policy::temporary::Temporaries;
 use weir_sql::facts::{Reset, StateKind, StateKinds};
+use weir_sql::leaves::names_library;
+use weir_sql::passing::{Passed, Passing};
 
 /// A question under way.
 #[derive(Debug, Default)]
 pub struct Asking {
     pub(crate) ask: Ask,
     pub(crate) answer: Answer,
+}
+
+/// What becomes of a server connection that its session leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Parting {
+    #[default]
+    AsItIs,
+    /// Not all of the session's statements could be brought, or something was refused: it is cleaned before another's use.
+    Cleaned,
+    /// It has what no command takes away: a library, an open `dblink`, a replication origin, a seed, a backup, a temporary slot.
+    Closed,
+}
+
+/// A question that was not answered is asked again, each time after twice as long: a client's `statement_timeout` may be too short for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Again {
+    pub(crate) at: Instant,
+    pub(crate) pause: Duration,
+}
+
+/// Shortest and longest pause before a question is asked again.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// A text that is too long to be parsed, and is looked at as it passes.
+#[derive(Debug)]
+pub struct Passage {
+    text: Passing,
+    rest_bytes: usize,
+    /// The session was kept for such a text before.
+    was_kept: bool,
+}
+
+/// State of which no server tells, by a message that is not answered yet, and behind which the client has sent nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unproven {
+    pub(crate) kinds: StateKinds,
+    pub(crate) statements: Statements,
 }
 
 /// See the module.
@@ -26,13 +66,21 @@ pub struct Left {
     pub(crate) found: StateKinds,
     /// State of which no server can tell whether it is still there.
     pub(crate) stuck: StateKinds,
+    /// A text that is too long to be parsed passes.
+    pub(crate) passage: Option<Box<Passage>>,
+    /// The part of `stuck` that the message under way adds, if it runs.
+    pub(crate) unproven: Option<Unproven>,
+    /// The part of `stuck` that the message under way ends, unless it fails.
+    pub(crate) ending: StateKinds,
     /// Texts that may have prepared statements by SQL were sent, and the server has not said yet what is there: the names of made-up parameters
     /// in them.
     pub(crate) young: Option<Box<Ask>>,
     /// Temporary relations that there may be.
     pub(crate) temporaries: Temporaries,
-    /// Not all of the session's statements could be brought, or something was refused: the connection must be cleaned before another's use.
-    pub(crate) must_clean: bool,
+    /// The last question was not answered as a whole: when all is asked again.
+    pub(crate) again: Option<Again>,
+    /// What becomes of the connection when the session parts with it.
+    pub(crate) parting: Parting,
     /// A message that is not answered yet may change how the server reads texts.
     pub(crate) moves_ahead: bool,
 }
@@ -41,7 +89,7 @@ impl Left {
     /// State that was found, or is still asked for: a statement may take it away before the answer to that.
     #[inline]
     pub fn may_have(&self) -> StateKinds {
-        self.found.and(self.due.kinds).and(self.asked())
+        self.found.and(self.stuck).and(self.due.kinds).and(self.asked())
     }
 
     /// Kinds of state that the question under way is about.
@@ -101,7 +149,10 @@ impl Left {
     /// Notes what a statement may leave. `text` and `values` are looked through for names of parameters. Not for a session that is pinned by
     /// `pool_mode = session`: nobody asks then.
     pub fn note(&mut self, leaves: StateKinds, functions: &[String], text: &[u8], values: &[u8]) {
-        self.stuck = self.stuck.and(leaves.common(StateKinds::of(StateKind::Library).with(StateKind::Unread)));
+        let is_unread = leaves.has(StateKind::Unread);
+        // A server tells of all else that such a text can leave.
+        let by_text = if is_unread && names_library(text) { StateKinds::UNTOLD } else { StateKinds::NONE };
+        self.stuck = self.stuck.and(leaves.and(by_text).common(StateKinds::UNTOLD));
         if self.found.has(StateKind::Unknown) && !leaves.is_empty() {
             // The last question was not answered.
             self.due.kinds.add(StateKind::Unknown);
@@ -116,12 +167,12 @@ impl Left {
         if leaves.has(StateKind::Prepare) {
             self.young.get_or_insert_default().add_custom_names(text);
         }
-        if leaves.has(StateKind::Unknown) || self.due.any_setting {
+        if leaves.has(StateKind::Unknown) || is_unread || self.due.any_setting {
             self.due.add_custom_names(text);
             self.due.add_custom_names(values);
             self.due.functions.extend(functions.iter().cloned());
         }
-        self.due.kinds = self.due.kinds.and(leaves.without(StateKinds::of(StateKind::Library)));
+        self.due.kinds = self.due.kinds.and(leaves.without(StateKinds::UNTOLD));
     }
 
     /// A parameter changed unasked: some function or the server itself did it. `before`: its value until now.
@@ -134,22 +185,96 @@ impl Left {
         self.due.add_report(name, before);
     }
 
-    /// The server dropped everything of the session's.
+    /// The message under way failed. If it never ran, what it adds to `stuck` is not there.
+    pub fn failed(&mut self, failure: &Failure<'_>) {
+        self.ending = StateKinds::NONE;
+        if let Some(unproven) = self.unproven.take()
+            && failure.never_ran(unproven.statements)
+        {
+            self.stuck = self.stuck.without(unproven.kinds);
+        }
+    }
+
+    /// A text of so many bytes passes, of which these are here. Until all of it was looked at, no server tells what it leaves.
+    pub fn passes(&mut self, bytes: usize, here: &[u8]) {
+        let was_kept = self.stuck.has(StateKind::Unread);
+        self.stuck.add(StateKind::Unread);
+        self.passage = Some(Box::new(Passage { text: Passing::default(), rest_bytes: bytes, was_kept }));
+        self.pass_on(here);
+    }
+
+    /// The next bytes of it.
+    pub fn pass_on(&mut self, here: &[u8]) {
+        let Some(passage) = &mut self.passage else { return };
+        passage.text.feed(here);
+        passage.rest_bytes = passage.rest_bytes.saturating_sub(here.len());
+        if passage.rest_bytes > 0 {
+            return;
+        }
+        let Some(passage) = self.passage.take() else { return };
+        if let Passed::Told { names } = passage.text.end() {
+            self.due.names.extend(names);
+            if !passage.was_kept {
+                self.stuck = self.stuck.without(StateKinds::of(StateKind::Unread));
+            }
+        }
+    }
+
+    /// The question was not answered as a whole. Says when it is asked again.
+    pub fn unanswered(&mut self, now: Instant) -> Instant {
+        let pause = self.again.map_or(PAUSE.0, |again| (again.pause * 2).min(PAUSE.1));
+        let at = now + pause;
+        self.again = Some(Again { at, pause });
+        at
+    }
+
+    /// Asks all again, if it is time for that.
+    #[inline]
+    pub fn ask_again(&mut self, now: Instant) {
+        if self.found.has(StateKind::Unknown) && self.again.is_some_and(|again| now >= again.at) {
+            self.due.kinds.add(StateKind::Unknown);
+        }
+    }
+
+    /// A server has carried out what was under way.
+    #[inline]
+    pub fn done(&mut self) {
+        self.unproven = None;
+        if !self.ending.is_empty() {
+            self.stuck = self.stuck.without(std::mem::take(&mut self.ending));
+        }
+    }
+
+    /// What becomes of the connection if the session parts with it now.
+    pub fn parting(&self) -> Parting {
+        // `DISCARD ALL` ends none of these.
+        let is_lasting = !self.pinning().common(StateKinds::UNTOLD.with(StateKind::Slot)).is_empty();
+        if is_lasting { Parting::Closed } else { self.parting }
+    }
+
+    /// The connection is not another's as it is.
+    pub fn must_part(&mut self, parting: Parting) {
+        self.parting = self.parting.max(parting);
+    }
+
+    /// The server dropped everything of the session's, but for what `DISCARD ALL` does not end.
     pub fn discarded(&mut self) {
+        self.must_part(self.parting());
         self.due = Ask::default();
-        (self.found, self.stuck) = (StateKinds::NONE, StateKinds::NONE);
+        (self.found, self.stuck, self.again) = (StateKinds::NONE, StateKinds::NONE, None);
         self.temporaries.gone();
     }
 
     /// The session parts with the connection, on which nothing pins it.
     #[inline]
     pub fn come_to_rest(&mut self) {
+        (self.again, self.passage) = (None, None);
         debug_assert!(!self.is_unsure() && self.pinning().is_empty(), "something is left");
         self.temporaries.gone();
         if self.young.is_some() {
             self.young = None;
         }
-        (self.must_clean, self.moves_ahead) = (false, false);
+        (self.parting, self.unproven, self.ending, self.moves_ahead) = (Parting::AsItIs, None, StateKinds::NONE, false);
     }
 }
 

@@ -18,6 +18,7 @@ const INVENTORY: &[(&str, &str)] = &[
     ("pg_locks", "locks"),
     ("pg_my_temp_schema", "temporary"),
     ("pg_cursors", "cursors"),
+    ("pg_get_replication_slots", "slots"),
     ("SELECT 'f', p.proname", "sources"),
 ];
 

@@ -324,6 +324,7 @@ fn conn(w: &Context, node: u16, serial: u64) -> Conn {
         session: AtomicU32::new(0),
         uses: AtomicU64::new(0),
         kept: AtomicU8::new(0),
+        kept_ms: AtomicU64::new(0),
         doomed: AtomicBool::new(false),
         last: LastStatement::default(),
         prepared: AtomicU32::new(0),

@@ -6,11 +6,9 @@ use crate::monitor::agents_seen::Contact;
 use crate::monitor::log::Level;
 use crate::process::shared::{Shared, seconds};
 use crate::server::connection_list;
-use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::Ordering;
 use weir_policy::cluster::{ClusterView, Health, Usage};
-use weir_session::flow::Kept;
 use weir_session::histogram::{Counted, limit_us};
 use weir_session::metrics::{Counters, ERROR_CLASSES, METRICS, SEVERITIES, VERBS};
 use weir_session::stats::{Stat, Totals, Whose};
@@ -218,13 +216,7 @@ fn errors(page: &mut Page, shared: &Shared) {
 }
 
 fn kept(page: &mut Page, shared: &Shared) {
-    let mut reasons = BTreeMap::<&str, usize>::new();
-    for (_, status) in connection_list::conns(shared) {
-        let code = status.kept.load(Ordering::Relaxed);
-        if code > 0 && status.session.load(Ordering::Relaxed) > 0 {
-            *reasons.entry(Kept::reason(code)).or_default() += 1;
-        }
-    }
+    let reasons = connection_list::kept(shared, |_| true);
     let name = "weir_server_connections_pinned";
     page.head(name, Kind::Gauge, "Server connections that stay with a client because of state it left there.");
     for (reason, count) in reasons {

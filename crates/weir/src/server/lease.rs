@@ -3,8 +3,10 @@
 use crate::control::mail::Nudge;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
+use crate::server::connection_list;
 use crate::server::pool::server_conn::{self, Login, OpenError, ServerConn, Transport};
 use crate::server::pool::{Lease, Limit, Pool, Purpose, Refusal, Wait};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -314,12 +316,27 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
                 "no server connection became free in {waited_ms} ms (pool_wait_timeout): all of {which} on node {} are in use",
                 pool.key.node
             );
-            Fault::error(sqlstate::TOO_MANY_CONNECTIONS, message)
+            let is_own = matches!(limit, Limit::PoolSize(_));
+            let kept =
+                connection_list::kept(&w.shared, |other| other.key.node == pool.key.node && (!is_own || other.key == pool.key));
+            with_reasons(Fault::error(sqlstate::TOO_MANY_CONNECTIONS, message), &kept, is_own)
         }
         // `lease_conn` tells of it as of a login that failed.
         Refusal::Refused(_, words) => Fault::error(sqlstate::CANNOT_CONNECT_NOW, &*words),
         Refusal::GaveUp => gave_up(),
     }
+}
+
+/// Says how many server connections stay with sessions, and for what: those of the pool, or all of its node.
+fn with_reasons(fault: Fault, kept: &BTreeMap<&str, usize>, is_own: bool) -> Fault {
+    if kept.is_empty() {
+        return fault;
+    }
+    let each: Vec<String> = kept.iter().map(|(reason, count)| format!("{reason}: {count}")).collect();
+    let (sum, place) = (kept.values().sum::<usize>(), if is_own { "of them" } else { "of the node's" });
+    fault
+        .detail(format!("{sum} {place} are kept by clients for state that cannot move ({}).", each.join(", ")))
+        .hint("SHOW pool_pools tells which clients keep them, and for how long.")
 }
 
 /// Error for a session that wants no server connection any more.

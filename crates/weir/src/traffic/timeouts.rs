@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_policy::loss::Commits;
 use weir_policy::timeouts::{Overtime, Spent, look_period_ms, overtime};
-use weir_policy::transaction::{HeldTooLong, held_too_long};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::Overdue;
 use weir_session::metrics::Metric;
 use weir_session::status::Doing;
 use weir_session::task::Us;
+use weir_session::timing::held_too_long;
 
 /// Time a server gets to carry out a cancel request; then the session ends with the statement.
 const CANCEL_LIMIT: Duration = Duration::from_secs(10);
@@ -54,18 +54,8 @@ fn look_at(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) {
         return;
     }
     let spent = spent(entry, w.now_us());
-    let is_idle = spent.statement.is_none() && !spent.waits;
-    match spent.transaction.filter(|_| is_idle).and_then(|ms| held_too_long(entry.clock.held.get(), ms, spent.quiet)) {
-        None => {}
-        // In the server's words.
-        Some(HeldTooLong::Idle) => {
-            let text = "terminating connection due to idle-in-transaction timeout";
-            return dismiss(w, entry, Fault::fatal(sqlstate::IDLE_IN_TRANSACTION_TIMEOUT, text));
-        }
-        Some(HeldTooLong::Whole) => {
-            let text = "terminating connection due to transaction timeout";
-            return dismiss(w, entry, Fault::fatal(sqlstate::TRANSACTION_TIMEOUT, text));
-        }
+    if let Some(fault) = held_too_long(entry, w.now_us()).filter(|_| !spent.waits) {
+        return dismiss(w, entry, fault);
     }
     let mut limits = pools.limits.get();
     limits.idle_ms = entry.clock.idle_ms.get().unwrap_or(limits.idle_ms);

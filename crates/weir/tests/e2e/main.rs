@@ -48,6 +48,7 @@ mod history;
 mod hostile;
 mod hung;
 mod import;
+mod kept;
 mod ldap;
 mod limits;
 mod listen;

@@ -426,3 +426,23 @@ fn messages_cut_anywhere_mean_the_same() {
     }
     assert_eq!(client.tags(), "12TDC3Z");
 }
+
+#[test]
+fn a_long_message_behind_a_command_on_the_session_is_answered() {
+    let ground = Ground::new();
+    for proxy in [ground.proxy(""), ground.primary_proxy("pool_size = 1")] {
+        let mut client = ground.client(&proxy);
+        for first in ["set work_mem = '1MB'", "reset all", "discard all", "deallocate all", "listen a"] {
+            // memory_buffer_size is 32 kB, statement_analysis_max 256 kB.
+            for bytes in [30_000, 33_000, 40_000, 70_000, 200_000, 300_000] {
+                let text = format!("select 1 /*{}*/", "x".repeat(bytes));
+                client.send(&[wire::query(first), wire::query(&text)].concat());
+                client.until_ready();
+                assert_eq!(client.tags(), "TDCZ", "{first}, {bytes}");
+                client.send(&[wire::query(first), wire::unnamed(&text, &[]), wire::sync()].concat());
+                client.until_ready();
+                assert_eq!(client.tags(), "12DCZ", "{first}, {bytes}");
+            }
+        }
+    }
+}

@@ -197,6 +197,7 @@ pub fn pool_rows(shared: &Shared) -> Vec<RoleRow> {
 fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus, statement: String) -> Vec<String> {
     let session = shared.session_statuses.get(status.session.load(Ordering::Relaxed));
     let kept = status.kept.load(Ordering::Relaxed);
+    let kept_s = seconds(SystemTime::now()).saturating_sub(at_s(shared, status.kept_ms.load(Ordering::Relaxed)));
     let doing = session.as_ref().map_or(Doing::Idle, |s| s.doing()).name();
     let favourite = session.as_ref().map_or(u32::MAX, |s| s.favourite.load(Ordering::Relaxed));
     // The client that was there last began its last statement then.
@@ -220,7 +221,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus, statement: String
         status.uses.load(Ordering::Relaxed).to_string(),
         status.pid.to_string(),
         u8::from(session.is_some()).to_string(),
-        if kept > 0 { format!("{doing} (kept: {})", Kept::reason(kept)) } else { doing.to_string() },
+        if kept > 0 { format!("{doing} (kept: {}) for {kept_s} s", Kept::reason(kept)) } else { doing.to_string() },
         u8::from(favourite == u32::from(pool.key.node)).to_string(),
         of_session(|s| s.client_host()),
         of_session(|s| if s.client_port() == 0 { String::new() } else { s.client_port().to_string() }),

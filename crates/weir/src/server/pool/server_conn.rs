@@ -25,11 +25,12 @@ use weir_policy::cluster::Gate;
 use weir_policy::failover::LinkEnd;
 use weir_policy::pool::Refused;
 use weir_policy::prepared::Known;
+use weir_policy::reset::needed_at_rest;
 use weir_policy::sequences::Tally;
 use weir_policy::settings::ENCODING;
 use weir_policy::tls::{Attempt, Check, plan};
 pub use weir_session::conn::{Address, Conn, ConnStatus};
-use weir_session::conn::{LastStatement, Reading, ServerLine, Terms, UTF8, escapes, is_recoded};
+use weir_session::conn::{LastStatement, Reading, ServerLine, Terms, escapes, is_recoded, is_utf8};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::reports::Reports;
 use weir_session::task::Us;
@@ -313,6 +314,7 @@ fn status_of(serial: u64, address: &Address, generation: u64, greeting: &mut Gre
         session: AtomicU32::new(0),
         uses: AtomicU64::new(0),
         kept: AtomicU8::new(0),
+        kept_ms: AtomicU64::new(0),
         doomed: AtomicBool::new(false),
         last: LastStatement::default(),
         prepared: AtomicU32::new(0),
@@ -341,7 +343,7 @@ fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Reports) -> Conn {
         settings: w.no_settings(),
         by_sql: w.shared.no_statements.clone(),
         draws: Tally { serial: status.serial, count: 0, forgotten: 0 },
-        begins: Reading { escapes: escapes(&reported), is_recoded: reported.value(ENCODING) != UTF8 },
+        begins: Reading { escapes: escapes(&reported), is_recoded: !is_utf8(reported.value(ENCODING)) },
         reads: Reading { escapes: escapes(&reported), is_recoded: is_recoded(&reported) },
         reported,
         opened_us: w.micros(Instant::now()),
@@ -659,7 +661,7 @@ async fn resolve(w: &Worker, hostname: &str, deadline: Instant) -> io::Result<Ve
 pub async fn reset(w: std::rc::Rc<Worker>, mut conn: ServerConn) {
     w.count(weir_session::metrics::Metric::ConnsReset);
     let deadline = Instant::now() + RESET_TIMEOUT;
-    for query in &w.config().pool.reset_query_list {
+    for query in needed_at_rest(&w.config().pool.reset_query_list) {
         let (asked, answer) = ask(&w, conn, query, deadline).await;
         conn = asked;
         if let Err(error) = answer {

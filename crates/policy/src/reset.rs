@@ -1,0 +1,39 @@
+//! The statements that clean a server connection for its next client.
+
+use weir_sql::facts::{Ending, Transaction};
+
+/// The statements of `reset_query_list` that a server connection without an open transaction needs. One that ends a transaction does
+/// nothing there but to have the server write a warning to its log, unless another one of the list has begun one.
+pub fn needed_at_rest(list: &[String]) -> impl Iterator<Item = &String> {
+    let mut is_open = false;
+    list.iter().filter(move |query| match weir_sql::facts(query.as_bytes()).transaction {
+        Transaction::End(Ending::Rollback | Ending::Commit) => std::mem::take(&mut is_open),
+        Transaction::Begin(_) | Transaction::Many => {
+            is_open = true;
+            true
+        }
+        Transaction::None
+        | Transaction::End(Ending::Prepare)
+        | Transaction::Chain(_)
+        | Transaction::Within
+        | Transaction::Prepared => true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_at_rest_is_sent_nothing_that_ends_a_transaction() {
+        let check = |list: &[&str], expected: &[&str]| {
+            let list: Vec<String> = list.iter().map(|query| (*query).to_owned()).collect();
+            assert_eq!(needed_at_rest(&list).collect::<Vec<_>>(), expected);
+        };
+        check(&["ABORT", "DISCARD ALL"], &["DISCARD ALL"]);
+        check(&["rollback work", "commit", "end", "RESET ALL"], &["RESET ALL"]);
+        check(&["ABORT", "BEGIN", "SELECT 1", "COMMIT", "ABORT", "DISCARD ALL"], &["BEGIN", "SELECT 1", "COMMIT", "DISCARD ALL"]);
+        check(&["ABORT; DISCARD ALL"], &["ABORT; DISCARD ALL"]);
+        check(&[], &[]);
+    }
+}

@@ -1,0 +1,336 @@
+//! A text that is too long to be parsed, looked at in passing: what it may leave of which no server tells when it is asked.
+//!
+//! A server tells of all else: settings that it lists, statements, locks, temporary objects. It does not tell of libraries, seeds and backups, nor
+//! lists the parameters that applications make up, which are asked for by name. So words are looked for outside of strings and comments, as
+//! PostgreSQL's scanner tells these apart (scan.l). What `DO` runs stands in a string, and is not looked at.
+//!
+//! Texts of sessions with `standard_conforming_strings` off are not for this: their strings end elsewhere.
+
+use crate::leaves::StateKinds;
+use crate::leaves::left_by_function;
+
+/// Longest word that is told from others; longer ones are none of ours.
+const WORD_BYTES_MAX: usize = 128;
+
+/// Parameters that one text may make up.
+const NAMES_MAX: usize = 64;
+
+/// What is known of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Passed {
+    /// A server tells what it left, if these made-up parameters are asked for by name.
+    Told { names: Vec<String> },
+    /// It may have left what no server tells.
+    Untold,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Text,
+    Word,
+    /// Within quotes; with backslashes as escapes, behind an E.
+    String {
+        escapes: bool,
+        is_escaped: bool,
+    },
+    Name,
+    Line,
+    Comment {
+        depth: u32,
+    },
+    /// Behind a dollar that may begin a string.
+    Tag,
+    Dollar {
+        matched: usize,
+    },
+}
+
+/// What the next word or string is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    First,
+    Parameter,
+    /// Behind the name of a parameter.
+    Value,
+    Argument,
+    /// Behind the string that is an argument.
+    Comma,
+    Other,
+}
+
+/// A text, as far as it has passed.
+#[derive(Debug)]
+pub struct Passing {
+    at: At,
+    next: Next,
+    last: u8,
+    word: Vec<u8>,
+    tag: Vec<u8>,
+    names: Vec<String>,
+    is_untold: bool,
+}
+
+impl Default for Passing {
+    fn default() -> Passing {
+        Passing {
+            at: At::Text,
+            next: Next::First,
+            last: 0,
+            word: Vec::new(),
+            tag: Vec::new(),
+            names: Vec::new(),
+            is_untold: false,
+        }
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$') || byte >= 0x80
+}
+
+/// True if a byte may stand between the dollars that begin a string.
+fn is_of_tag(byte: u8, is_first: bool) -> bool {
+    byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80 || (byte.is_ascii_digit() && !is_first)
+}
+
+impl Passing {
+    /// The next bytes of the text.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            if self.is_untold {
+                return;
+            }
+            let last = std::mem::replace(&mut self.last, byte);
+            self.step(last, byte);
+        }
+    }
+
+    /// The text is over.
+    pub fn end(mut self) -> Passed {
+        if self.at == At::Word {
+            self.word_is_over();
+        }
+        if self.is_untold { Passed::Untold } else { Passed::Told { names: self.names } }
+    }
+
+    fn step(&mut self, last: u8, byte: u8) {
+        match self.at {
+            At::Text => self.in_text(last, byte),
+            At::Word if is_word(byte) => self.push(byte),
+            At::Word => {
+                let (is_escaping, is_coded) = (self.is_word(b"e"), self.is_word(b"u"));
+                if byte == b'\'' && is_escaping {
+                    self.word.clear();
+                    return self.at = At::String { escapes: true, is_escaped: false };
+                }
+                // A name in other letters than its own.
+                self.is_untold |= byte == b'&' && is_coded;
+                self.word_is_over();
+                self.at = At::Text;
+                self.in_text(last, byte);
+            }
+            At::String { is_escaped: true, escapes } => self.at = At::String { escapes, is_escaped: false },
+            At::String { escapes: true, .. } if byte == b'\\' => self.at = At::String { escapes: true, is_escaped: true },
+            At::String { .. } if byte == b'\'' => {
+                self.string_is_over();
+                self.at = At::Text;
+            }
+            At::String { .. } => self.push(byte),
+            At::Name if byte == b'"' => {
+                self.word_is_over();
+                self.at = At::Text;
+            }
+            At::Name => self.push(byte),
+            At::Line if matches!(byte, b'\n' | b'\r') => self.at = At::Text,
+            At::Line => {}
+            At::Comment { depth } => self.in_comment(last, byte, depth),
+            At::Tag if byte == b'$' => self.at = At::Dollar { matched: 0 },
+            At::Tag if is_of_tag(byte, self.tag.is_empty()) => self.tag.push(byte),
+            At::Tag => {
+                self.at = At::Text;
+                self.in_text(last, byte);
+            }
+            At::Dollar { matched } => self.in_dollar(byte, matched),
+        }
+        self.is_untold |= self.tag.len() > WORD_BYTES_MAX;
+    }
+
+    fn in_text(&mut self, last: u8, byte: u8) {
+        // The name of a parameter goes on behind a blank.
+        self.is_untold |= self.next == Next::Value && byte == b'.';
+        // A name that is put together could be any.
+        self.is_untold |= self.next == Next::Comma && !matches!(byte, b',' | b' ' | b'\t' | b'\n' | b'\r');
+        match byte {
+            b'\'' => {
+                self.word.clear();
+                self.at = At::String { escapes: false, is_escaped: false };
+            }
+            b'"' => {
+                self.word.clear();
+                self.at = At::Name;
+            }
+            b'-' if last == b'-' => self.at = At::Line,
+            b'*' if last == b'/' => {
+                self.at = At::Comment { depth: 1 };
+                // This star begins no end.
+                self.last = 0;
+            }
+            b'$' => {
+                self.tag.clear();
+                self.at = At::Tag;
+            }
+            b';' => self.next = Next::First,
+            b'(' | b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c | b'-' | b'/' => {}
+            _ if is_word(byte) => {
+                self.word.clear();
+                self.push(byte);
+                self.at = At::Word;
+            }
+            _ => self.other(),
+        }
+    }
+
+    /// Something else stands where a name or a string could.
+    fn other(&mut self) {
+        // A name that is computed could be any.
+        self.is_untold |= self.next == Next::Argument;
+        self.next = Next::Other;
+    }
+
+    fn in_comment(&mut self, last: u8, byte: u8, depth: u32) {
+        match (last, byte) {
+            (b'/', b'*') => self.at = At::Comment { depth: depth.saturating_add(1) },
+            (b'*', b'/') if depth == 1 => self.at = At::Text,
+            (b'*', b'/') => self.at = At::Comment { depth: depth - 1 },
+            _ => return,
+        }
+        // Neither of both is a part of the next mark.
+        self.last = 0;
+    }
+
+    fn in_dollar(&mut self, byte: u8, matched: usize) {
+        let expected = if matched == 0 { Some(b'$') } else { self.tag.get(matched - 1).copied().or(Some(b'$')) };
+        self.at = if Some(byte) != expected {
+            At::Dollar { matched: usize::from(byte == b'$') }
+        } else if matched == self.tag.len() + 1 {
+            self.other();
+            At::Text
+        } else {
+            At::Dollar { matched: matched + 1 }
+        };
+    }
+
+    fn push(&mut self, byte: u8) {
+        if self.word.len() <= WORD_BYTES_MAX {
+            self.word.push(byte.to_ascii_lowercase());
+        }
+    }
+
+    fn is_word(&self, word: &[u8]) -> bool {
+        self.word == word
+    }
+
+    fn string_is_over(&mut self) {
+        match self.next {
+            Next::Argument => {
+                self.name_parameter();
+                self.next = Next::Comma;
+            }
+            Next::First | Next::Parameter | Next::Value | Next::Comma | Next::Other => self.next = Next::Other,
+        }
+    }
+
+    fn word_is_over(&mut self) {
+        // The words of a name with a schema count each.
+        let last = self.word.rsplit(|byte| *byte == b'.').next().unwrap_or_default();
+        let keeps = std::str::from_utf8(last).ok().and_then(left_by_function);
+        self.is_untold |= keeps.is_some_and(|kind| StateKinds::UNTOLD.has(kind));
+        let is_setting = last == b"set_config";
+        self.next = match (self.next, self.word.as_slice()) {
+            (Next::First, b"do" | b"load") => {
+                self.is_untold = true;
+                Next::Other
+            }
+            (Next::First, b"set" | b"reset") | (Next::Parameter, b"session" | b"local") => Next::Parameter,
+            (Next::Parameter, _) => {
+                self.name_parameter();
+                Next::Value
+            }
+            (Next::Argument, _) => {
+                self.is_untold = true;
+                Next::Other
+            }
+            (Next::First | Next::Value | Next::Comma | Next::Other, _) if is_setting => Next::Argument,
+            (Next::First | Next::Value | Next::Comma | Next::Other, _) => Next::Other,
+        };
+        self.word.clear();
+    }
+
+    /// The word is the name of a parameter.
+    fn name_parameter(&mut self) {
+        let Ok(name) = std::str::from_utf8(&self.word) else { return self.is_untold = true };
+        if !name.contains('.') || self.names.iter().any(|known| known == name) {
+            return;
+        }
+        let is_part = name.starts_with('.') || name.ends_with('.');
+        self.is_untold |= is_part || name.len() > WORD_BYTES_MAX || self.names.len() == NAMES_MAX;
+        self.names.push(name.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In one piece, and byte by byte.
+    fn check(text: &str, names: Option<&[&str]>) {
+        let expected = match names {
+            Some(names) => Passed::Told { names: names.iter().map(|name| (*name).to_owned()).collect() },
+            None => Passed::Untold,
+        };
+        let mut whole = Passing::default();
+        whole.feed(text.as_bytes());
+        let mut pieces = Passing::default();
+        text.as_bytes().chunks(1).for_each(|piece| pieces.feed(piece));
+        assert_eq!((whole.end(), pieces.end()), (expected.clone(), expected), "{text}");
+    }
+
+    #[test]
+    fn a_long_text_is_asked_for_unless_it_may_leave_what_no_server_tells() {
+        check("insert into t values ('load setseed', E'a\\'; load x', $$do; load$$, $a$;load $ $b$ x$a$)", Some(&[]));
+        check("insert into t values (1) on conflict do update set a = 'app.x'", Some(&[]));
+        check("/* ; load /* x */ do */ select 1 -- ; load\n; create table x (load int)", Some(&[]));
+        check("select 'it''s'; LOAD 'x'", None);
+        check("select 1 / 2 - 3; (load 'x')", None);
+        check("do $$ begin end $$", None);
+        check("select public.setseed(.1)", None);
+        check("select \"setseed\"(.1)", None);
+        check("select U&\"!0073etseed\" uescape '!' (.1)", None);
+        check("select pg_backup_start('x')", None);
+        check("select pg_advisory_lock(1); listen x; create temp table y (a int); prepare z as select 1", Some(&[]));
+        check("select '\\'; load 'x'", None);
+        check("select 1 $1; load 'x'", None);
+        check("select a$b$c; load 'x'", None);
+        check("select $1$ $1; load 'x'", None);
+        check("select 1 /*/ ' */; load 'x' /* ' */", None);
+        check("select 1 /***/; load 'x'", None);
+        check("select 1 /* / */ - -1 --- ; load\r; select 2", Some(&[]));
+    }
+
+    #[test]
+    fn parameters_that_a_long_text_makes_up_are_named() {
+        check("SET statement_timeout = 0; set App.Tenant = 'x'; set session b.c to 1", Some(&["app.tenant", "b.c"]));
+        check("select pg_catalog.set_config('search_path', '', false), set_config ( 'My.One', a.b, false)", Some(&["my.one"]));
+        check("select set_config('my.' || x, '', false)", None);
+        check("select set_config('my.'\n'x', '', false)", None);
+        check("select set_config(x, '', false)", None);
+        check("select set_config(($$a.b$$), '', false)", None);
+        check("set \"a.b\" = 1; reset c.d", Some(&["a.b", "c.d"]));
+        check("set \"a\".b = 1", None);
+        check("set a . b = 1", None);
+        check("set a.\"b\" = 1", None);
+        check("set a = .5; set b to c.d", Some(&[]));
+        let many: String = (0..100).map(|number| format!("set a.b{number} = 1;")).collect();
+        check(&many, None);
+    }
+}

@@ -1,0 +1,347 @@
+//! Server connections that a session keeps: for a reason, for as long as that is there, and not for longer.
+
+use crate::support::left_out::leave_out;
+use crate::support::proxy::show;
+use crate::support::time::let_pass;
+use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use std::time::Duration;
+
+/// The reasons for which server connections of this test's database are kept now.
+fn reasons(ground: &Ground, proxy: &Proxy) -> Vec<String> {
+    let mut console = proxy.console();
+    let (databases, states) = (show(&mut console, "pool_pools", "database"), show(&mut console, "pool_pools", "status"));
+    let reason = |(database, state): (&String, &String)| {
+        let (_, rest) = state.split_once("(kept: ").filter(|_| *database == ground.database)?;
+        rest.split_once(')').map(|(reason, _)| reason.to_owned())
+    };
+    databases.iter().zip(&states).filter_map(reason).filter(|reason| reason != "listens for clients").collect()
+}
+
+fn wait_until_free(ground: &Ground, proxy: &Proxy, story: &str) {
+    wait_until(&format!("nothing to be kept behind {story}"), || reasons(ground, proxy).is_empty());
+}
+
+/// Another client gets the only server connection.
+fn check_free(other: &mut Raw, story: &str) {
+    assert_eq!(other.value("select 7 for update"), "7", "{story}");
+}
+
+#[test]
+fn a_text_that_nobody_can_read_keeps_nothing() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    let many = "=".repeat(2010);
+    let texts = [
+        "SET @@x=1",
+        "CREATE DATABASE IF NOT EXISTS x",
+        "update t set a = 'b';create x",
+        "do what i mean",
+        "call me",
+        "prepare",
+        "declare x",
+        "listen to me",
+        "lock table table",
+        "load it",
+        "reset x y z",
+        "discard everything",
+        "execute",
+        &format!("set x y /* {many} */"),
+    ];
+    for text in texts {
+        assert_eq!(client.error(text).sqlstate, "42601", "{text}");
+        check_free(&mut other, text);
+        client.send(&[wire::parse("", text), wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
+        let messages = client.until_ready();
+        assert!(messages.iter().any(|message| message.tag == b'E'), "{text}: {messages:?}");
+        check_free(&mut other, text);
+        client.run("begin");
+        client.run("select 1 for update");
+        assert_eq!(client.error(text).sqlstate, "42601", "{text}");
+        client.run("rollback");
+        check_free(&mut other, text);
+    }
+    // A comment with more operators than are scanned.
+    client.run(&format!("select 1 /* {} */", many.repeat(2)));
+    check_free(&mut other, "rulers");
+    client.send(&wire::message(b'Q', b"select \"\xff\"\0"));
+    assert!(client.until_ready().iter().any(|message| message.tag == b'E' && message.failure().sqlstate == "22021"));
+    check_free(&mut other, "a name that is not UTF-8");
+    wait_until_free(&ground, &proxy, "errors");
+}
+
+#[test]
+fn what_a_text_that_was_not_read_left_is_asked_for() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    let ruler = "=".repeat(4000);
+    client.run(&format!("set work_mem = '3MB' /* {ruler} */"));
+    check_free(&mut other, "a setting");
+    assert_eq!((client.value("show work_mem"), other.value("show work_mem")), ("3MB".into(), "4MB".into()));
+    client.run(&format!("set app.tenant = 'joe' /* {ruler} */"));
+    check_free(&mut other, "a parameter of an application");
+    let tenant = "select coalesce(current_setting('app.tenant', true), '')";
+    assert_eq!((client.value(tenant), other.value(tenant)), ("joe".into(), "".into()));
+    client.run(&format!("create temp table mine (a int) /* {ruler} */"));
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["temporary object"]);
+    client.run("drop table mine");
+    check_free(&mut other, "a temporary table that is gone");
+}
+
+#[test]
+fn a_library_that_was_not_loaded_and_a_seed_that_was_refused_keep_nothing() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    for (text, sqlstate) in
+        [("load 'nope'", "58P01"), ("select setseed(9)", "22023"), ("select setseed(.1), nothing", "42703"), ("load x", "42601")]
+    {
+        assert_eq!(client.error(text).sqlstate, sqlstate, "{text}");
+        check_free(&mut other, text);
+        assert_eq!(client.extended(text, &[]).unwrap_err().sqlstate, sqlstate, "{text}");
+        check_free(&mut other, text);
+    }
+    client.run("begin");
+    client.error("select 1/0");
+    assert_eq!(client.error("select setseed(.1)").sqlstate, "25P02");
+    client.run("rollback");
+    check_free(&mut other, "a transaction that has failed");
+    // A seed that is set before an error stays.
+    client.error("select setseed(.1), 1/0");
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["library"]);
+    client.run("discard all");
+    check_free(&mut other, "DISCARD ALL");
+}
+
+#[test]
+fn a_seed_goes_to_nobody_else() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let mut direct = ground.direct();
+    direct.run("select setseed(.25)");
+    let drawn = direct.value("select random()");
+    for ends in ["discard all", "terminate"] {
+        let mut client = ground.client(&proxy);
+        client.run("select setseed(.25)");
+        wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["library"]);
+        if ends == "terminate" {
+            client.send(&wire::terminate());
+        } else {
+            client.run(ends);
+        }
+        let mut other = ground.client(&proxy);
+        assert_ne!(other.value("select random()"), drawn, "{ends}");
+    }
+}
+
+#[test]
+fn an_alias_of_utf8_keeps_nothing() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let mut other = ground.client(&proxy);
+    let mut client = ground.client_with(&proxy, &[("client_encoding", "UNICODE")]);
+    assert_eq!(client.value("select 'ä'"), "ä");
+    check_free(&mut other, "a startup packet");
+    other.run("set client_encoding = 'UNICODE'");
+    other.run("select 1 for update");
+    check_free(&mut client, "SET");
+    assert_eq!(reasons(&ground, &proxy), Vec::<String>::new());
+}
+
+#[test]
+fn every_reason_is_counted_and_shown_when_it_begins() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 8");
+    let counted = || proxy.metric("sessions_pinned_total");
+    let long = format!("select 1 /*{}*/; load 'plpgsql'", "x".repeat(300_000));
+    for (text, reason) in
+        [("load 'plpgsql'", "library"), (long.as_str(), "unknown statement"), ("select pg_advisory_lock(1)", "advisory lock")]
+    {
+        let before = counted();
+        let mut client = ground.client(&proxy);
+        client.run(text);
+        wait_until("the reason to be shown", || reasons(&ground, &proxy) == [reason]);
+        assert_eq!(counted(), before + 1, "{reason}");
+        wait_until("a warning", || proxy.log().contains(&format!("as long as this exists: {reason}")));
+        client.run("discard all");
+        wait_until_free(&ground, &proxy, reason);
+    }
+}
+
+fn version(ground: &Ground) -> u32 {
+    ground.direct().value("show server_version_num").parse().unwrap()
+}
+
+#[test]
+fn a_temporary_slot_stays_with_its_session() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 2\npool_wait_timeout = 20s");
+    let name = format!("kept_{}", ground.database);
+    let count = format!("select count(*) from pg_replication_slots where slot_name like '{name}%'");
+    let slots = || ground.direct().value(&count);
+    let make = format!("select pg_create_physical_replication_slot('{name}', true, true)");
+    for (text, ends) in [
+        (make.clone(), format!("select pg_drop_replication_slot('{name}')")),
+        (format!("do $$ begin perform {} end $$", make.replace("select ", "") + ";"), "discard all".to_owned()),
+        (make.clone(), "leaves".to_owned()),
+    ] {
+        let mut client = ground.client(&proxy);
+        client.run(&text);
+        wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["temporary replication slot"]);
+        if ends == "leaves" {
+            client.send(&wire::terminate());
+        } else {
+            client.run(&ends);
+        }
+        wait_until("the slot to be gone", || slots() == "0");
+        wait_until_free(&ground, &proxy, &ends);
+    }
+    // A copy of a slot is temporary as the slot is.
+    let mut client = ground.client(&proxy);
+    client.run(&make);
+    client.run(&format!("select pg_copy_physical_replication_slot('{name}', '{name}_2', true)"));
+    client.run(&format!("select pg_drop_replication_slot('{name}')"));
+    assert_eq!((slots(), reasons(&ground, &proxy).concat()), ("1".to_owned(), "temporary replication slot".to_owned()));
+    client.run(&format!("select pg_drop_replication_slot('{name}_2')"));
+    wait_until_free(&ground, &proxy, "both drops");
+    // One that is not temporary is nobody's.
+    client.run(&format!("select pg_create_physical_replication_slot('{name}')"));
+    wait_until_free(&ground, &proxy, "a slot for good");
+    client.run(&format!("select pg_drop_replication_slot('{name}')"));
+}
+
+#[test]
+fn a_backup_stays_with_its_session() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let is_new = version(&ground) >= 150_000;
+    let (start, stop) = if is_new {
+        ("select pg_backup_start('kept', true)", "select lsn from pg_backup_stop(false)")
+    } else {
+        ("select pg_start_backup('kept', true, false)", "select lsn from pg_stop_backup(false, false)")
+    };
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    client.run(start);
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["backup"]);
+    assert_ne!(client.value(stop), "");
+    check_free(&mut other, "a backup that is over");
+    client.error(stop);
+    check_free(&mut other, "a stop without a start");
+    client.run(start);
+    client.send(&wire::terminate());
+    let mut third = ground.client(&proxy);
+    assert_eq!(third.error(stop).sqlstate, "55000", "it is nobody else's");
+    assert_eq!(other.error("select pg_backup_start(1, 2, 3, 4)").sqlstate, "42883");
+    check_free(&mut third, "a function that is not there");
+}
+
+#[test]
+fn a_client_that_leaves_has_the_server_write_no_warning() {
+    let server = Ground::new();
+    let proxy = server.primary_proxy("pool_size = 2");
+    let resets = || proxy.metric("server_connections_reset_total");
+    let warnings = || server.cluster.primary().log().matches("there is no transaction in progress").count();
+    let before = warnings();
+    for (number, text) in ["create temp table x (a int)", "select pg_advisory_lock(7)", "declare c cursor with hold for select 1"]
+        .into_iter()
+        .enumerate()
+    {
+        let mut client = server.client(&proxy);
+        client.run(text);
+        client.send(&wire::terminate());
+        wait_until("the connection to be cleaned", || resets() == number as u64 + 1);
+        wait_until_free(&server, &proxy, text);
+    }
+    assert_eq!(server.direct().value("select count(*) from pg_locks where locktype = 'advisory' and objid = 7"), "0");
+    assert_eq!(warnings(), before);
+}
+
+#[test]
+fn a_limit_on_the_time_of_transactions_stays_with_its_session() {
+    let ground = Ground::new();
+    if version(&ground) < 170_000 {
+        return leave_out("transaction_timeout came with PostgreSQL 17");
+    }
+    let proxy = ground.primary_proxy("pool_size = 1");
+    for way in [
+        "select set_config('transaction_timeout', '15s', false)",
+        "do $$ begin set transaction_timeout = '15s'; end $$",
+        "select 1; set transaction_timeout = '15s'",
+    ] {
+        let mut client = ground.client(&proxy);
+        let mut other = ground.client(&proxy);
+        client.run(way);
+        assert_eq!(
+            (other.value("show transaction_timeout"), client.value("show transaction_timeout")),
+            ("0".into(), "15s".into()),
+            "{way}"
+        );
+        client.run("set transaction_timeout = 0");
+    }
+    let mut client = Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[]).unwrap();
+    client.extended("set transaction_timeout = '15s'", &[]).unwrap();
+    let mut other = ground.client(&proxy);
+    assert_eq!((other.value("show transaction_timeout"), client.value("show transaction_timeout")), ("0".into(), "15s".into()));
+}
+
+#[test]
+fn no_statement_runs_in_a_transaction_that_has_waited_for_too_long() {
+    let ground = Ground::new();
+    ground.prepare("create table late (a int)");
+    let proxy = ground.primary_proxy("");
+    let is_new = version(&ground) >= 170_000;
+    let limits = if is_new {
+        &["idle_in_transaction_session_timeout", "transaction_timeout"][..]
+    } else {
+        &["idle_in_transaction_session_timeout"]
+    };
+    for limit in limits {
+        let mut clients: Vec<Raw> = (0..8).map(|_| ground.client(&proxy)).collect();
+        for client in &mut clients {
+            client.run(&format!("set {limit} = '100ms'"));
+            client.run("begin");
+            let_pass(Duration::from_millis(200));
+            let failure = client.try_rows("insert into late values (1)").expect_err("its transaction is over");
+            let expected = if *limit == "transaction_timeout" { "25P04" } else { "25P03" };
+            assert_eq!(failure.sqlstate, expected, "{limit}");
+        }
+    }
+    assert_eq!(ground.direct().value("select count(*) from late"), "0");
+}
+
+#[test]
+fn a_long_text_keeps_nothing_that_the_server_can_be_asked_for() {
+    let ground = Ground::new();
+    ground.prepare("create table long (a int, b text)");
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    let rows: Vec<String> = (0..5000).map(|number| format!("({number}, '{}; load it''s')", "x".repeat(300))).collect();
+    let insert = format!("insert into long values {}", rows.join(","));
+    client.run(&insert);
+    check_free(&mut other, "an insert of many rows");
+    client.error(&format!("{insert}, (1/0, '')"));
+    check_free(&mut other, "one that failed");
+    client.run("begin");
+    client.run(&insert);
+    client.run("commit");
+    check_free(&mut other, "one in a transaction");
+    client.run(&format!("set work_mem = '7MB'; {insert}; set app.tenant = 'joe'"));
+    check_free(&mut other, "settings");
+    let tenant = "select current_setting('work_mem') || coalesce(current_setting('app.tenant', true), '')";
+    assert_eq!((client.value(tenant), other.value(tenant)), ("7MBjoe".into(), "4MB".into()));
+    assert_eq!(other.value("select count(*) from long"), "15000");
+}
+
+#[test]
+fn a_wait_in_vain_says_what_keeps_the_connections() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 2\npool_wait_timeout = 1s");
+    let (mut one, mut two, mut three) = (ground.client(&proxy), ground.client(&proxy), ground.client(&proxy));
+    one.run("create temp table x (a int)");
+    two.run("select pg_advisory_lock(9)");
+    let failure = three.error("select 1 for update");
+    assert_eq!(failure.sqlstate, "53300");
+    let expected = "2 of them are kept by clients for state that cannot move (advisory lock: 1, temporary object: 1).";
+    assert_eq!(&*failure.detail, expected);
+}
