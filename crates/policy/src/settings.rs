@@ -103,6 +103,11 @@ impl Settings {
         Settings { pairs }
     }
 
+    /// The settings with all of others set over them.
+    pub fn overlaid(&self, others: &Settings) -> Settings {
+        others.pairs.iter().fold(self.clone(), |settings, (name, value)| settings.with(name, value))
+    }
+
     /// Settings that change the meaning of a statement when the server analyses it. Left out: names, limits, and parameters of
     /// applications and extensions (their names hold a dot), which a server reads only when it runs a statement.
     pub fn meaning(&self) -> Settings {
@@ -113,7 +118,7 @@ impl Settings {
     /// Settings that may change a result, its text included; more than shape the meaning, since extensions read parameters of
     /// their own.
     pub fn shaping_answers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.pairs().filter(|(name, _)| !SHAPELESS.contains(name) && !name.starts_with("weir."))
+        self.pairs().filter(|(name, _)| shapes_answers(name))
     }
 
     /// The session's statements run as another user than the one who logged in.
@@ -262,7 +267,7 @@ const AGAIN_UNLESS_SET: (&str, &str) = (
 );
 
 const SESSION_AUTHORIZATION: &str = "session_authorization";
-const ROLE: &str = "role";
+pub(crate) const ROLE: &str = "role";
 
 /// Parameters that choose the user who runs statements, in the order in which they are set: a new session user begins without a
 /// role.
@@ -361,6 +366,11 @@ const SHAPELESS: [&str; 7] = [
     "transaction_timeout",
     "work_mem",
 ];
+
+/// True if a parameter may change a result, its text included.
+pub fn shapes_answers(name: &str) -> bool {
+    !SHAPELESS.contains(&name) && !name.starts_with("weir.")
+}
 
 fn push_call(sql: &mut String, name: &str, value: Option<&str>) {
     sql.push_str(if sql.is_empty() { "SELECT pg_catalog.set_config(" } else { ", pg_catalog.set_config(" });

@@ -12,6 +12,7 @@ use std::time::SystemTime;
 use weir_config::{Config, SslMode};
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
+use weir_policy::defaults::Defaults;
 use weir_policy::outcome::Line;
 use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::sequences::Tally;
@@ -131,6 +132,10 @@ pub struct Conn {
     pub unnamed: Option<(StatementId, Shape)>,
     /// The settings it was brought to.
     pub settings: Arc<Settings>,
+    /// What it begins with, where nothing is set.
+    pub defaults: Arc<Defaults>,
+    /// The reloads of its server's configuration that were known when its defaults were asked for: see `Reloads`.
+    pub reloads: u64,
     /// The statements prepared by SQL that are on it.
     pub by_sql: Arc<BySql>,
     /// Statements that may draw from sequences.

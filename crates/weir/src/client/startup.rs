@@ -88,7 +88,16 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
     }
     let application = reported.iter().find(|(name, _)| *name == APPLICATION_NAME).map(|(_, value)| value.into());
     let reads_otherwise = conn.reads.escapes || conn.reads.is_recoded;
-    Welcome { statuses: statuses.into(), early: early.into(), late: late.into(), application, reads_otherwise }
+    Welcome {
+        statuses: statuses.into(),
+        early: early.into(),
+        late: late.into(),
+        application,
+        reads_otherwise,
+        defaults: conn.defaults.clone(),
+        node: conn.status.address.node,
+        reloads: conn.reloads,
+    }
 }
 
 fn wishes_of(shared: &Shared, startup: &Startup) -> Result<StartupSettings, SettingsError> {
@@ -352,7 +361,15 @@ impl Door<'_> {
             return Err(fault);
         }
         pools.stats.add(Stat::Logins, 1);
-        let mut state = State::new(wishes.settings.clone(), wishes.meaning, self.w.shared.no_statements.clone());
+        let left = welcome.defaults.left();
+        let (settings, meaning) = if left.is_empty() {
+            (wishes.settings.clone(), wishes.meaning)
+        } else {
+            let settings = wishes.settings.overlaid(left);
+            let meaning = self.w.shared.intern_settings(settings.meaning()).1;
+            (self.w.shared.intern_settings(settings).0, meaning)
+        };
+        let mut state = State::new(settings, meaning, self.w.shared.no_statements.clone(), welcome.defaults.clone());
         state.begins_otherwise = welcome.reads_otherwise;
         Ok(Some(Admitted { pools, state, entry }))
     }
@@ -518,7 +535,8 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
         Standing::Certain | Standing::Doubtful => {}
         Standing::Old => Box::pin(look_at_role(w, pools)).await,
     }
-    let known = w.welcomes.borrow().by_key.get(&key).cloned();
+    let is_current = |welcome: &&Rc<Welcome>| welcome.reloads == w.shared.reloads.of(welcome.node);
+    let known = w.welcomes.borrow().by_key.get(&key).filter(is_current).cloned();
     if known.is_some() {
         Box::pin(ask_again(w, client, pools)).await?;
     }
@@ -713,6 +731,11 @@ fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {
 /// Brings a server connection to a session's settings and sees that the server takes them. Error: it is closed.
 async fn configure(w: &Rc<Worker>, mut conn: ServerConn, settings: &Arc<Settings>) -> Result<ServerConn, OpenError> {
     conn.transport.notices.last.clear();
+    // A login event trigger runs behind the settings of a startup packet.
+    let settings = &match conn.defaults.left() {
+        left if left.is_empty() => settings.clone(),
+        left => w.shared.intern_settings(settings.overlaid(left)).0,
+    };
     let is_there = Arc::ptr_eq(&conn.settings, settings);
     // A server says each time that it shortens an application's name.
     let says_it = settings.get(APPLICATION_NAME).is_some_and(|name| !is_plain(name));

@@ -33,6 +33,7 @@ mod console;
 mod control;
 mod copy;
 mod databases;
+mod defaults;
 mod drivers;
 mod encodings;
 mod failover;
