@@ -13,7 +13,7 @@ use crate::pipeline::{self, Ahead};
 use crate::read_preference;
 use crate::read_retry;
 use crate::sequences::{self, Claim};
-use crate::session::{FAILED, IDLE, LazyBegin, Server, Session};
+use crate::session::{FAILED, IDLE, LazyBegin, Misread, Server, Session};
 use crate::session_state;
 use crate::session_state::defaults::{self, Met};
 use crate::statements::{Statement, Trait};
@@ -98,12 +98,15 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
             if settle_in(s, w, conn, role_for(s, w, need, begins)) == Met::Others {
                 return Ok(Some(again(s)));
             }
-            if !was_otherwise && s.is_misread(statement) {
-                // The settings that sessions begin with have changed, and only this server connection tells: from now on the session is on the primary.
-                s.state.begins_otherwise = true;
-                return Ok(Some(again(s)));
+            // The settings that sessions begin with have changed, and only this server connection tells.
+            match s.misread(statement) {
+                Misread::No => return Ok(begin_on(s, w, statement, begins)),
+                Misread::Names if s.state.begins_recoded < s.recoding() => s.state.begins_recoded = s.recoding(),
+                // From now on the session is on the primary.
+                Misread::Whole if !was_otherwise => s.state.begins_otherwise = true,
+                Misread::Names | Misread::Whole => return Ok(begin_on(s, w, statement, begins)),
             }
-            Ok(begin_on(s, w, statement, begins))
+            Ok(Some(again(s)))
         }
         None => Ok(Some(Flow::Need(need))),
     }

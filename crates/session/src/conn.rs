@@ -16,7 +16,7 @@ use weir_policy::defaults::Defaults;
 use weir_policy::outcome::Line;
 use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::sequences::Tally;
-use weir_policy::settings::{ENCODING, ESCAPES_UNLESS, Settings};
+use weir_policy::settings::{ENCODING, ESCAPES_UNLESS, Recoding, Settings};
 use weir_wire::gather::Exceeded;
 use weir_wire::startup::Version;
 
@@ -161,8 +161,8 @@ pub struct Conn {
 pub struct Reading {
     /// A backslash in a string is an escape: `standard_conforming_strings` is off.
     pub escapes: bool,
-    /// Texts are in another encoding than UTF-8, or what its database keeps is.
-    pub is_recoded: bool,
+    /// By the encoding of texts and, where it counts, that of what its database keeps.
+    pub recoding: Recoding,
 }
 
 /// As servers report it.
@@ -208,13 +208,13 @@ impl Conn {
 
     /// True if the server's texts are in UTF-8, and texts to it, by their bytes.
     pub fn tells_utf8(&self) -> bool {
-        self.reported(ENCODING) == UTF8 && matches!(self.reported("server_encoding"), UTF8 | "SQL_ASCII")
+        Recoding::of(self.reported(ENCODING)) == Recoding::None && matches!(self.reported("server_encoding"), UTF8 | "SQL_ASCII")
     }
 
     /// Notes a ParameterStatus. Error: the server reports more than is kept.
     pub fn report(&mut self, body: &[u8]) -> Result<(), Exceeded> {
         self.reported.note(body)?;
-        self.reads = Reading { escapes: escapes(&self.reported), is_recoded: is_recoded(&self.reported) };
+        self.reads = Reading { escapes: escapes(&self.reported), recoding: recoding(&self.reported) };
         Ok(())
     }
 
@@ -229,7 +229,17 @@ pub fn escapes(reported: &Reports) -> bool {
     reported.value(ESCAPES_UNLESS) == "off"
 }
 
-/// True if such a one reads texts in another encoding than UTF-8, or keeps them in one.
-pub fn is_recoded(reported: &Reports) -> bool {
-    reported.value(ENCODING) != UTF8 || reported.value("server_encoding") != UTF8
+/// How such a one reads names beyond ASCII, by the encodings of its client and its database.
+pub fn recoding(reported: &Reports) -> Recoding {
+    of_client(reported).max(of_database(reported))
+}
+
+/// By the client's encoding.
+pub fn of_client(reported: &Reports) -> Recoding {
+    Recoding::of(reported.value(ENCODING))
+}
+
+/// A database folds and cuts names by its own encoding.
+pub fn of_database(reported: &Reports) -> Recoding {
+    Recoding::of(reported.value("server_encoding"))
 }

@@ -29,7 +29,7 @@ use stored::Look;
 use weir_cache::{Deps, Reads, Slot, bind_holds_a_moment, says_a_moment};
 use weir_config::PoolMode;
 use weir_policy::prepared::{self, Shape};
-use weir_policy::settings::shapes_answers;
+use weir_policy::settings::{Recoding, shapes_answers};
 use weir_policy::transaction;
 use weir_sql::facts::Begin;
 use weir_wire::frame::{Header, back};
@@ -113,6 +113,9 @@ fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<Capture>>) -> Opti
     }
     let says = says_a_moment(&prepared.tail) || bind_holds_a_moment(batch.values);
     if says && caching.text.reads != Reads::Forced {
+        return None;
+    }
+    if reads_in_bytes(s, &key[WHO_BYTES..]) {
         return None;
     }
     let key: Key = key.as_slice().into();
@@ -265,11 +268,19 @@ fn ask(s: &mut Session, w: &Context, caching: &Caching, before: Option<Box<Captu
     if caching.text.reads != Reads::Forced && says_a_moment(&key[WHO_BYTES..]) {
         return None;
     }
+    if reads_in_bytes(s, &key[WHO_BYTES..]) {
+        return None;
+    }
     let key: Key = key.as_slice().into();
     match seek(s, w, answers, before, key, &slots) {
         Sought::Found(bytes, round) => Some(give(s, w, header, &bytes, round)),
         Sought::Flow(flow) => flow,
     }
+}
+
+/// True if a message may hold a name, in a string or a value, that the server reads in another encoding. Nothing of that is kept, so that nothing is found.
+fn reads_in_bytes(s: &Session, message: &[u8]) -> bool {
+    !message.is_ascii() && s.recoding() != Recoding::None
 }
 
 fn give(s: &mut Session, w: &Context, header: Header, bytes: &[u8], round: u64) -> Flow {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_policy::by_sql::BySql;
 use weir_policy::defaults::Defaults;
 use weir_policy::sequences::Drawn;
-use weir_policy::settings::{Reading, Settings};
+use weir_policy::settings::{Reading, Recoding, Settings};
 use weir_sql::facts::Reset;
 
 /// A statement whose effect on the settings is known from its text, if it succeeds: it is the only one under way.
@@ -51,6 +51,8 @@ pub struct State {
     pub(crate) makes_temporary: bool,
     /// As it begins, servers read its texts otherwise than Weir's parser.
     pub begins_otherwise: bool,
+    /// How they read its names whatever it sets.
+    pub begins_recoded: Recoding,
     /// Number of the settings that shape what a statement means.
     pub(crate) meaning: u64,
     pub(crate) by_sql: Arc<BySql>,
@@ -89,6 +91,7 @@ impl State {
             settings: startup.clone(),
             startup,
             begins_otherwise: false,
+            begins_recoded: Recoding::None,
             meaning,
             by_sql,
             drawn: None,

@@ -28,10 +28,9 @@ use weir_policy::failover::LinkEnd;
 use weir_policy::pool::Refused;
 use weir_policy::prepared::Known;
 use weir_policy::sequences::Tally;
-use weir_policy::settings::ENCODING;
 use weir_policy::tls::{Attempt, Check, plan};
 pub use weir_session::conn::{Address, Conn, ConnStatus};
-use weir_session::conn::{LastStatement, Reading, ServerLine, Terms, UTF8, escapes, is_recoded};
+use weir_session::conn::{LastStatement, Reading, ServerLine, Terms, escapes, of_client, recoding};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::reports::Reports;
 use weir_session::task::Us;
@@ -357,8 +356,8 @@ fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Reports, defaults: Arc<D
         reloads,
         by_sql: w.shared.no_statements.clone(),
         draws: Tally { serial: status.serial, count: 0, forgotten: 0 },
-        begins: Reading { escapes: escapes(&reported), is_recoded: reported.value(ENCODING) != UTF8 },
-        reads: Reading { escapes: escapes(&reported), is_recoded: is_recoded(&reported) },
+        begins: Reading { escapes: escapes(&reported), recoding: of_client(&reported) },
+        reads: Reading { escapes: escapes(&reported), recoding: recoding(&reported) },
         reported,
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),
