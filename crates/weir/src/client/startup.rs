@@ -50,7 +50,7 @@ use weir_session::session::Session;
 use weir_session::state::State;
 use weir_session::stats::Stat;
 use weir_session::status::{Ends, SessionStatus, Whose};
-use weir_wire::startup::{First, OptionsError, Startup, Version, read_first};
+use weir_wire::startup::{First, NAME_BYTES_MAX, OptionsError, Startup, Version, cut_name, read_first};
 use weir_wire::write;
 use zeroize::Zeroizing;
 
@@ -68,9 +68,6 @@ const FIND_EXTRA_MS: u64 = 500;
 
 /// Time a server gets to take a client's settings.
 const SETTINGS_LIMIT: Duration = Duration::from_secs(60);
-
-/// Longest name that a server keeps whole: `NAMEDATALEN - 1`.
-const NAME_BYTES_MAX: usize = 63;
 
 /// True if servers take an application's name as it is. Source: `GUC_IS_NAME` and `check_application_name` in guc.c and variable.c.
 fn is_plain(application: &str) -> bool {
@@ -176,8 +173,8 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
             Ok(None) => None,
             Err(fault) => {
                 w.count(Metric::LoginsFailed);
-                let user = startup.get("user").unwrap_or_default();
-                let database = startup.get("database").unwrap_or(user);
+                let user = cut_name(startup.get("user").unwrap_or_default());
+                let database = startup.get("database").map_or(user, cut_name);
                 let place = door.place();
                 let who = Who { user, database, client: &place, ..Who::default() };
                 let text = format_args!("login refused: {fault} (user \"{user}\", database \"{database}\", from {place})");
@@ -315,7 +312,9 @@ impl Door<'_> {
         let user = user.ok_or_else(|| {
             Fault::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
         })?;
-        let database = startup.get("database").filter(|name| !name.is_empty()).unwrap_or(user);
+        // Rules, limits, passwords and cached answers go by the names that servers go by.
+        let user = cut_name(user);
+        let database = startup.get("database").filter(|name| !name.is_empty()).map_or(user, cut_name);
         let replication = replicate::asked(startup)?;
         let database = if replication == Replication::Physical { replicate::NO_DATABASE } else { database };
         let mut out = Vec::with_capacity(512);

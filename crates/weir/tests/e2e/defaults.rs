@@ -2,7 +2,7 @@
 
 use super::cache::warm;
 use crate::support::ground::{cluster, wait_until};
-use crate::support::{Ground, Proxy, Raw};
+use crate::support::{Ground, Proxy, Raw, leave_out};
 use std::fs::OpenOptions;
 use std::io::Write;
 use weir_demo::Server;
@@ -205,4 +205,49 @@ fn what_a_client_was_told_holds_on_a_standby_with_other_settings_too() {
         assert_eq!(proxy.log().matches(words).count(), 1);
         assert!(proxy.log().contains("datestyle = 'SQL, DMY' and not 'ISO, MDY'"), "{}", proxy.log());
     }
+}
+
+#[test]
+fn what_a_login_event_trigger_sets_is_there_for_every_session_and_after_every_reset() {
+    let ground = Ground::new();
+    if ground.cluster.primary().programs().major() < 17 {
+        return leave_out("login event triggers need PostgreSQL 17");
+    }
+    ground.prepare(
+        "create table log (a int); insert into log values (7);
+         create schema of_login; create table of_login.log as select 8 as a;
+         create function on_login() returns event_trigger language plpgsql as $$ begin
+             perform set_config('work_mem', '5MB', false), set_config('TimeZone', 'Asia/Tokyo', false),
+                 set_config('app.who', session_user, false), set_config('search_path', 'of_login, public', false);
+         end $$;
+         create event trigger welcomes on login execute function on_login();
+         alter event trigger welcomes enable always",
+    );
+    let asked = "select current_setting('work_mem'), current_setting('timezone'), current_setting('app.who'), a from log";
+    let expected = vec![["5MB", "Asia/Tokyo", "postgres", "8"].map(str::to_owned).to_vec()];
+    for more in ["", "\nmemory_cache_enabled = on", "\npool_mode = session"] {
+        let proxy = ground.proxy(&format!("pool_size = 4\nstatement_level_load_balance = on{more}"));
+        let (mut one, mut other) = (ground.client(&proxy), ground.client(&proxy));
+        for text in [
+            "select 1",
+            "set work_mem = '1MB'",
+            "reset work_mem",
+            "set timezone = 'GMT'",
+            "reset all",
+            "set app.who = 'nobody'",
+            "set search_path = public",
+            "discard all",
+        ] {
+            one.run(text);
+            assert_eq!(other.rows(asked), expected, "{more}: behind another's {text}");
+            assert_eq!(other.parameter("TimeZone"), Some("Asia/Tokyo"));
+        }
+        let is_reset = more != "\npool_mode = session";
+        assert!(!is_reset || one.rows(asked) == expected, "{more}: a reset goes back there");
+        check_told(&mut other);
+        let mut own = ground.client_with(&proxy, &[("work_mem", "9MB"), ("datestyle", "German")]);
+        assert_eq!(own.value("show datestyle"), "German, DMY", "the trigger says nothing of it");
+        assert_eq!(own.rows(asked), expected, "the trigger runs behind the startup packet");
+    }
+    ground.prepare("drop event trigger welcomes");
 }

@@ -54,6 +54,7 @@ mod limits;
 mod listen;
 mod logins;
 mod logs;
+mod long_names;
 mod lost;
 mod malformed;
 mod messages;
