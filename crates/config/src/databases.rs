@@ -8,6 +8,7 @@ use crate::PoolMode;
 use crate::passwd::Secret;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weir_wire::startup::cut_name;
 
 /// Entries of one file: more is no file of databases.
 const ENTRIES_MAX: usize = 10_000;
@@ -146,6 +147,8 @@ fn read_line(line: &str) -> Result<(String, Entry), DatabaseError> {
         name.to_string()
     };
     rest = rest.trim_start().strip_prefix('=').ok_or(DatabaseError::NoValue)?.trim_start();
+    // Clients and servers know it by no more than that.
+    let name = cut_name(&name).to_owned();
     if name.is_empty() {
         return Err(DatabaseError::NoValue);
     }
@@ -207,8 +210,8 @@ fn take_quoted(rest: &mut &str, quote: char) -> Result<String, DatabaseError> {
 fn set(entry: &mut Entry, key: &str, value: String) -> Result<(), DatabaseError> {
     let number = || value.parse::<u32>().map_err(|_| DatabaseError::NoNumber(key.to_string()));
     match key {
-        "dbname" if !value.is_empty() => entry.database = value.into(),
-        "user" if !value.is_empty() => entry.user = Some(value.into()),
+        "dbname" if !value.is_empty() => entry.database = cut_name(&value).into(),
+        "user" if !value.is_empty() => entry.user = Some(cut_name(&value).into()),
         "dbname" | "user" => return Err(DatabaseError::NoPair(key.to_string())),
         "password" => entry.password = Some(secret(value)?),
         "pool_mode" => {

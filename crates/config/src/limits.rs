@@ -4,6 +4,7 @@
 
 use crate::params::{self, Value};
 use crate::{Config, Override, PoolMode, SequenceSessions};
+use weir_wire::startup::cut_name;
 
 /// The limits of one user in one database. A limit of 0 is none, except for `pool_size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,8 +123,8 @@ fn read_override(entry: &str) -> Result<Override, OverrideError> {
     let mut read = Override { user: None, database: None, values: Vec::new() };
     for word in words(who) {
         match word.split_once('=') {
-            Some(("user", name)) => read.user = Some(unquoted(name)),
-            Some(("database", name)) => read.database = Some(unquoted(name)),
+            Some(("user", name)) => read.user = Some(cut_name(&unquoted(name)).to_owned()),
+            Some(("database", name)) => read.database = Some(cut_name(&unquoted(name)).to_owned()),
             _ => return Err(OverrideError::BadWho(word.into())),
         }
     }

@@ -17,6 +17,7 @@ use std::fmt;
 use subtle::ConstantTimeEq;
 use weir_wire::md5::Md5Secret;
 use weir_wire::scram::{Challenge, SaltedKeys, ScramError, Verifier};
+use weir_wire::startup::cut_name;
 use zeroize::Zeroizing;
 
 /// Longest line read. A line holds two names and two credentials; a SCRAM verifier has about 140 bytes.
@@ -296,6 +297,8 @@ impl Passwords {
         if user.is_empty() {
             return Err(LineError::NoUser);
         }
+        // Whoever logs in has no longer name.
+        let user = std::str::from_utf8(&user).map_or(user.to_vec(), |name| cut_name(name).as_bytes().to_vec());
         let secret = match Secret::parse(&read_credential(rest), key) {
             Ok(secret) => secret,
             Err(cause) => {

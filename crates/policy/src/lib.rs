@@ -3,6 +3,7 @@ pub mod by_sql;
 pub mod causal;
 pub mod cluster;
 pub mod console;
+pub mod defaults;
 pub mod failover;
 pub mod lag;
 pub mod listening;

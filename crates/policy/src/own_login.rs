@@ -70,11 +70,17 @@ pub enum OwnUse {
     Questions,
     /// Reading the catalog of a database, with the defaults of sessions in it.
     Catalog,
+    /// Asking for the settings that a session begins with.
+    Defaults,
 }
 
 impl OwnUse {
     fn stands_in_packet(self, pin: &Pin) -> bool {
-        pin.since == ALWAYS && (self != OwnUse::Catalog || !ASKED.contains(&pin.name))
+        match self {
+            OwnUse::Questions => pin.since == ALWAYS,
+            OwnUse::Catalog => pin.since == ALWAYS && !ASKED.contains(&pin.name),
+            OwnUse::Defaults => false,
+        }
     }
 }
 
@@ -88,6 +94,9 @@ pub fn in_packet<'a>(of: OwnUse) -> impl Iterator<Item = (&'a str, &'a str)> {
 ///
 /// Commands and not `set_config`, since a function's name would be looked up.
 pub fn after_login(of: OwnUse, server_version: Option<&str>, server_encoding: Option<&str>) -> Option<String> {
+    if of == OwnUse::Defaults {
+        return None;
+    }
     // A server that does not say its version is asked as the oldest one: a newer parameter would be an error.
     let version = server_version.map_or(0, version_number);
     let mut sql = String::new();

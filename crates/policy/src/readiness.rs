@@ -9,6 +9,7 @@ pub mod surplus;
 #[cfg(test)]
 mod tests;
 
+use crate::defaults::Defaults;
 use crate::failover::{Mode, NodeId, Rules};
 use surplus::OwnUser;
 
@@ -76,6 +77,8 @@ pub struct Server {
     pub missing: Vec<Right>,
     /// Settings that Weir changes and the server's start has fixed.
     pub fixed: Vec<String>,
+    /// The settings that a session begins with there.
+    pub defaults: Defaults,
 }
 
 #[derive(Clone, Debug)]

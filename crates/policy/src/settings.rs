@@ -25,8 +25,56 @@ pub const ENCODING: &str = "client_encoding";
 pub struct Reading {
     /// A backslash in a string is an escape.
     pub escapes: Option<bool>,
-    /// Texts are in another encoding than UTF-8.
-    pub recoded: Option<bool>,
+    /// By the encoding of the texts.
+    pub recoding: Option<Recoding>,
+}
+
+/// What an encoding makes of a text that is read as UTF-8.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recoding {
+    /// It reads the same.
+    #[default]
+    None,
+    /// Names beyond ASCII are others. Every byte of a character beyond ASCII is above 127, so that all else reads the same.
+    Names,
+    /// A later byte of a character may be an ASCII character.
+    Characters,
+}
+
+impl Recoding {
+    /// By a value of `ENCODING` or of `server_encoding`. An encoding that is not known may be anything. Source: `pg_encname_tbl` in encnames.c;
+    /// `PG_ENCODING_BE_LAST` in pg_wchar.h: a database can only be in one whose characters beyond ASCII hold no ASCII.
+    pub fn of(value: &str) -> Recoding {
+        let letters: String = value.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+        const OF_CLIENTS: [&str; 18] = [
+            "big5",
+            "gb18030",
+            "gbk",
+            "johab",
+            "mskanji",
+            "shiftjis",
+            "shiftjis2004",
+            "sjis",
+            "uhc",
+            "win932",
+            "win936",
+            "win949",
+            "win950",
+            "windows932",
+            "windows936",
+            "windows949",
+            "windows950",
+            "cp932",
+        ];
+        const OF_SERVERS: [&str; 9] = ["abc", "alt", "euc", "iso8859", "koi8", "latin", "mule", "sqlascii", "win"];
+        const MORE_OF_SERVERS: [&str; 3] = ["tcvn", "vscii", "windows"];
+        match letters.as_str() {
+            "utf8" | "unicode" => Recoding::None,
+            known if OF_CLIENTS.contains(&known) => Recoding::Characters,
+            known if OF_SERVERS.iter().chain(&MORE_OF_SERVERS).any(|begin| known.starts_with(begin)) => Recoding::Names,
+            _ => Recoding::Characters,
+        }
+    }
 }
 
 /// A startup parameter Weir does not take.
@@ -82,10 +130,7 @@ impl Settings {
     /// How they have servers read texts.
     pub fn reading(&self) -> Reading {
         let is_on = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "on" | "true" | "yes" | "1");
-        Reading {
-            escapes: self.get(ESCAPES_UNLESS).map(|value| !is_on(value)),
-            recoded: self.get(ENCODING).map(|value| !is_utf8(value)),
-        }
+        Reading { escapes: self.get(ESCAPES_UNLESS).map(|value| !is_on(value)), recoding: self.get(ENCODING).map(Recoding::of) }
     }
 
     /// The settings but one.
@@ -103,6 +148,11 @@ impl Settings {
         Settings { pairs }
     }
 
+    /// The settings with all of others set over them.
+    pub fn overlaid(&self, others: &Settings) -> Settings {
+        others.pairs.iter().fold(self.clone(), |settings, (name, value)| settings.with(name, value))
+    }
+
     /// Settings that change the meaning of a statement when the server analyses it. Left out: names, limits, and parameters of
     /// applications and extensions (their names hold a dot), which a server reads only when it runs a statement.
     pub fn meaning(&self) -> Settings {
@@ -113,7 +163,7 @@ impl Settings {
     /// Settings that may change a result, its text included; more than shape the meaning, since extensions read parameters of
     /// their own.
     pub fn shaping_answers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.pairs().filter(|(name, _)| !SHAPELESS.contains(name) && !name.starts_with("weir."))
+        self.pairs().filter(|(name, _)| shapes_answers(name))
     }
 
     /// The session's statements run as another user than the one who logged in.
@@ -262,7 +312,7 @@ const AGAIN_UNLESS_SET: (&str, &str) = (
 );
 
 const SESSION_AUTHORIZATION: &str = "session_authorization";
-const ROLE: &str = "role";
+pub(crate) const ROLE: &str = "role";
 
 /// Parameters that choose the user who runs statements, in the order in which they are set: a new session user begins without a
 /// role.
@@ -362,6 +412,11 @@ const SHAPELESS: [&str; 7] = [
     "work_mem",
 ];
 
+/// True if a parameter may change a result, its text included.
+pub fn shapes_answers(name: &str) -> bool {
+    !SHAPELESS.contains(&name) && !name.starts_with("weir.")
+}
+
 fn push_call(sql: &mut String, name: &str, value: Option<&str>) {
     sql.push_str(if sql.is_empty() { "SELECT pg_catalog.set_config(" } else { ", pg_catalog.set_config(" });
     literal(sql, name);
@@ -396,12 +451,6 @@ fn canonical(name: &str) -> Result<String, SettingsError> {
     let valid =
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$') || !c.is_ascii());
     if valid { Ok(name.to_ascii_lowercase()) } else { Err(SettingsError::Name(name.to_string())) }
-}
-
-/// True if a value of `ENCODING` is UTF-8. Source: `pg_char_to_encoding` in encnames.c.
-pub fn is_utf8(value: &str) -> bool {
-    let letters = value.bytes().filter(u8::is_ascii_alphanumeric).map(|b| b.to_ascii_lowercase());
-    letters.clone().eq(*b"utf8") || letters.eq(*b"unicode")
 }
 
 /// A change of each kind, for the list of Weir's own texts.
@@ -513,6 +562,23 @@ mod tests {
         let all = settings(&[("application_name", "a"), ("app.user", "7"), ("datestyle", "German"), ("work_mem", "1MB")]);
         assert_eq!(all.meaning(), settings(&[("datestyle", "German")]));
         assert_eq!(all.with("role", "joe").unlisted(), settings(&[("app.user", "7"), ("role", "joe")]));
+    }
+
+    #[test]
+    fn encodings_are_told_apart_by_what_a_byte_may_be() {
+        for (expected, names) in [
+            (Recoding::None, &["UTF8", "utf-8", "Unicode"][..]),
+            (
+                Recoding::Names,
+                &["LATIN1", "latin-9", "ISO_8859_5", "WIN1252", "windows-1251", "SQL_ASCII", "KOI8R", "EUC_JIS_2004", "EUC_TW"],
+            ),
+            (
+                Recoding::Characters,
+                &["SJIS", "BIG5", "GBK", "UHC", "JOHAB", "GB18030", "SHIFT_JIS_2004", "win936", "", "klingon"],
+            ),
+        ] {
+            names.iter().for_each(|name| assert_eq!(Recoding::of(name), expected, "{name}"));
+        }
     }
 
     #[test]

@@ -13,8 +13,9 @@ use crate::pipeline::{self, Ahead};
 use crate::read_preference;
 use crate::read_retry;
 use crate::sequences::{self, Claim};
-use crate::session::{FAILED, IDLE, LazyBegin, Server, Session};
+use crate::session::{FAILED, IDLE, LazyBegin, Misread, Server, Session};
 use crate::session_state;
+use crate::session_state::defaults::{self, Met};
 use crate::statements::{Statement, Trait};
 use crate::stats::Stat;
 use crate::upstream::TakenFor;
@@ -84,6 +85,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
     let check_after_ms = check_after_ms(w);
     let fit_now = |conn: &Conn| match check_after_ms {
         Some(ms) if conn.has_rested(w.now_us(), ms) => Fit::Unasked,
+        Some(_) | None if defaults::are_stale(conn, w) => Fit::Unasked,
         Some(_) | None => fit_of(s, w, conn),
     };
     match s.host.take_idle(node, sequences::best_fit(s), &fit_now) {
@@ -93,13 +95,18 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
         }
         Some(conn) => {
             count(s, w, need, node);
-            settle_in(s, w, conn, role_for(s, w, need, begins));
-            if !was_otherwise && s.is_misread(statement) {
-                // The settings that sessions begin with have changed, and only this server connection tells: from now on the session is on the primary.
-                s.state.begins_otherwise = true;
+            if settle_in(s, w, conn, role_for(s, w, need, begins)) == Met::Others {
                 return Ok(Some(again(s)));
             }
-            Ok(begin_on(s, w, statement, begins))
+            // The settings that sessions begin with have changed, and only this server connection tells.
+            match s.misread(statement) {
+                Misread::No => return Ok(begin_on(s, w, statement, begins)),
+                Misread::Names if s.state.begins_recoded < s.recoding() => s.state.begins_recoded = s.recoding(),
+                // From now on the session is on the primary.
+                Misread::Whole if !was_otherwise => s.state.begins_otherwise = true,
+                Misread::Names | Misread::Whole => return Ok(begin_on(s, w, statement, begins)),
+            }
+            Ok(Some(again(s)))
         }
         None => Ok(Some(Flow::Need(need))),
     }
@@ -140,7 +147,9 @@ fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -
 /// How well a server connection at rest fits the session.
 #[inline]
 fn fit_of(s: &Session, w: &Context, conn: &Conn) -> Fit {
-    let is_alike = Arc::ptr_eq(&conn.settings, &s.state.settings) && Arc::ptr_eq(&conn.by_sql, &s.state.by_sql);
+    let is_alike = Arc::ptr_eq(&conn.settings, &s.state.settings)
+        && Arc::ptr_eq(&conn.by_sql, &s.state.by_sql)
+        && Arc::ptr_eq(&conn.defaults, &s.state.base);
     match sequences::claim(s, w, conn) {
         Claim::Own => Fit::Own,
         Claim::Others => Fit::Any,
@@ -286,17 +295,19 @@ pub fn refusal(s: &Session, statement: &Statement) -> Option<Fault> {
 }
 
 /// Uses a server connection: brings it to the session's settings first if it has others. They travel with the statement in one write.
-pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: TakenFor) {
+pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: TakenFor) -> Met {
     let role = if is_primary(w, &conn) { on_primary } else { TakenFor::Standby };
     (s.retry.again, s.retry.refused_under) = (None, None);
     s.account.stats.add(Stat::Assignments, 1);
     s.take(w, conn, role);
+    let met = defaults::meet(s, w);
     session_state::bring(s, w);
     if s.account.limits.get().mode == PoolMode::Session {
         session_state::keep(s, w, None);
     } else if !s.is_on_standby() && s.reads_otherwise() {
         session_state::keep(s, w, Some(StateKind::Unread));
     }
+    met
 }
 
 /// A server connection that the session still has may lack something: a function reset what the session's start had asked for.

@@ -64,7 +64,7 @@ fn run_by(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Statement> {
 fn runs_now(s: &Session, w: &Context, statement: &Statement) -> Option<Rc<Statement>> {
     let query = s.state.by_sql.query_of(statement.runs.as_deref()?)?;
     let is_settled = !s.is_unsure() && s.stuck().is_empty();
-    is_settled.then(|| w.statements.borrow_mut().of_text(query.as_bytes()))
+    is_settled.then(|| w.statements.borrow_mut().of_text(query.as_bytes())).filter(|prepared| !s.is_misread(prepared))
 }
 
 /// True if a text reads, and nothing else is to be known of it than that, under whatever settings it was prepared.

@@ -12,10 +12,11 @@ use std::time::SystemTime;
 use weir_config::{Config, SslMode};
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
+use weir_policy::defaults::Defaults;
 use weir_policy::outcome::Line;
 use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::sequences::Tally;
-use weir_policy::settings::{ENCODING, ESCAPES_UNLESS, Settings};
+use weir_policy::settings::{ENCODING, ESCAPES_UNLESS, Recoding, Settings};
 use weir_wire::gather::Exceeded;
 use weir_wire::startup::Version;
 
@@ -133,6 +134,10 @@ pub struct Conn {
     pub unnamed: Option<(StatementId, Shape)>,
     /// The settings it was brought to.
     pub settings: Arc<Settings>,
+    /// What it begins with, where nothing is set.
+    pub defaults: Arc<Defaults>,
+    /// The reloads of its server's configuration that were known when its defaults were asked for: see `Reloads`.
+    pub reloads: u64,
     /// The statements prepared by SQL that are on it.
     pub by_sql: Arc<BySql>,
     /// Statements that may draw from sequences.
@@ -158,13 +163,8 @@ pub struct Conn {
 pub struct Reading {
     /// A backslash in a string is an escape: `standard_conforming_strings` is off.
     pub escapes: bool,
-    /// Texts are in another encoding than UTF-8, or what its database keeps is.
-    pub is_recoded: bool,
-}
-
-/// True if this is UTF-8 in a server's report. Source: `check_client_encoding` in variable.c leaves the alias that old clients ask for.
-pub fn is_utf8(reported: &str) -> bool {
-    matches!(reported, "UTF8" | "UNICODE")
+    /// By the encoding of texts and, where it counts, that of what its database keeps.
+    pub recoding: Recoding,
 }
 
 impl Conn {
@@ -207,13 +207,14 @@ impl Conn {
 
     /// True if the server's texts are in UTF-8, and texts to it, by their bytes.
     pub fn tells_utf8(&self) -> bool {
-        is_utf8(self.reported(ENCODING)) && matches!(self.reported("server_encoding"), "UTF8" | "SQL_ASCII")
+        Recoding::of(self.reported(ENCODING)) == Recoding::None
+            && matches!(self.reported("server_encoding"), "UTF8" | "SQL_ASCII")
     }
 
     /// Notes a ParameterStatus. Error: the server reports more than is kept.
     pub fn report(&mut self, body: &[u8]) -> Result<(), Exceeded> {
         self.reported.note(body)?;
-        self.reads = Reading { escapes: escapes(&self.reported), is_recoded: is_recoded(&self.reported) };
+        self.reads = Reading { escapes: escapes(&self.reported), recoding: recoding(&self.reported) };
         Ok(())
     }
 
@@ -234,7 +235,17 @@ pub fn escapes(reported: &Reports) -> bool {
     reported.value(ESCAPES_UNLESS) == "off"
 }
 
-/// True if such a one reads texts in another encoding than UTF-8, or keeps them in one.
-pub fn is_recoded(reported: &Reports) -> bool {
-    !is_utf8(reported.value(ENCODING)) || !is_utf8(reported.value("server_encoding"))
+/// How such a one reads names beyond ASCII, by the encodings of its client and its database.
+pub fn recoding(reported: &Reports) -> Recoding {
+    of_client(reported).max(of_database(reported))
+}
+
+/// By the client's encoding.
+pub fn of_client(reported: &Reports) -> Recoding {
+    Recoding::of(reported.value(ENCODING))
+}
+
+/// A database folds and cuts names by its own encoding.
+pub fn of_database(reported: &Reports) -> Recoding {
+    Recoding::of(reported.value("server_encoding"))
 }

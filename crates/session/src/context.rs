@@ -7,7 +7,7 @@ use crate::host::{Level, Program, Who};
 use crate::last_look::LastLook;
 use crate::loads::Loads;
 use crate::local::ViewOf;
-use crate::metrics::{Counters, Metric};
+use crate::metrics::{Counters, Metric, NODES_MAX};
 use crate::name_scopes::Places;
 use crate::positions::Positions;
 use crate::statements::Statements;
@@ -17,7 +17,7 @@ use crate::suspects::Suspects;
 use crate::task::Us;
 use crate::task::WorkerId;
 use crate::upstream::Upstream;
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
@@ -30,10 +30,14 @@ use weir_io::buffers::Buffers;
 use weir_io::clock::Clock;
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
+use weir_policy::defaults::Defaults;
 use weir_policy::settings::Settings;
 
 /// Fewer interned settings than this are never swept.
 const SETTINGS_SWEEP_MIN: usize = 1024;
+
+/// Fewer interned defaults than this are never swept. There are some for each node, user and database.
+const DEFAULTS_SWEEP_MIN: usize = 256;
 
 /// Facts that the sessions of all threads share.
 pub struct Common {
@@ -58,6 +62,28 @@ pub struct Common {
     /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
     pub(crate) pins_told: AtomicU32,
     settings: Interned,
+    /// One `Defaults` for all connections that begin with the same.
+    defaults: Mutex<HashSet<Arc<Defaults>>>,
+    unknown_defaults: Arc<Defaults>,
+    pub reloads: Reloads,
+}
+
+/// How often each node was seen to have read its configuration anew. A connection whose defaults were asked for before the last time is asked again
+/// before a session gets it.
+pub struct Reloads([AtomicU64; NODES_MAX]);
+
+impl Reloads {
+    #[inline]
+    pub fn of(&self, node: u16) -> u64 {
+        self.0.get(usize::from(node)).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// A node has read its configuration anew. `known`: the count under which that was seen; whoever sees the same reload later changes nothing.
+    pub fn note(&self, node: u16, known: u64) {
+        if let Some(count) = self.0.get(usize::from(node)) {
+            let _ = count.compare_exchange(known, known + 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
 }
 
 /// One `Settings` for all sessions that asked for the same.
@@ -88,7 +114,29 @@ impl Common {
             last_look: LastLook::default(),
             pins_told: AtomicU32::new(0),
             settings: Interned { known: Mutex::default(), sweep_at, made: AtomicU64::new(0) },
+            defaults: Mutex::default(),
+            unknown_defaults: Arc::default(),
+            reloads: Reloads(std::array::from_fn(|_| AtomicU64::new(0))),
         }
+    }
+
+    /// One `Defaults` for all that are the same. Those nobody uses are dropped as new ones come.
+    pub fn intern_defaults(&self, defaults: Defaults) -> Arc<Defaults> {
+        let mut known = self.defaults.lock();
+        if let Some(found) = known.get(&defaults) {
+            return found.clone();
+        }
+        if known.len() >= DEFAULTS_SWEEP_MIN && known.len().is_power_of_two() {
+            known.retain(|defaults| Arc::strong_count(defaults) > 1);
+        }
+        let defaults = Arc::new(defaults);
+        known.insert(defaults.clone());
+        defaults
+    }
+
+    /// Those of a connection whose server was not asked.
+    pub fn unknown_defaults(&self) -> Arc<Defaults> {
+        self.unknown_defaults.clone()
     }
 
     /// One `Settings` for all sessions that asked for the same, and its number, never given twice. Those nobody uses are dropped as

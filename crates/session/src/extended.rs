@@ -13,7 +13,7 @@ use crate::metrics::Metric;
 use crate::plan::{self, Planned};
 use crate::query_cache;
 use crate::result_shape;
-use crate::session::{Change, Own, Portal, Refusal, Server, Session, Skip};
+use crate::session::{Change, Misread, Own, Portal, Refusal, Server, Session, Skip};
 use crate::session_state;
 use crate::signals;
 use crate::statements::{self, Prepared, Statement, Trait};
@@ -66,9 +66,11 @@ pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
     let Some(prepared) = prepared else {
         return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
     };
-    if s.is_misread(&prepared.statement) {
-        return on_long_parse(s, w, header);
-    }
+    let prepared = match s.misread(&prepared.statement) {
+        Misread::No => prepared,
+        Misread::Names => w.statements.borrow_mut().parse_of_other_names(&prepared.tail).unwrap_or(prepared),
+        Misread::Whole => return on_long_parse(s, w, header),
+    };
     if is_taken {
         return parse_taken(s, w, header, &prepared);
     }
@@ -286,8 +288,14 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
     if ours(s, &prepared).is_some_and(|local| !is_command(local) || runs_at_once(s, header)) {
         return bind_local(s, w, header, prepared);
     }
-    let is_misread = s.is_misread(&prepared.statement);
-    let unknown = is_misread.then(|| Rc::new(statements::unknown()));
+    let unknown = match s.misread(&prepared.statement) {
+        Misread::No => None,
+        Misread::Names => {
+            let text = split_cstr(&prepared.tail).map_or(&b""[..], |(text, _)| text);
+            Some(Rc::new(w.statements.borrow().of_other_names(text)))
+        }
+        Misread::Whole => Some(Rc::new(statements::unknown())),
+    };
     let statement: &Statement = unknown.as_ref().unwrap_or(&prepared.statement);
     match plan::plan(s, w, Unit::Bind { prepared: &prepared, statement })? {
         Planned::Ready => {}

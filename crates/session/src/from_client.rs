@@ -15,7 +15,7 @@ use crate::plan::{self, Planned};
 use crate::query_cache;
 use crate::read_retry;
 use crate::replay;
-use crate::session::{Change, IDLE, Presence, Refusal, Server, Session, Skip};
+use crate::session::{Change, IDLE, Misread, Presence, Refusal, Server, Session, Skip};
 use crate::session_state;
 use crate::signals;
 use crate::statement_log;
@@ -259,10 +259,19 @@ fn on_query(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault>
             None => return Ok(refuse_garbled(s, w, header, garbled::NO_END_OF_STRING)),
         }
     };
-    if s.is_misread(&statement) {
-        statement = Rc::new(statements::unknown());
+    match s.misread(&statement) {
+        Misread::No => {}
+        Misread::Names => statement = Rc::new(other_names(s, w, header)),
+        Misread::Whole => statement = Rc::new(statements::unknown()),
     }
     send_query(s, w, header, statement)
+}
+
+/// The statement of a Query whose names the server reads in another encoding.
+#[cold]
+fn other_names(s: &mut Session, w: &Context, header: Header) -> Statement {
+    let text = s.up.whole(header).and_then(weir_wire::frame::split_cstr).map_or(&b""[..], |(text, _)| text);
+    w.statements.borrow().of_other_names(text)
 }
 
 fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statement>) -> Result<Flow, Fault> {

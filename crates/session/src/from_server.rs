@@ -113,7 +113,7 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
     let Some(upstream) = s.upstream_mut() else { return Ok(false) };
     let gathered = match upstream.replies.on_server(header.tag, first) {
         Reply::Pass => on_pass(s, w, header, looks),
-        Reply::Eat => on_eaten(s, header, looks),
+        Reply::Eat => on_eaten(s, w, header, looks),
         Reply::Row => on_row(s, header, looks),
         reply => return on_reply(s, w, header, looks, reply),
     };
@@ -181,9 +181,13 @@ fn on_reply(s: &mut Session, w: &Context, header: Header, looks: bool, reply: Re
 
 /// A message that belongs to a request of ours.
 #[inline]
-fn on_eaten(s: &mut Session, header: Header, looks: bool) -> Result<(), Exceeded> {
+fn on_eaten(s: &mut Session, w: &Context, header: Header, looks: bool) -> Result<(), Exceeded> {
     if header.tag == back::PARAMETER_STATUS && looks {
-        on_parameter(s, header)?;
+        let waits = on_parameter(s, header)?;
+        if !waits && is_of_reload(s, w, header) {
+            s.down.pass(header, &w.buffers);
+            return Ok(());
+        }
     } else if let Some(upstream) = s.upstream_mut().filter(|_| header.tag == back::PARSE_COMPLETE) {
         upstream.brought.parses.pop_front();
     }
@@ -257,6 +261,13 @@ fn on_session_tag(s: &mut Session, w: &Context, header: Header) {
         Some(b"DEALLOCATE ALL\0") => s.deallocated(w),
         _ => {}
     }
+}
+
+/// True if a report that belongs to a request of ours says what the client must hear: the server has read its configuration anew.
+fn is_of_reload(s: &mut Session, w: &Context, header: Header) -> bool {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let said = s.down.whole(header).and_then(weir_wire::back::read_parameter).map(|(name, value)| (text(name), text(value)));
+    said.is_some_and(|(name, value)| session_state::defaults::on_own_report(s, w, &name, &value))
 }
 
 /// Notes a parameter's report. True: the client does not hear of it now. Error: the server reports more than is kept.

@@ -14,7 +14,7 @@ use crate::flow::Flow;
 use crate::metrics::Metric;
 use crate::pipeline::batch::Batch;
 use crate::pipeline::{self, Ahead};
-use crate::session::query_cache::{Capture, Fetched};
+use crate::session::query_cache::{Asker, Capture, Fetched};
 use crate::session::{FAILED, IDLE, LazyBegin, Own, Server, Session};
 use crate::statement_log;
 use crate::statements::{Prepared, Statement};
@@ -29,6 +29,7 @@ use stored::Look;
 use weir_cache::{Deps, Reads, Slot, bind_holds_a_moment, says_a_moment};
 use weir_config::PoolMode;
 use weir_policy::prepared::{self, Shape};
+use weir_policy::settings::{Recoding, shapes_answers};
 use weir_policy::transaction;
 use weir_sql::facts::Begin;
 use weir_wire::frame::{Header, back};
@@ -112,6 +113,9 @@ fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<Capture>>) -> Opti
     }
     let says = says_a_moment(&prepared.tail) || bind_holds_a_moment(batch.values);
     if says && caching.text.reads != Reads::Forced {
+        return None;
+    }
+    if reads_in_bytes(s, &key[WHO_BYTES..]) {
         return None;
     }
     let key: Key = key.as_slice().into();
@@ -264,11 +268,19 @@ fn ask(s: &mut Session, w: &Context, caching: &Caching, before: Option<Box<Captu
     if caching.text.reads != Reads::Forced && says_a_moment(&key[WHO_BYTES..]) {
         return None;
     }
+    if reads_in_bytes(s, &key[WHO_BYTES..]) {
+        return None;
+    }
     let key: Key = key.as_slice().into();
     match seek(s, w, answers, before, key, &slots) {
         Sought::Found(bytes, round) => Some(give(s, w, header, &bytes, round)),
         Sought::Flow(flow) => flow,
     }
+}
+
+/// True if a message may hold a name, in a string or a value, that the server reads in another encoding. Nothing of that is kept, so that nothing is found.
+fn reads_in_bytes(s: &Session, message: &[u8]) -> bool {
+    !message.is_ascii() && s.recoding() != Recoding::None
 }
 
 fn give(s: &mut Session, w: &Context, header: Header, bytes: &[u8], round: u64) -> Flow {
@@ -371,12 +383,13 @@ fn still_waits(s: &Session, w: &Context, answers: &CachedResults, key: &[u8], un
 
 /// The asker and its settings: all that shapes an answer beside its text. None: this session goes without the cache.
 fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
-    if let Some((settings, who)) = &s.cache.who
+    if let Some(Asker { settings, base, hash }) = &s.cache.who
         && Arc::ptr_eq(settings, &s.state.settings)
+        && Arc::ptr_eq(base, &s.state.base)
     {
-        return *who;
+        return *hash;
     }
-    let settings = s.state.settings.clone();
+    let (settings, base) = (s.state.settings.clone(), s.state.base.clone());
     let is_off =
         settings.get(SETTING).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "off" | "false" | "no" | "0"));
     // Nobody knows if a connection still has the settings of the query: another client's RESET takes them away.
@@ -389,13 +402,17 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
         };
         add(&s.account.database);
         add(&s.account.user);
-        settings.shaping_answers().for_each(|(name, value)| {
+        // What it has not set itself has the values of its login, on whatever server it reads.
+        let of_login = base.pairs().filter(|(name, _)| settings.get(name).is_none() && shapes_answers(name));
+        let mut shaping: Vec<(&str, &str)> = settings.shaping_answers().chain(of_login).collect();
+        shaping.sort_unstable();
+        shaping.into_iter().for_each(|(name, value)| {
             add(name);
             add(value);
         });
         hash.finalize().into()
     });
-    s.cache.who = Some((settings, who));
+    s.cache.who = Some(Asker { settings, base, hash: who });
     who
 }
 

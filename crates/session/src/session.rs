@@ -38,6 +38,7 @@ use weir_io::lane::Lane;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::prepared::StatementId;
 use weir_policy::replies::{Dropped, Expect, Failed, Owed, Replies};
+use weir_policy::settings::Recoding;
 use weir_policy::transaction::Written;
 use weir_sql::facts::{StateKind, StateKinds};
 use weir_wire::write;
@@ -139,6 +140,16 @@ impl Skip {
     pub fn or_if(self, skips: bool) -> Skip {
         if skips { Skip::ToSync } else { self }
     }
+}
+
+/// How far a server may read another statement than Weir's parser does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misread {
+    No,
+    /// Its names, or a value that it sets, may be others.
+    Names,
+    /// It may be any statement.
+    Whole,
 }
 
 /// A client at its side of the connection.
@@ -507,10 +518,23 @@ impl Session {
         write::bare(self.down.extra(&w.buffers), tag);
     }
 
-    /// True if the server may read another statement than Weir's parser does. Statements under way may change how it reads.
+    /// How far the server may read another statement than Weir's parser does. Statements under way may change how it reads.
+    #[inline]
+    pub fn misread(&self, statement: &Statement) -> Misread {
+        let (is_delicate, has_names) = (statement.has(Trait::Delicate), statement.has(Trait::BeyondAscii));
+        if (is_delicate || has_names) && (self.may_move_ahead() || self.reads_otherwise()) {
+            Misread::Whole
+        } else if has_names && self.recoding() != Recoding::None {
+            Misread::Names
+        } else {
+            Misread::No
+        }
+    }
+
+    /// True if the server may read another statement than Weir's parser does.
     #[inline]
     pub fn is_misread(&self, statement: &Statement) -> bool {
-        statement.has(Trait::Delicate) && self.may_be_misread()
+        self.misread(statement) != Misread::No
     }
 
     /// True if the server reads texts otherwise than Weir does, or may do so when it gets to the next one.
@@ -524,11 +548,11 @@ impl Session {
         self.upstream().is_some_and(|upstream| upstream.left.moves_ahead && !upstream.replies.is_only_ours())
     }
 
-    /// True if servers read the session's texts otherwise than Weir's parser does: with backslashes as escapes, or in another encoding than
-    /// UTF-8. Such a session is on the primary and keeps its server connection; nothing is kept of what it hears.
+    /// True if servers read the session's texts otherwise than Weir's parser does: with backslashes as escapes, or in an encoding in which a byte of
+    /// a character may be an ASCII character. Such a session is on the primary and keeps its server connection; nothing is kept of what it hears.
     #[inline]
     pub fn reads_otherwise(&self) -> bool {
-        self.state.begins_otherwise || self.escapes() || self.is_recoded()
+        self.state.begins_otherwise || self.escapes() || self.recoding() == Recoding::Characters
     }
 
     /// True if a backslash in a string is an escape: only with `standard_conforming_strings` off.
@@ -541,12 +565,15 @@ impl Session {
         set == Some(true) || is_off || (set.is_none() && conn.begins.escapes)
     }
 
+    /// How servers read its names.
     #[inline]
-    fn is_recoded(&self) -> bool {
-        let set = self.state.reading.recoded;
-        let Some(Server { conn, upstream }) = &self.server else { return set == Some(true) };
-        let is_other = conn.reads.is_recoded && !upstream.replies.is_setting();
-        set == Some(true) || is_other || (set.is_none() && conn.begins.is_recoded)
+    pub fn recoding(&self) -> Recoding {
+        let set = self.state.reading.recoding;
+        let own = set.unwrap_or_default().max(self.state.begins_recoded);
+        let Some(Server { conn, upstream }) = &self.server else { return own };
+        let now = if upstream.replies.is_setting() { Recoding::None } else { conn.reads.recoding };
+        let begins = if set.is_none() { conn.begins.recoding } else { Recoding::None };
+        own.max(now).max(begins)
     }
 
     /// True if something of our own may be said now: all that was asked before is answered, to its last byte.

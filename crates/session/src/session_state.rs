@@ -1,6 +1,7 @@
 //! Keeps a session's state and its server connection's together. Notes the state that statements may leave, and asks the server after their
 //! transaction. Brings a server connection to the session's state, and lets it go as soon as nothing keeps it. Decisions are `policy::inventory`'s.
 
+pub mod defaults;
 pub mod listening;
 mod unseen;
 
@@ -521,6 +522,9 @@ pub fn on_answer(s: &mut Session, w: &Context) {
                 left.found.add(StateKind::ForeignSetting);
             }
             conn.settings = w.shared.intern_settings(outcome.of_conn).0;
+            if ask.any_setting || ask.is_about_all() {
+                defaults::look(conn, w);
+            }
             set_settings(s, w, outcome.of_session);
         }
     }

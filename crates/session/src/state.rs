@@ -7,8 +7,9 @@ use crate::choice::Choice;
 use crate::listen_hub::Subscription;
 use std::sync::Arc;
 use weir_policy::by_sql::BySql;
+use weir_policy::defaults::Defaults;
 use weir_policy::sequences::Drawn;
-use weir_policy::settings::{Reading, Settings};
+use weir_policy::settings::{Reading, Recoding, Settings};
 use weir_sql::facts::Reset;
 
 /// A statement whose effect on the settings is known from its text, if it succeeds: it is the only one under way.
@@ -33,8 +34,15 @@ pub enum Claim {
 
 /// See the module.
 pub struct State {
-    /// The settings that the session asked for in its startup packet.
+    /// The settings that the session began with: those of its startup packet, those that a login event trigger left, and the defaults of its login
+    /// that it holds against those of other connections.
     pub(crate) startup: Arc<Settings>,
+    /// The last of these.
+    pub(crate) held: Settings,
+    /// The defaults that it goes by.
+    pub(crate) base: Arc<Defaults>,
+    /// The other defaults that it met last, against which it holds all that must be.
+    pub(crate) met: Arc<Defaults>,
     /// The settings it has now.
     pub settings: Arc<Settings>,
     /// How these have servers read its texts.
@@ -43,6 +51,8 @@ pub struct State {
     pub(crate) makes_temporary: bool,
     /// As it begins, servers read its texts otherwise than Weir's parser.
     pub begins_otherwise: bool,
+    /// How they read its names whatever it sets.
+    pub begins_recoded: Recoding,
     /// Number of the settings that shape what a statement means.
     pub(crate) meaning: u64,
     pub(crate) by_sql: Arc<BySql>,
@@ -70,14 +80,18 @@ pub struct Effects {
 }
 
 impl State {
-    pub fn new(startup: Arc<Settings>, meaning: u64, by_sql: Arc<BySql>) -> State {
+    pub fn new(startup: Arc<Settings>, meaning: u64, by_sql: Arc<BySql>, base: Arc<Defaults>) -> State {
         State {
+            held: Settings::default(),
+            met: base.clone(),
+            base,
             makes_temporary: startup.makes_temporary(),
             reading: startup.reading(),
             choice: Choice::of(&startup),
             settings: startup.clone(),
             startup,
             begins_otherwise: false,
+            begins_recoded: Recoding::None,
             meaning,
             by_sql,
             drawn: None,

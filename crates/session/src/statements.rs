@@ -158,9 +158,10 @@ pub enum Trait {
     LeavesNothing,
     /// Its text is more than one statement.
     Many,
-    /// Where backslashes are escapes, or in another encoding than UTF-8, it may be another statement. A literal with a backslash has no skeleton, and
-    /// those of one skeleton have the same names.
+    /// Where backslashes are escapes, or half a character, it may be another statement. A literal with a backslash has no skeleton.
     Delicate,
+    /// In another encoding than UTF-8 its names, or the value that it sets, may be others. Those of one skeleton have the same names.
+    BeyondAscii,
 }
 
 /// A set of properties.
@@ -358,6 +359,49 @@ impl Statements {
         statement
     }
 
+    /// The statement of a text whose names a server reads in another encoding. What kind of statement it is does not hang on that: it goes to the
+    /// primary, counts as a write of anything, and the server is asked what it left.
+    pub fn of_other_names(&self, text: &[u8]) -> Statement {
+        // Any letters do in place of its own.
+        let letters: String = text.iter().map(|byte| char::from(*byte)).collect();
+        let Statement { traits, transaction, state, verb, settings, vacates, unseats, .. } =
+            judge(letters.as_bytes(), &self.config, self.view_of);
+        const KEPT: [Trait; 11] = [
+            Trait::Executes,
+            Trait::AltersDefaults,
+            Trait::Defines,
+            Trait::Redefines,
+            Trait::Barrier,
+            Trait::Locks,
+            Trait::MakesBrief,
+            Trait::Makes,
+            Trait::Commented,
+            Trait::Many,
+            Trait::Moves,
+        ];
+        const ANY: [Trait; 7] =
+            [Trait::Draws, Trait::Notifies, Trait::ShowsChannels, Trait::Writes, Trait::Calls, Trait::AsksTime, Trait::OfPrimary];
+        let leaves = state.leaves.with(StateKind::Unknown);
+        let kept = KEPT.into_iter().fold(Traits::NONE, |kept, one| kept.with_if(one, traits.has(one)));
+        Statement {
+            traits: ANY.into_iter().fold(kept, Traits::with),
+            transaction,
+            state: StateEffect { leaves, may_change: leaves.and(state.may_change), functions: Box::default(), ..state },
+            verb,
+            settings: SettingsEffect { plain: None, resets: settings.resets },
+            vacates,
+            unseats,
+            ..unknown()
+        }
+    }
+
+    /// The same of a Parse, which no other session shares.
+    pub fn parse_of_other_names(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
+        let (text, _) = weir_wire::frame::split_cstr(tail)?;
+        let statement = Rc::new(self.of_other_names(text));
+        self.make_parse_of(tail, None, statement)
+    }
+
     /// The number of a Parse message's text and types. `tail` is its body after the name; `None` when malformed.
     ///
     /// `settings` keeps sessions with different settings apart: a server folds constants by TimeZone, DateStyle or search_path when it
@@ -392,8 +436,13 @@ impl Statements {
     }
 
     fn make_parse(&mut self, tail: &[u8], meaning: Option<u64>) -> Option<Rc<Prepared>> {
-        let (text, types) = weir_wire::frame::split_cstr(tail)?;
+        let (text, _) = weir_wire::frame::split_cstr(tail)?;
         let statement = self.of_text(text);
+        self.make_parse_of(tail, meaning, statement)
+    }
+
+    fn make_parse_of(&mut self, tail: &[u8], meaning: Option<u64>, statement: Rc<Statement>) -> Option<Rc<Prepared>> {
+        let (_, types) = weir_wire::frame::split_cstr(tail)?;
         let prepared = Rc::new(Prepared {
             id: self.next_id,
             tail: tail.into(),
@@ -486,7 +535,6 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     let calls = may_call || facts.named.functions.iter().any(writes_rows);
     let draws = facts.effect == Effect::Writes || calls;
     let caching = config.cache.enabled.then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
-    let is_delicate = text.contains(&b'\\') || hangs_on_encoding(text, &facts);
     let recalls = Recalls::of(&facts);
     let asks_later = if recalls == Recalls::Shown { StateKinds::of(StateKind::Sequence) } else { StateKinds::NONE };
     let may_change = facts.state.keeps.and(now).and(left_by_path(&facts, &readable));
@@ -514,7 +562,8 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         .with_if(Trait::Moves, facts.has(Mark::Moves))
         .with_if(Trait::Signals, Call::of(&readable).is_some())
         .with_if(Trait::Many, facts.statements != 1)
-        .with_if(Trait::Delicate, is_delicate)
+        .with_if(Trait::Delicate, text.contains(&b'\\'))
+        .with_if(Trait::BeyondAscii, hangs_on_encoding(text, &facts))
         .with_if(Trait::LeavesNothing, leaves_nothing_at_all(&facts, &readable, may_change));
     Statement {
         traits,

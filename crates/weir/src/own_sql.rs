@@ -12,7 +12,7 @@ use crate::process::check_servers;
 use crate::process::keeper::source;
 use crate::server::pool::server_conn;
 use crate::traffic::{outcome, timeouts};
-use weir_policy::{own_login, roles, session_state, settings, signals};
+use weir_policy::{defaults, own_login, roles, session_state, settings, signals};
 use weir_session::{lazy_begin, sequences};
 
 /// Whose connection a text goes over.
@@ -180,6 +180,12 @@ pub const PLACES: &[SqlPlace] = &[
         file: "policy/src/session_state.rs",
         purpose: "What a session left on its server connection.",
         texts: session_state::own_texts,
+        ..CLIENTS
+    },
+    SqlPlace {
+        file: "policy/src/defaults.rs",
+        purpose: "The settings that a new connection begins with, and those of one at rest after a reload of its server.",
+        texts: defaults::own_texts,
         ..CLIENTS
     },
     SqlPlace { file: "policy/src/settings.rs", purpose: "Settings of the next session.", texts: settings::own_texts, ..CLIENTS },

@@ -120,6 +120,15 @@ impl StartupError {
     }
 }
 
+/// Longest name that a server keeps whole, in bytes: `NAMEDATALEN - 1`.
+pub const NAME_BYTES_MAX: usize = 63;
+
+/// The part of a name of a user or a database that a server goes by, which ends between two characters. Source: `truncate_identifier` in scansup.c and
+/// `ProcessStartupPacket` in backend_startup.c.
+pub fn cut_name(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME_BYTES_MAX)]
+}
+
 /// Reads the first packet; `None` while it is not all here. Also says how many bytes it took.
 pub fn read_first(bytes: &[u8]) -> Result<Option<(First, usize)>, StartupError> {
     let Some((&word, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
@@ -383,6 +392,14 @@ mod tests {
         let cancel = First::Cancel { pid: 7, key: vec![1, 2, 3, 4] };
         assert_eq!(read_first(&packet(CANCEL, b"\0\0\0\x07\x01\x02\x03\x04")).unwrap().unwrap().0, cancel);
         assert_eq!(read_first(&packet(2 << 16, b"x")).unwrap().unwrap().0, First::Unsupported(Version(2 << 16)));
+    }
+
+    #[test]
+    fn a_long_name_ends_between_two_characters() {
+        let (letters, accents) = ("a".repeat(70), "é".repeat(40));
+        let cases =
+            [("joe", "joe"), (&letters[..63], &letters[..63]), (&letters, &letters[..63]), (&accents, &accents[..62]), ("", "")];
+        cases.into_iter().for_each(|(name, expected)| assert_eq!(cut_name(name), expected));
     }
 
     #[test]

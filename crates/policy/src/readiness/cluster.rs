@@ -1,6 +1,7 @@
 //! Findings about all nodes together.
 
 use super::{Cluster, Finding, Level, Notes, Role, by_builtin};
+use crate::defaults::Difference;
 use crate::failover::{Company, Mode, NodeId, Rules, parse_sync_names};
 use std::collections::BTreeSet;
 
@@ -12,6 +13,7 @@ pub(super) fn look(rules: &Rules, cluster: &Cluster, found: &mut Vec<Finding>) {
     identity(cluster, &mut notes);
     candidates(rules, cluster, &mut notes);
     synchronous(rules, cluster, &mut notes);
+    defaults(cluster, found);
 }
 
 fn mode(rules: &Rules, notes: &mut Notes<'_>) {
@@ -74,6 +76,22 @@ fn candidates(rules: &Rules, cluster: &Cluster, notes: &mut Notes<'_>) {
     if standbys.peek().is_some() && standbys.all(|node| node.priority == 0) && rules.mode != Mode::Follow {
         let text = "backend_promote_priority is 0 for all standbys: none of them is ever promoted";
         notes.add(Level::Error, text, "give one of them a priority above 0");
+    }
+}
+
+/// Sessions bring their own values to such a server, and what is not listed in `defaults` they cannot.
+fn defaults(cluster: &Cluster, found: &mut Vec<Finding>) {
+    let Some((primary, of_primary, _)) = cluster.primary() else { return };
+    for (id, server) in cluster.servers().filter(|(id, _)| *id != primary) {
+        let one = |difference: &Difference| {
+            let Difference { name, here, there } = difference;
+            format!("{name} = '{here}' and not '{there}'")
+        };
+        let all: Vec<String> = server.defaults.differences(&of_primary.defaults).iter().map(one).collect();
+        if !all.is_empty() {
+            let text = format!("sessions begin with other settings than on node {primary}, the primary: {}", all.join(", "));
+            Notes { node: Some(id), found }.add(Level::Warning, text, "make the configurations of the servers alike");
+        }
     }
 }
 

@@ -57,6 +57,21 @@ fn nothing_is_wrong_with_servers_that_are_fit() {
 }
 
 #[test]
+fn a_server_whose_sessions_begin_otherwise_is_named() {
+    let defaults = |node: u16, zone: &str| {
+        let row = |cells: [&str; 5]| cells.map(|cell| Some(cell.to_owned())).to_vec();
+        let rows = [row(["c", "", "5", "", ""]), row(["d", "timezone", zone, "GMT", "configuration file"])];
+        Defaults::of(node, &rows, std::iter::empty()).unwrap()
+    };
+    let set = |cluster: &mut Cluster, zones: [&str; 3]| {
+        zones.iter().enumerate().for_each(|(id, zone)| server(cluster, id).defaults = defaults(id as u16, zone));
+    };
+    let text = "1 Warning: sessions begin with other settings than on node 0, the primary: timezone = 'Asia/Tokyo' and not 'UTC'";
+    check("one that differs", |_, cluster| set(cluster, ["UTC", "Asia/Tokyo", "UTC"]), &[text]);
+    check("all alike", |_, cluster| set(cluster, ["UTC"; 3]), &[]);
+}
+
+#[test]
 fn a_user_with_more_rights_than_weir_needs_is_named_once() {
     use surplus::Errand;
     let user = |errand, name: &str| OwnUser { errand, name: name.into(), surplus: vec!["SUPERUSER".into()] };

@@ -6,13 +6,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 use weir_cache::Deps;
+use weir_policy::defaults::Defaults;
 use weir_policy::settings::Settings;
+
+/// A session's part of the keys of answers; none: it goes without the cache.
+pub(crate) struct Asker {
+    /// What the hash was made of.
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) base: Arc<Defaults>,
+    pub(crate) hash: Option<[u8; WHO_BYTES]>,
+}
 
 /// A session's side of it.
 #[derive(Default)]
 pub struct Cached {
     /// User and settings, as a key begins with them, and the settings it was made for. None: the session goes without.
-    pub(crate) who: Option<(Arc<Settings>, Option<[u8; WHO_BYTES]>)>,
+    pub(crate) who: Option<Asker>,
     /// The meaning of names without a schema may have changed since the session's settings were certain.
     pub(crate) is_adrift: bool,
     pub(crate) capture: Option<Box<Capture>>,

@@ -160,7 +160,12 @@ impl Client {
         let handle = Rc::new(SessionHandle::new(status, task, w.now_us()));
         let settings = startup.iter().fold(Settings::default(), |settings, (name, value)| settings.with(name, value));
         let meaning = w.shared.intern_settings(settings.meaning()).1;
-        let state = State::new(w.shared.intern_settings(settings).0, meaning, w.shared.no_statements.clone());
+        let state = State::new(
+            w.shared.intern_settings(settings).0,
+            meaning,
+            w.shared.no_statements.clone(),
+            w.shared.unknown_defaults(),
+        );
         let sent = Rc::new(Cell::new(0));
         let host = TestHost { name, pool: world.pool.clone(), again: again.clone(), w: world.w.clone(), sent: sent.clone() };
         let mut s = Box::new(Session::new(Rc::new(host), world.account.clone(), state, handle));

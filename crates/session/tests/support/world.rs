@@ -336,6 +336,8 @@ fn conn(w: &Context, node: u16, serial: u64) -> Conn {
         known: Known::default(),
         unnamed: None,
         settings: w.no_settings(),
+        defaults: w.shared.unknown_defaults(),
+        reloads: 0,
         by_sql: w.shared.no_statements.clone(),
         draws: Tally { serial, count: 0, forgotten: 0 },
         reported: reported(),

@@ -6,7 +6,8 @@ use quick_cache::unsync::Cache;
 use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_policy::settings::Settings;
+use weir_policy::defaults::Defaults;
+use weir_policy::settings::{Recoding, Settings};
 use weir_wire::startup::Parameters;
 use weir_wire::write;
 
@@ -27,6 +28,13 @@ pub struct Welcome {
     pub(super) application: Option<Box<str>>,
     /// Servers read their texts otherwise than Weir's parser.
     pub(super) reads_otherwise: bool,
+    /// How they read names, whatever such clients set.
+    pub(super) recoding: Recoding,
+    /// The defaults of the connection that all this was reported over.
+    pub(super) defaults: Arc<Defaults>,
+    /// Its node, and the reloads of that node's configuration that were known: after another one the values may be others.
+    pub(super) node: u16,
+    pub(super) reloads: u64,
 }
 
 impl Welcome {

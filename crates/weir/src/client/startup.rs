@@ -40,8 +40,9 @@ use weir_io::socket::Socket;
 use weir_policy::notices;
 use weir_policy::pool::Refused;
 use weir_policy::roles::{self, Standing};
-use weir_policy::settings::{Settings, SettingsError};
+use weir_policy::settings::{ENCODING, Recoding, Settings, SettingsError};
 use weir_session::account::Account;
+use weir_session::conn::of_database;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::SessionHandle;
 use weir_session::metrics::Metric;
@@ -49,7 +50,7 @@ use weir_session::session::Session;
 use weir_session::state::State;
 use weir_session::stats::Stat;
 use weir_session::status::{Ends, SessionStatus, Whose};
-use weir_wire::startup::{First, OptionsError, Startup, Version, read_first};
+use weir_wire::startup::{First, NAME_BYTES_MAX, OptionsError, Startup, Version, cut_name, read_first};
 use weir_wire::write;
 use zeroize::Zeroizing;
 
@@ -68,9 +69,6 @@ const FIND_EXTRA_MS: u64 = 500;
 /// Time a server gets to take a client's settings.
 const SETTINGS_LIMIT: Duration = Duration::from_secs(60);
 
-/// Longest name that a server keeps whole: `NAMEDATALEN - 1`.
-const NAME_BYTES_MAX: usize = 63;
-
 /// True if servers take an application's name as it is. Source: `GUC_IS_NAME` and `check_application_name` in guc.c and variable.c.
 fn is_plain(application: &str) -> bool {
     application.len() <= NAME_BYTES_MAX && application.bytes().all(|byte| matches!(byte, b' '..=b'~'))
@@ -87,8 +85,20 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
         write::parameter_status(&mut statuses, name, value);
     }
     let application = reported.iter().find(|(name, _)| *name == APPLICATION_NAME).map(|(_, value)| value.into());
-    let reads_otherwise = conn.reads.escapes || conn.reads.is_recoded;
-    Welcome { statuses: statuses.into(), early: early.into(), late: late.into(), application, reads_otherwise }
+    let reads_otherwise = conn.reads.escapes || conn.reads.recoding == Recoding::Characters;
+    let is_own = conn.settings.get(ENCODING).is_some();
+    let recoding = if is_own { of_database(reported) } else { conn.reads.recoding };
+    Welcome {
+        statuses: statuses.into(),
+        early: early.into(),
+        late: late.into(),
+        application,
+        reads_otherwise,
+        recoding,
+        defaults: conn.defaults.clone(),
+        node: conn.status.address.node,
+        reloads: conn.reloads,
+    }
 }
 
 fn wishes_of(shared: &Shared, startup: &Startup) -> Result<StartupSettings, SettingsError> {
@@ -163,8 +173,8 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
             Ok(None) => None,
             Err(fault) => {
                 w.count(Metric::LoginsFailed);
-                let user = startup.get("user").unwrap_or_default();
-                let database = startup.get("database").unwrap_or(user);
+                let user = cut_name(startup.get("user").unwrap_or_default());
+                let database = startup.get("database").map_or(user, cut_name);
                 let place = door.place();
                 let who = Who { user, database, client: &place, ..Who::default() };
                 let text = format_args!("login refused: {fault} (user \"{user}\", database \"{database}\", from {place})");
@@ -302,7 +312,9 @@ impl Door<'_> {
         let user = user.ok_or_else(|| {
             Fault::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
         })?;
-        let database = startup.get("database").filter(|name| !name.is_empty()).unwrap_or(user);
+        // Rules, limits, passwords and cached answers go by the names that servers go by.
+        let user = cut_name(user);
+        let database = startup.get("database").filter(|name| !name.is_empty()).map_or(user, cut_name);
         let replication = replicate::asked(startup)?;
         let database = if replication == Replication::Physical { replicate::NO_DATABASE } else { database };
         let mut out = Vec::with_capacity(512);
@@ -352,8 +364,17 @@ impl Door<'_> {
             return Err(fault);
         }
         pools.stats.add(Stat::Logins, 1);
-        let mut state = State::new(wishes.settings.clone(), wishes.meaning, self.w.shared.no_statements.clone());
+        let left = welcome.defaults.left();
+        let (settings, meaning) = if left.is_empty() {
+            (wishes.settings.clone(), wishes.meaning)
+        } else {
+            let settings = wishes.settings.overlaid(left);
+            let meaning = self.w.shared.intern_settings(settings.meaning()).1;
+            (self.w.shared.intern_settings(settings).0, meaning)
+        };
+        let mut state = State::new(settings, meaning, self.w.shared.no_statements.clone(), welcome.defaults.clone());
         state.begins_otherwise = welcome.reads_otherwise;
+        state.begins_recoded = welcome.recoding;
         Ok(Some(Admitted { pools, state, entry }))
     }
 
@@ -518,7 +539,8 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
         Standing::Certain | Standing::Doubtful => {}
         Standing::Old => Box::pin(look_at_role(w, pools)).await,
     }
-    let known = w.welcomes.borrow().by_key.get(&key).cloned();
+    let is_current = |welcome: &&Rc<Welcome>| welcome.reloads == w.shared.reloads.of(welcome.node);
+    let known = w.welcomes.borrow().by_key.get(&key).filter(is_current).cloned();
     if known.is_some() {
         Box::pin(ask_again(w, client, pools)).await?;
     }
@@ -713,6 +735,11 @@ fn login_fault(w: &Worker, pools: &PoolSet, error: &OpenError) -> Fault {
 /// Brings a server connection to a session's settings and sees that the server takes them. Error: it is closed.
 async fn configure(w: &Rc<Worker>, mut conn: ServerConn, settings: &Arc<Settings>) -> Result<ServerConn, OpenError> {
     conn.transport.notices.last.clear();
+    // A login event trigger runs behind the settings of a startup packet.
+    let settings = &match conn.defaults.left() {
+        left if left.is_empty() => settings.clone(),
+        left => w.shared.intern_settings(settings.overlaid(left)).0,
+    };
     let is_there = Arc::ptr_eq(&conn.settings, settings);
     // A server says each time that it shortens an application's name.
     let says_it = settings.get(APPLICATION_NAME).is_some_and(|name| !is_plain(name));

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::{CheckConfig, Config, NodeConfig};
+use weir_policy::defaults::Defaults;
 use weir_policy::failover::Rules;
 use weir_policy::own_login::OwnUse;
 use weir_policy::readiness::surplus::{self, Errand, OwnUser};
@@ -149,10 +150,13 @@ fn user_of(config: &Config, node: &NodeConfig) -> String {
 /// Cancel safe: connections are closed.
 async fn ask(shared: &Arc<Shared>, config: &Config, node: &NodeConfig) -> Asked {
     let health = health_of(config, node);
-    let server = match open(shared, node, &health, &[("application_name", NAME)]).await {
+    let mut server = match open(shared, node, &health, &[("application_name", NAME)]).await {
         Ok(mut conn) => facts(&mut conn).await,
         Err(error) => Err(error),
     };
+    if let Ok(server) = &mut server {
+        server.defaults = defaults(shared, node, &config.check).await.unwrap_or_default();
+    }
     let replication = [("application_name", NAME), ("replication", "database")];
     let mut own_users = Vec::new();
     for (errand, login) in own_users_of(config, health.clone()) {
@@ -198,10 +202,27 @@ fn surplus_of(rows: &Rows) -> Vec<String> {
     surplus::of_answer([0, 1, 2, 3].map(|at| cell(at) == "t"), cell(4))
 }
 
+/// The settings that a session of that user begins with. A login that is refused is told of elsewhere. Cancel safe: the connection is closed.
+async fn defaults(shared: &Arc<Shared>, node: &NodeConfig, check: &CheckConfig) -> Option<Defaults> {
+    let mut conn = open_for(shared, node, check, OwnUse::Defaults, &[("application_name", NAME)]).await.ok()?;
+    let rows = conn.query(weir_policy::defaults::QUESTION).await.ok()?;
+    Defaults::of(node.id, &rows, std::iter::empty()).ok()
+}
+
 async fn open(
     shared: &Arc<Shared>,
     node: &NodeConfig,
     check: &CheckConfig,
+    parameters: &[(&str, &str)],
+) -> Result<Conn, OpenError> {
+    open_for(shared, node, check, OwnUse::Questions, parameters).await
+}
+
+async fn open_for(
+    shared: &Arc<Shared>,
+    node: &NodeConfig,
+    check: &CheckConfig,
+    of: OwnUse,
     parameters: &[(&str, &str)],
 ) -> Result<Conn, OpenError> {
     let address = Address {
@@ -214,7 +235,7 @@ async fn open(
     let files = shared.access.files();
     let (user, secret) = files.checker(check);
     let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
-    Conn::log_in(shared, &address, &login, OwnUse::Questions, Instant::now() + ASK_TIMEOUT).await.map(|(conn, _)| conn)
+    Conn::log_in(shared, &address, &login, of, Instant::now() + ASK_TIMEOUT).await.map(|(conn, _)| conn)
 }
 
 fn refused(error: OpenError) -> Refused {

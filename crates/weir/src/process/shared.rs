@@ -9,7 +9,7 @@ use crate::monitor::pause_state::PauseState;
 use crate::monitor::probes::Probes;
 use crate::process::tls_files::TlsFiles;
 use crate::server::pool::Pools;
-use crate::server::pool::server_conn::ServerConn;
+use crate::server::pool::server_conn::{ServerConn, defaults};
 use crate::server::stores::Common as StoreCommon;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -122,6 +122,8 @@ pub struct Shared {
     pub(super) store_common: Option<Arc<StoreCommon>>,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) pools: Pools,
+    /// What connections to each node begin with.
+    pub(crate) defaults: defaults::OfNodes,
     pub(crate) clients: Clients,
     /// Databases an administrator closed.
     pub(crate) pause_state: PauseState,
@@ -211,6 +213,7 @@ impl Shared {
             access: Access::new(access, salt_secret),
             mailboxes,
             pools: Pools::default(),
+            defaults: defaults::OfNodes::default(),
             clients: Clients::default(),
             pause_state: PauseState::default(),
             stats: Table::default(),

@@ -4,7 +4,7 @@ use crate::control::mail::Nudge;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
 use crate::server::connection_list;
-use crate::server::pool::server_conn::{self, Login, OpenError, ServerConn, Transport};
+use crate::server::pool::server_conn::{self, Login, OpenError, ServerConn, Transport, defaults};
 use crate::server::pool::{Lease, Limit, Pool, Purpose, Refusal, Wait};
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -19,6 +19,7 @@ use weir_policy::pool::Refused;
 use weir_session::checkout::check_after_ms;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::metrics::Metric;
+use weir_session::session_state::defaults::are_stale;
 
 /// Time the worker that has a server connection gets to let go of it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -112,7 +113,9 @@ pub async fn fit(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
     if is_here && is_usable(w, &conn) {
         let must_ask = check_after_ms(w).is_some_and(|ms| conn.has_rested(w.now_us(), ms));
         // Boxed: where no server is asked nobody pays for the room.
-        return if must_ask { Box::pin(ask_first(w, conn)).await } else { Some(conn) };
+        let conn = if must_ask { Box::pin(ask_first(w, conn)).await? } else { conn };
+        let are_stale = are_stale(&conn.conn, w);
+        return if are_stale { Box::pin(defaults::ask_again(w, conn)).await } else { Some(conn) };
     }
     w.close_conn(conn);
     None

@@ -86,7 +86,7 @@ const EMPTY: [(&str, &str); 4] = [
 ];
 
 /// An administrator: this program runs as the same system user as the proxy.
-fn admin(proxy: &Proxy) -> Raw {
+pub fn admin(proxy: &Proxy) -> Raw {
     let console = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]);
     console.unwrap_or_else(|failure| panic!("no console: {failure:?}\n{}", proxy.log()))
 }

@@ -115,33 +115,106 @@ fn names_are_cut_where_the_database_cuts_them() {
     ground.cluster.primary().query(&format!("drop database {latin} with (force)")).unwrap();
 }
 
+/// Server connections that are kept, and for what.
+fn kept(proxy: &Proxy) -> Vec<String> {
+    let mut all = crate::support::proxy::show(&mut proxy.console(), "pool_pools", "status");
+    all.retain(|status| status.contains("kept"));
+    all
+}
+
 #[test]
-fn a_session_in_another_encoding_keeps_its_connection_to_the_primary() {
+fn a_session_in_an_encoding_whose_characters_hold_ascii_keeps_its_connection_to_the_primary() {
     let ground = Ground::new();
     ground.prepare("create table people (name text)");
     let proxy = ground.proxy(&format!("pool_size = 2\npool_wait_timeout = 3\n{ON}"));
-    let (mut latin, mut other) = (ground.client_with(&proxy, &[("client_encoding", "LATIN1")]), ground.client(&proxy));
-    let in_latin = |text: &str| text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect::<Vec<u8>>();
-    latin.send(&wire::message(b'Q', &[in_latin("insert into people values ('Müller')"), vec![0]].concat()));
-    latin.until_ready();
-    assert_eq!(other.value("select name from people"), "Müller");
-    latin.send(&wire::message(b'Q', &[in_latin("select name /* ü */ from people where name = 'Müller'"), vec![0]].concat()));
-    let row = latin.until_ready().into_iter().find(|message| message.tag == b'D').expect("a row");
-    assert!(row.body.ends_with(b"M\xfcller"), "{row:?}");
-    let kept = || crate::support::proxy::show(&mut proxy.console(), "pool_pools", "status");
-    let (pid, before) = (latin.value("select pg_backend_pid()"), proxy.metric("cache_stored_total"));
+    let (mut chinese, mut other) = (ground.client_with(&proxy, &[("client_encoding", "GBK")]), ground.client(&proxy));
+    let (pid, before) = (chinese.value("select pg_backend_pid()"), proxy.metric("cache_stored_total"));
     for _ in 0..10 {
-        assert_eq!(latin.value("select pg_backend_pid() from people"), pid, "on the primary, and always the same");
-        assert_eq!(latin.extended("select pg_backend_pid() from people", &[]).unwrap(), pid);
+        assert_eq!(chinese.value("select pg_backend_pid() from people right join (select 1) x on true"), pid);
+        assert_eq!(chinese.extended("select pg_backend_pid()", &[]).unwrap(), pid);
     }
     assert_eq!(proxy.metric("cache_stored_total"), before, "nothing is kept of it");
-    assert!(kept().iter().any(|status| status.contains("kept: unknown statement")), "{:?}", kept());
+    assert!(kept(&proxy)[0].contains("kept: unknown statement"), "{:?}", kept(&proxy));
     // A session that changes it for a transaction alone is as before afterwards.
-    other.run("begin; set local client_encoding = latin1; select 1; commit");
+    other.run("begin; set local client_encoding = gbk; select 1; commit");
     other.run("select 1");
-    assert_eq!(kept().iter().filter(|status| status.contains("kept")).count(), 1);
-    drop(latin);
-    wait_until("its connection to be free", || !kept().iter().any(|status| status.contains("kept")));
+    assert_eq!(kept(&proxy).len(), 1);
+    drop(chinese);
+    wait_until("its connection to be free", || kept(&proxy).is_empty());
+}
+
+#[test]
+fn sessions_in_another_encoding_share_connections() {
+    let ground = Ground::new();
+    ground.prepare("create table people (name text); insert into people values ('Müller')");
+    let proxy = ground.proxy(&format!("pool_size = 2\npool_wait_timeout = 3\n{ON}"));
+    let mut clients: Vec<Raw> =
+        ["LATIN1", "UTF8", "LATIN1", "UTF8"].map(|encoding| ground.client_with(&proxy, &[("client_encoding", encoding)])).into();
+    let in_latin = |text: &str| text.chars().map(|c| u8::try_from(u32::from(c)).unwrap()).collect::<Vec<u8>>();
+    let name = |messages: Vec<crate::support::raw::Message>| {
+        let row = messages.into_iter().find(|message| message.tag == b'D').expect("a row");
+        row.body[6..].to_vec()
+    };
+    for round in 0..6 {
+        for (at, client) in clients.iter_mut().enumerate() {
+            let is_latin = at % 2 == 0;
+            let spelled = |text: &str| if is_latin { in_latin(text) } else { text.as_bytes().to_vec() };
+            // In a string, as a value, in a name; and a text of ASCII alone, of which the cache keeps the answer.
+            let texts =
+                ["select name from people where name = 'Müller'", "select name as \"ü\" from people", "select name from people"];
+            for text in texts {
+                let body = [spelled(text), vec![0]].concat();
+                client.send(&wire::message(b'Q', &body));
+                assert_eq!(name(client.until_ready()), spelled("Müller"), "{text}, round {round}, client {at}");
+                let parse = wire::message(b'P', &[vec![0], body, vec![0, 0]].concat());
+                client.send(&[parse, wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
+                assert_eq!(name(client.until_ready()), spelled("Müller"), "{text} by Parse, round {round}, client {at}");
+            }
+            // What it leaves follows it, whatever stands beside it.
+            let text = [spelled("set work_mem = '7MB' /* é */; select 1 as \"é\""), vec![0]].concat();
+            client.send(&wire::message(b'Q', &text));
+            client.until_ready();
+            assert_eq!(client.value("show work_mem"), "7MB");
+        }
+    }
+    wait_until("no connection to be kept", || kept(&proxy).is_empty());
+}
+
+#[test]
+fn a_database_in_another_encoding_is_pooled() {
+    let ground = Ground::new();
+    let proxy = ground.proxy(&format!("pool_size = 2\npool_wait_timeout = 3\n{ON}"));
+    for encoding in ["sql_ascii", "latin1", "win1252"] {
+        let database = format!("{}_{encoding}", ground.database);
+        ground
+            .cluster
+            .primary()
+            .query(&format!("create database {database} encoding {encoding} template template0 locale 'C'"))
+            .unwrap();
+        let log_in = |port: u16, more: &[(&str, &str)]| Raw::tcp(port).log_in("postgres", &database, more).unwrap();
+        for more in [&[][..], &[("client_encoding", "UTF8")]] {
+            let mut direct = log_in(ground.cluster.primary().port(), more);
+            direct.run(r#"drop table if exists t, "É"; create table t (a text); create table "É" as select 'é' as a"#);
+            ground.cluster.wait_caught_up().unwrap();
+            let mut clients: Vec<Raw> = (0..6).map(|_| log_in(proxy.port(), more)).collect();
+            for text in
+                ["select 1", r#"select a from "É""#, "select a from É", "insert into t values ('ü')", "select max(a) from t"]
+            {
+                let bodies = |client: &mut Raw| client.query(text).into_iter().map(|message| message.body).collect::<Vec<_>>();
+                let expected = bodies(&mut direct);
+                let row = direct.extended(text, &[]).map_err(|failure| failure.sqlstate);
+                for client in &mut clients {
+                    assert_eq!(bodies(client), expected, "{text} in {encoding} with {more:?}");
+                    assert_eq!(client.extended(text, &[]).map_err(|failure| failure.sqlstate), row, "{text} in {encoding}");
+                }
+            }
+            wait_until("no connection to be kept", || kept(&proxy).is_empty());
+        }
+    }
+    drop(proxy);
+    for encoding in ["sql_ascii", "latin1", "win1252"] {
+        ground.cluster.primary().query(&format!("drop database {}_{encoding} with (force)", ground.database)).unwrap();
+    }
 }
 
 #[test]

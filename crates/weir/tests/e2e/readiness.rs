@@ -57,6 +57,16 @@ fn servers_that_are_fit_for_a_failover_have_no_errors_and_broken_ones_have_their
     assert!(success && errors(&lines).is_empty(), "{lines:#?}");
     assert!(lines.last().is_some_and(|line| line.starts_with("2 servers asked: 0 errors")), "{lines:#?}");
 
+    let standby = &cluster.standbys()[0];
+    standby.query("alter system set datestyle = 'German'").unwrap();
+    standby.reload().unwrap();
+    wait_until("the standby to have it", || standby.value("show datestyle").unwrap().starts_with("German"));
+    let (success, lines) = check(&cluster, "");
+    let named = "node 1: warning: sessions begin with other settings than on node 0, the primary: datestyle = 'German, DMY' and not 'ISO, MDY';";
+    assert!(success && lines.iter().any(|line| line.starts_with(named)), "{lines:#?}");
+    standby.query("alter system reset datestyle").unwrap();
+    standby.reload().unwrap();
+
     let (success, lines) = check(&cluster, "health_check_user = 'nobody'");
     assert!(!success);
     assert_named(&lines, "node 0: error: no login as health_check_user: ");

@@ -55,6 +55,8 @@ struct Node {
     /// It was up when last looked at.
     was_up: bool,
     has_complained: bool,
+    /// When its server read its configuration, if it says so.
+    configured_at: Option<u64>,
 }
 
 /// The next thing to do.
@@ -132,7 +134,18 @@ impl Node {
         };
         let born = Instant::now();
         let asking = Asking::new(desk.c.micros(born));
-        Node { desk, at, address, born, line: None, followed: None, asking, was_up: false, has_complained: false }
+        Node {
+            desk,
+            at,
+            address,
+            born,
+            line: None,
+            followed: None,
+            asking,
+            was_up: false,
+            has_complained: false,
+            configured_at: None,
+        }
     }
 
     /// The step that is due first.
@@ -203,7 +216,9 @@ impl Node {
             // A connection may be gone without a word where the server is not: half of the time is for another one.
             line.conn.renew((since + limit / 2).into());
             if let Ok(said) = question::role(&mut line.conn).await {
-                self.line = Some(line);
+                if self.look_at_configuration(&mut line.conn).await.is_ok() {
+                    self.line = Some(line);
+                }
                 return Ok(said);
             }
         }
@@ -211,8 +226,21 @@ impl Node {
         let mut conn = self.open(since + limit).await?;
         let said = question::role(&mut conn).await?;
         self.learn_challenges(question::challenges(&mut conn).await?);
-        self.line = Some(Line { conn, ready: None });
+        if self.look_at_configuration(&mut conn).await.is_ok() {
+            self.line = Some(Line { conn, ready: None });
+        }
         Ok(said)
+    }
+
+    /// Connections at rest are asked for their defaults again if the server has read its configuration anew. Not cancel safe.
+    async fn look_at_configuration(&mut self, conn: &mut Conn) -> Result<(), OpenError> {
+        let now = question::configured_at(conn).await?;
+        let before = std::mem::replace(&mut self.configured_at, now);
+        if before != now && before.is_some() {
+            let (reloads, node) = (&self.desk.c.shared.reloads, self.address.node);
+            reloads.note(node, reloads.of(node));
+        }
+        Ok(())
     }
 
     fn learn_challenges(&self, told: Told) {

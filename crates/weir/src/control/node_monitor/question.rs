@@ -27,6 +27,10 @@ const WHO_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifi
 const CHALLENGES_QUERY: &str = "SELECT (pg_catalog.pg_control_system()).system_identifier, \
     pg_catalog.current_setting('scram_iterations', true)";
 
+/// Asked with each look at the role: sessions begin with other settings after a reload, and of most of them no server reports that.
+const CONFIGURED_QUERY: &str =
+    "SELECT (EXTRACT(epoch FROM pg_catalog.pg_conf_load_time()) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8";
+
 /// The snapshot tells whether any transaction has ended since the last round. As long as none has, nobody can have seen more than before, and the
 /// position of the round before still covers it. The insert position alone may stand behind records that belong to no transaction (of vacuum,
 /// of pages tidied by reads); those are flushed, and sent to standbys, only with the next commit or after some seconds.
@@ -85,6 +89,15 @@ pub async fn challenges(conn: &mut Conn) -> Result<Told, OpenError> {
     let text = |at: usize| rows.first()?.get(at)?.as_deref();
     let number = |text: &str| text.parse().ok();
     Ok(Told { identifier: text(0).and_then(number), iterations: text(1).and_then(|text| text.parse().ok()) })
+}
+
+/// When the server read its configuration, in microseconds since 1970. A user may lack the right to know. Not cancel safe.
+pub async fn configured_at(conn: &mut Conn) -> Result<Option<u64>, OpenError> {
+    match conn.query(CONFIGURED_QUERY).await {
+        Ok(rows) => Ok(rows.into_iter().flatten().flatten().next().and_then(|text| text.parse().ok())),
+        Err(OpenError::Refused { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// A connection over which positions can be asked.
@@ -227,7 +240,7 @@ fn read_said(row: &[u8]) -> Option<Row<'_>> {
 
 /// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
-    [ROLE_QUERY, REPLICATION_QUERY, WHO_QUERY, CHALLENGES_QUERY, PREPARE, ASK].map(str::to_owned).into()
+    [ROLE_QUERY, REPLICATION_QUERY, WHO_QUERY, CHALLENGES_QUERY, CONFIGURED_QUERY, PREPARE, ASK].map(str::to_owned).into()
 }
 
 #[cfg(test)]

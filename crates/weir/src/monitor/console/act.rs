@@ -169,6 +169,8 @@ impl Console<'_> {
     fn reconnect(&self, database: Option<&str>) -> Result<Outcome, Fault> {
         self.check_database("reconnect", database)?;
         self.w.shared.pools.of_client_database(database).iter().for_each(|pool| pool.renew(self.w));
+        // The greetings of clients are asked of a server anew.
+        self.w.shared.tell_all(|| Message::Refresh);
         Ok(done("RECONNECT"))
     }
 

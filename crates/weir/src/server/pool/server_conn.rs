@@ -1,5 +1,6 @@
 //! One server connection: opened, logged in, brought to a session's settings, reset, cancelled.
 
+pub mod defaults;
 pub mod inquiry;
 
 use crate::process::shared::WorkerId;
@@ -22,15 +23,15 @@ use weir_config::passwd::Secret;
 use weir_io::socket::{Breaker, Socket, TcpOptions};
 use weir_io::tls::explain;
 use weir_policy::cluster::Gate;
+use weir_policy::defaults::Defaults;
 use weir_policy::failover::LinkEnd;
 use weir_policy::pool::Refused;
 use weir_policy::prepared::Known;
 use weir_policy::reset::needed_at_rest;
 use weir_policy::sequences::Tally;
-use weir_policy::settings::ENCODING;
 use weir_policy::tls::{Attempt, Check, plan};
 pub use weir_session::conn::{Address, Conn, ConnStatus};
-use weir_session::conn::{LastStatement, Reading, ServerLine, Terms, escapes, is_recoded, is_utf8};
+use weir_session::conn::{LastStatement, Reading, ServerLine, Terms, escapes, of_client, recoding};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::reports::Reports;
 use weir_session::task::Us;
@@ -272,6 +273,18 @@ pub async fn open(
         w.shared.link_died(node, LinkEnd::Broken);
         return Err(OpenError::GivenUp { node });
     }
+    let reloads = w.shared.reloads.of(address.node);
+    let defaults = match pool.key.purpose {
+        // Before the operator's query, which sets what it likes.
+        Purpose::Statements => match defaults::ask_first(w, &mut talk, address, &mut greeting.reported).await {
+            Ok(defaults) => defaults,
+            Err(error) => {
+                talk.socket.close(&w.reactor);
+                return Err(error);
+            }
+        },
+        Purpose::Replication | Purpose::Listening => w.shared.unknown_defaults(),
+    };
     if !first.is_empty() {
         let asked = talk.run(w, address, first).await;
         let noted = asked.and_then(|_| talk.reports.iter().try_for_each(|body| note(&mut greeting.reported, address, body)));
@@ -289,7 +302,7 @@ pub async fn open(
         talk.socket.close(&w.reactor);
         return Err(OpenError::GivenUp { node: address.node });
     }
-    let conn = Box::new(blank(w, status, greeting.reported));
+    let conn = Box::new(blank(w, status, greeting.reported, defaults, reloads));
     let transport = Box::new(Transport {
         socket: talk.socket,
         home: w.id,
@@ -336,15 +349,17 @@ async fn is_of_start(w: &Worker, talk: &mut Talk, address: &Address, started_at:
 }
 
 /// A connection that no session has used.
-fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Reports) -> Conn {
+fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Reports, defaults: Arc<Defaults>, reloads: u64) -> Conn {
     Conn {
         known: Known::default(),
         unnamed: None,
-        settings: w.no_settings(),
+        settings: w.shared.intern_settings(defaults.left().clone()).0,
+        defaults,
+        reloads,
         by_sql: w.shared.no_statements.clone(),
         draws: Tally { serial: status.serial, count: 0, forgotten: 0 },
-        begins: Reading { escapes: escapes(&reported), is_recoded: !is_utf8(reported.value(ENCODING)) },
-        reads: Reading { escapes: escapes(&reported), is_recoded: is_recoded(&reported) },
+        begins: Reading { escapes: escapes(&reported), recoding: of_client(&reported) },
+        reads: Reading { escapes: escapes(&reported), recoding: recoding(&reported) },
         reported,
         opened_us: w.micros(Instant::now()),
         life: Cell::new(0),
