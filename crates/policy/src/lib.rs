@@ -19,6 +19,7 @@ pub mod readiness;
 pub mod replay;
 pub mod replies;
 pub mod roles;
+pub mod room;
 pub mod route;
 pub mod sequences;
 pub mod session_state;

@@ -35,6 +35,7 @@ mod secrets;
 mod server;
 mod stats;
 mod system;
+mod tenants;
 mod workload;
 
 use std::path::{Path, PathBuf};

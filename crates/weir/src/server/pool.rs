@@ -23,18 +23,16 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_config::Config;
 use weir_config::limits::{self, Limits};
-use weir_policy::pool::{Backoff, Counts, Fit, Grant, ROOM_PATIENCE_MS, Refused, grant, is_surplus, missing};
+use weir_policy::pool::{Backoff, Counts, Fit, Grant, Refused, grant, is_surplus, missing};
 use weir_policy::vouching::Vouching;
 use weir_session::metrics::Metric;
 
 use weir_io::reactor::{TaskId, parked};
 use weir_session::metrics::NODES_MAX;
-
-const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
 
 /// Purpose of a pool's server connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,7 +77,8 @@ pub struct Pool {
     /// Limits that it shares with the other pools of its database on this node, and with those of its user.
     of_database: Arc<Budget>,
     of_user: Arc<Budget>,
-    /// Its entries in the queues of starved pools: no more than sessions wait.
+    /// Its number in the queues of starved pools, and in how many of them it stands.
+    number: u64,
     starving: AtomicU32,
     inner: Mutex<Inner>,
 }
@@ -91,6 +90,10 @@ struct Inner {
     idle: Idle,
     open: u32,
     waiters: VecDeque<Waiter>,
+    /// When it was given a place under a limit of many pools last.
+    given_room_at: Option<Instant>,
+    /// When one of its waiters looked last whether other pools can make room.
+    looked_for_room_at: Option<Instant>,
     /// Waiters for one certain server connection, by its number.
     wanted: Vec<(u64, Waiter)>,
     /// An administrator wants no server connections here: they are closed as they come back, and nobody gets one.
@@ -182,16 +185,6 @@ pub enum Limit {
     Paused,
 }
 
-impl Limit {
-    /// True if server connections of other pools stand in the way, so that one of theirs can make room.
-    fn is_of_many_pools(&self) -> bool {
-        match self {
-            Limit::Database(_) | Limit::User(_) | Limit::Node(_) | Limit::All(_) => true,
-            Limit::Refused(..) | Limit::PoolSize(_) | Limit::Paused => false,
-        }
-    }
-}
-
 /// All pools, and how many server connections each node has.
 pub struct Pools {
     pools: Mutex<HashMap<PoolKey, Arc<Pool>>>,
@@ -200,6 +193,8 @@ pub struct Pools {
     open: AtomicU32,
     /// Entries of all queues of pools that lack a permission.
     starved: AtomicU32,
+    /// Number of the next pool.
+    next_number: AtomicU64,
 }
 
 /// Limits of server connections over all pools.
@@ -224,7 +219,13 @@ impl Ceilings {
 impl Default for Pools {
     fn default() -> Pools {
         let nodes = (0..NODES_MAX).map(|_| Arc::default()).collect();
-        Pools { pools: Mutex::default(), nodes, open: AtomicU32::new(0), starved: AtomicU32::new(0) }
+        Pools {
+            pools: Mutex::default(),
+            nodes,
+            open: AtomicU32::new(0),
+            starved: AtomicU32::new(0),
+            next_number: AtomicU64::new(0),
+        }
     }
 }
 
@@ -240,6 +241,8 @@ impl Pools {
             idle: Vec::new(),
             open: 0,
             waiters: VecDeque::new(),
+            given_room_at: None,
+            looked_for_room_at: None,
             wanted: Vec::new(),
             paused: gates.is_paused(&key.client_database),
             renewals: 0,
@@ -250,8 +253,14 @@ impl Pools {
             statuses: HashMap::default(),
         };
         let [of_database, of_user] = room::budgets_of(&key, &pools);
-        let pool =
-            Arc::new(Pool { key: key.clone(), of_database, of_user, starving: AtomicU32::new(0), inner: Mutex::new(inner) });
+        let pool = Arc::new(Pool {
+            key: key.clone(),
+            of_database,
+            of_user,
+            number: self.next_number.fetch_add(1, Ordering::Relaxed),
+            starving: AtomicU32::new(0),
+            inner: Mutex::new(inner),
+        });
         pools.insert(key, pool.clone());
         pool
     }
@@ -367,8 +376,6 @@ impl Pool {
         let by = |ms: u64| (ms > 0).then(|| after(ms));
         let (conn_by, primary_by) = (by(limits.waits.conn_ms), by(limits.waits.primary_ms));
         let reserve_at = (limits.reserve > 0).then(|| after(limits.reserve_after_ms));
-        let lacks_room = limit.is_of_many_pools();
-        let mut room_at = lacks_room.then(|| w.now() + ROOM_PATIENCE);
         loop {
             match std::mem::take(&mut *cell.given.lock()) {
                 Given::ServerConn(conn) => return Ok(Lease::ServerConn(conn)),
@@ -403,10 +410,10 @@ impl Pool {
             if reserve_at.is_some_and(|at| now >= at) && self.use_reserve(w, &cell) {
                 return Ok(Lease::Permit);
             }
-            if room_at.is_some_and(|at| now >= at) {
-                self.make_room(w, ceilings);
-                room_at = Some(now + ROOM_PATIENCE);
+            if self.looks_for_room_at(w, &cell).is_some_and(|at| now >= at) {
+                self.make_room(w, Ceilings::of(&w.peek_config()));
             }
+            let room_at = self.looks_for_room_at(w, &cell);
             for at in [deadline, reserve_at.filter(|at| *at > now), room_at].into_iter().flatten() {
                 w.reactor.wake_at(at);
             }
@@ -550,9 +557,11 @@ impl Pool {
         }
         // Only the limits of all pools stand in the way: another pool's server connection at rest makes room. Connections that
         // were freed between the look at the counts and this place in the queue are found here too.
+        // The first waiter looks for those behind it.
+        let (is_first, limits) = (inner.waiters.len() == 1, inner.limits);
         drop(inner);
-        pools.starve(self, 1, ceilings);
-        let lacking = self.make_room(w, ceilings);
+        pools.starve(w, self, ceilings);
+        let lacking = if is_first { self.make_room(w, ceilings) } else { pools.lacking(self, &limits, ceilings) };
         Err((cell, lacking.unwrap_or(Limit::Node(ceilings.node))))
     }
 
@@ -568,6 +577,7 @@ impl Pool {
             Given::Permit => self.release_permit(w),
             Given::Nothing | Given::Left => {}
         }
+        self.wake_starved(w);
     }
 
     /// Returns a clean server connection: to the longest waiter, of this pool or of one that only lacks a permission; else to rest.
@@ -610,28 +620,26 @@ impl Pool {
             *cell = given;
         }
         waiter.wake(w);
+        self.wake_starved(w);
     }
 
     /// A server connection is gone, or could not be opened: its place goes to the longest waiter, here or at the node.
     pub fn release_permit(self: &Arc<Pool>, w: &Worker) {
         let pools = &w.shared.pools;
-        let yields = self.yields_to_starved(w);
-        let (waiter, starving) = {
+        let leaves_place = self.leaves_place_to_starved(w);
+        let waiter = {
             let mut inner = self.inner.lock();
             if let Some((backoff, _)) = &mut inner.backoff {
                 backoff.asked();
             }
-            let is_kept = !yields
+            let is_kept = !leaves_place
                 && !inner.paused
                 && inner.backoff.is_none()
                 && inner.open <= inner.limits.pool_size.saturating_add(inner.limits.reserve);
             let waiter = if is_kept { inner.waiters.pop_front() } else { None };
-            let mut starving = 0;
             if waiter.is_none() {
                 inner.open -= 1;
                 pools.unpermit(self);
-                // The waiters here lack a permission now, too.
-                starving = usize::from(!inner.waiters.is_empty() && !inner.paused && inner.backoff.is_none());
                 if inner.backoff.is_some()
                     && let Some(first) = inner.waiters.front()
                 {
@@ -639,14 +647,13 @@ impl Pool {
                     first.wake(w);
                 }
             }
-            (waiter, starving)
+            waiter
         };
         match waiter {
             Some(waiter) => self.hand(w, waiter, Given::Permit),
             None => {
-                if starving > 0 {
-                    pools.starve(self, starving, Ceilings::of(&w.peek_config()));
-                }
+                // Its waiters lack a permission now, too.
+                pools.starve(w, self, Ceilings::of(&w.peek_config()));
                 pools.feed_starved(w, self);
             }
         }
@@ -689,13 +696,10 @@ impl Pool {
         self.feed(w);
     }
 
-    /// Opens as many server connections for the waiters as the limits allow: one entry for each, as if all had come just now.
+    /// Opens as many server connections for the waiters as the limits allow.
     fn feed(self: &Arc<Pool>, w: &Worker) {
-        let waiting = self.inner.lock().waiters.len();
-        if waiting > 0 {
-            w.shared.pools.starve(self, waiting, Ceilings::of(&w.peek_config()));
-            w.shared.pools.feed_starved(w, self);
-        }
+        w.shared.pools.starve(w, self, Ceilings::of(&w.peek_config()));
+        w.shared.pools.feed_starved(w, self);
     }
 
     /// Has every server connection closed: those at rest now, the others when they come back. Those that never do stay.
