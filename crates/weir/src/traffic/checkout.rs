@@ -14,11 +14,13 @@ use weir_catalog::rule::Rule;
 use weir_io::reactor::parked;
 use weir_io::socket::Socket;
 use weir_policy::route::{Class, Side};
+use weir_policy::sequences::{Waited, Wanted};
 use weir_session::causal::{self, Shown};
 use weir_session::checkout::{Chosen, choose, count, fails_anyway, no_primary, role_for, settle_in, shown_by};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::flow::Need;
 use weir_session::metrics::Metric;
+use weir_session::sequences;
 use weir_session::session::Session;
 use weir_session::status::Doing;
 use weir_session::timing;
@@ -64,10 +66,21 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
             }
         };
         let was_primary = w.view().primary == Some(at);
-        if let Some(conn) = lease_again(s, client, host, node, need).await {
-            count(s, w, need, node);
-            settle_in(s, w, host.take(conn), role_for(s, w, need, begins));
-            return Ok(());
+        if let Some(wanted) = need.conn {
+            let conn = lease_again(s, (client, was_gone), host, node, wanted).await?;
+            match (wanted.after(conn.as_ref().map(|conn| conn.draws)), conn) {
+                (Waited::Takes, Some(conn)) => {
+                    count(s, w, need, node);
+                    settle_in(s, w, host.take(conn), role_for(s, w, need, begins));
+                    return Ok(());
+                }
+                (Waited::Takes | Waited::TakesAny, _) => {}
+                (Waited::Refused, conn) => {
+                    conn.into_iter().for_each(|conn| host.pools.of_node(&host.w, node).give_back(w, conn));
+                    s.handle.status.set_doing(Doing::Idle);
+                    return Err(sequences::lost());
+                }
+            }
         }
         match lease(s, client, host, class, node, (started, was_gone)).await? {
             Leased::ServerConn(conn) => {
@@ -149,7 +162,7 @@ async fn wait_for_primary(
         }
         if s.handle.wait_cancelled.take() {
             s.handle.status.set_doing(Doing::Idle);
-            return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
+            return Err(cancelled());
         }
         w.wake_at_new_view();
         deadline.into_iter().for_each(|at| w.reactor.wake_at(at));
@@ -195,7 +208,7 @@ async fn lease(
     }
     if leased.is_err() && entry.wait_cancelled.take() {
         entry.status.set_doing(Doing::Idle);
-        return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
+        return Err(cancelled());
     }
     leased.map(|leased| leased.map_or_else(Leased::Failed, Leased::ServerConn))
 }
@@ -211,15 +224,32 @@ fn is_primary_node(w: &Worker, node: u16) -> bool {
     w.is_primary(node)
 }
 
-/// The very server connection a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. Not
-/// cancel safe: the server connection may be on its way.
-async fn lease_again(s: &Session, client: &Socket, host: &SessionHost, node: u16, need: Need) -> Option<ServerConn> {
-    let serial = need.conn?;
-    let (w, pool) = (&host.w, host.pools.of_node(&host.w, node));
+/// The very server connection a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. An
+/// error ends the session's wait. Not cancel safe: the server connection may be on its way.
+async fn lease_again(
+    s: &Session,
+    (client, was_gone): (&Socket, bool),
+    host: &SessionHost,
+    node: u16,
+    wanted: Wanted,
+) -> Result<Option<ServerConn>, Fault> {
+    let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.handle);
     show_waiting(s, w);
-    let gives_up = || client.is_hung_up() || s.handle.final_error.borrow().is_some();
-    let conn = pool.lease_certain(w, serial, Instant::now() + AGAIN_TIMEOUT, gives_up).await?;
-    lease::fit(w, conn).await
+    entry.wait_cancelled.set(false);
+    let ends = || (!was_gone && client.is_hung_up()) || entry.final_error.borrow().is_some();
+    let gives_up = || ends() || entry.wait_cancelled.get();
+    if let Some(conn) = pool.lease_certain(w, wanted.drawn.serial, Instant::now() + AGAIN_TIMEOUT, gives_up).await {
+        return Ok(lease::fit(w, conn).await);
+    }
+    if entry.wait_cancelled.take() {
+        entry.status.set_doing(Doing::Idle);
+        return Err(cancelled());
+    }
+    if ends() { Err(lease::gave_up()) } else { Ok(None) }
+}
+
+fn cancelled() -> Fault {
+    Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
 }
 
 /// The wait of a read for a standby.
