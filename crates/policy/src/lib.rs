@@ -6,6 +6,7 @@ pub mod console;
 pub mod failover;
 pub mod lag;
 pub mod listening;
+pub mod look_places;
 pub mod looks;
 pub mod loss;
 pub mod notices;

@@ -191,6 +191,8 @@ pub struct Pools {
     nodes: Vec<Arc<Budget>>,
     /// Conns of all nodes that exist or are permitted to be opened.
     open: AtomicU32,
+    /// Connections of all nodes over which Weir looks at catalogs.
+    looks: AtomicU32,
     /// Entries of all queues of pools that lack a permission.
     starved: AtomicU32,
     /// Number of the next pool.
@@ -223,6 +225,7 @@ impl Default for Pools {
             pools: Mutex::default(),
             nodes,
             open: AtomicU32::new(0),
+            looks: AtomicU32::new(0),
             starved: AtomicU32::new(0),
             next_number: AtomicU64::new(0),
         }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_config::limits::Limits;
+use weir_policy::look_places::left_by_looks;
 use weir_policy::room::{Look, Need, Queue, ROOM_PATIENCE_MS, makes_room};
 use weir_session::metrics::NODES_MAX;
 
@@ -24,6 +25,8 @@ const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
 #[derive(Default)]
 pub(super) struct Budget {
     open: AtomicU32,
+    /// Connections over which Weir looks at catalogs, of a node. They take the places of as many for clients.
+    looks: AtomicU32,
     /// Pools with waiters that only lack a permission, this one's first of all.
     starved: Mutex<Queue<Instant, Arc<Pool>>>,
     /// Pools in it.
@@ -125,6 +128,23 @@ impl Pools {
         &self.nodes[usize::from(node) % NODES_MAX]
     }
 
+    /// Server connections that clients may have to a node now.
+    fn node_max(&self, node: u16, ceilings: Ceilings) -> u32 {
+        left_by_looks(ceilings.node, self.budget(node).looks.load(Ordering::Relaxed))
+    }
+
+    /// A connection that looks at a catalog is being opened. It waits for no place of clients', which get that many fewer.
+    pub fn look_began(&self, node: u16) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.budget(node).looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is closed. Pools that lack a permission find it when they look for room.
+    pub fn look_ended(&self, node: u16) {
+        self.looks.fetch_sub(1, Ordering::Relaxed);
+        self.budget(node).looks.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// The counts and limits for a server connection of a pool: the narrowest first.
     fn bounds<'a>(&'a self, pool: &'a Pool, limits: &Limits, ceilings: Ceilings) -> [(&'a AtomicU32, Limit, u32); 4] {
         let bound = |max: u32| if max == 0 { u32::MAX } else { max };
@@ -132,8 +152,8 @@ impl Pools {
         [
             (&pool.of_database.open, Limit::Database(per_database), bound(per_database)),
             (&pool.of_user.open, Limit::User(per_user), bound(per_user)),
-            (&self.budget(pool.key.node).open, Limit::Node(ceilings.node), ceilings.node),
-            (&self.open, Limit::All(ceilings.all), ceilings.all),
+            (&self.budget(pool.key.node).open, Limit::Node(ceilings.node), self.node_max(pool.key.node, ceilings)),
+            (&self.open, Limit::All(ceilings.all), left_by_looks(ceilings.all, self.looks.load(Ordering::Relaxed))),
         ]
     }
 
@@ -277,7 +297,7 @@ impl Pools {
         let node = pool.key.node;
         let nodes = if ceilings.joins_nodes() { 0..self.nodes.len() as u16 } else { node..node + 1 };
         // A server connection of another node that is closed gives no permission for a node that has all of its own.
-        let helps = |other: &u16| *other == node || self.node_open(*other) < ceilings.node;
+        let helps = |other: &u16| *other == node || self.node_open(*other) < self.node_max(*other, ceilings);
         let nodes = nodes.filter(helps).map(|node| self.budget(node));
         let queues = nodes.chain([&pool.of_database, &pool.of_user]);
         queues.filter(|queue| queue.starved_count.load(Ordering::Relaxed) > 0).collect()
