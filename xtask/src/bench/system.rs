@@ -171,7 +171,7 @@ pub struct Launcher {
 impl Launcher {
     /// The servers of a stage, the primary first.
     fn server_ports(&self, stage: Stage) -> Vec<u16> {
-        if matches!(stage, Stage::One | Stage::Cached | Stage::Hoard | Stage::Shelved) {
+        if matches!(stage, Stage::One | Stage::Shared | Stage::Cached | Stage::Hoard | Stage::Shelved) {
             vec![self.server_port]
         } else {
             self.spread_ports.clone()

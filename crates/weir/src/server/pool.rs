@@ -43,6 +43,8 @@ pub enum Purpose {
     Replication,
     /// One for each worker, over which it hears of notifications.
     Listening,
+    /// One for a moment, over which a server tells what a client that logs in is greeted with, while clients have all of the pool.
+    Greeting,
 }
 
 /// Owner of the server connections in a pool.
@@ -67,6 +69,8 @@ impl PoolKey {
             Purpose::Statements => limits,
             Purpose::Replication => unshared,
             Purpose::Listening => Limits { conns_per_database: 0, conns_per_user: 0, ..unshared },
+            // One login after the other.
+            Purpose::Greeting => Limits { pool_size: 1, conns_per_database: 0, conns_per_user: 0, ..unshared },
         }
     }
 }
@@ -161,6 +165,8 @@ pub enum Patience {
     Waits,
     /// Is told: it has another node to go to, or a client of its own to tell.
     ToldAtOnce,
+    /// As `ToldAtOnce`, and is told as well that all connections are in use.
+    NeverQueues,
 }
 
 /// A wait for a server connection.
@@ -372,6 +378,10 @@ impl Pool {
             Ok(lease) => return Ok(lease),
             Err(waiting) => waiting,
         };
+        if wait.patience == Patience::NeverQueues && self.is_in_use() {
+            self.leave(w, &cell);
+            return Err(Refusal::Refused(Refused::Full, "all connections are in use".into()));
+        }
         w.count(Metric::Waits);
         let since = wait.since;
         let limits = self.limits();
@@ -397,7 +407,7 @@ impl Pool {
                 let limit = self.limit_now(limit);
                 return Err(Refusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
             }
-            if wait.patience == Patience::ToldAtOnce
+            if wait.patience != Patience::Waits
                 && let Some((why, words)) = self.turns_away(w)
             {
                 self.leave(w, &cell);
@@ -424,6 +434,12 @@ impl Pool {
             w.wake_at_new_view();
             parked().await;
         }
+    }
+
+    /// True if who waits here waits for clients: nobody has paused the pool, and its server lets everybody in.
+    pub fn is_in_use(&self) -> bool {
+        let inner = self.inner.lock();
+        !inner.paused && inner.backoff.is_none()
     }
 
     /// The limit that stands in a waiter's way now; `limit` did when the wait began.
@@ -585,7 +601,7 @@ impl Pool {
 
     /// Returns a clean server connection: to the longest waiter, of this pool or of one that only lacks a permission; else to rest.
     pub fn give_back(self: &Arc<Pool>, w: &Worker, conn: ServerConn) {
-        if self.yields_to_starved(w) {
+        if self.key.purpose == Purpose::Greeting || self.yields_to_starved(w) {
             return w.close_conn(conn);
         }
         if !conn.is_of_these_passwords(w) || conn.status.doomed.load(Ordering::Relaxed) {
@@ -629,7 +645,8 @@ impl Pool {
     /// A server connection is gone, or could not be opened: its place goes to the longest waiter, here or at the node.
     pub fn release_permit(self: &Arc<Pool>, w: &Worker) {
         let pools = &w.shared.pools;
-        let leaves_place = self.leaves_place_to_starved(w);
+        // A place beyond the limits is nobody else's.
+        let leaves_place = self.key.purpose != Purpose::Greeting && self.leaves_place_to_starved(w);
         let waiter = {
             let mut inner = self.inner.lock();
             if let Some((backoff, _)) = &mut inner.backoff {

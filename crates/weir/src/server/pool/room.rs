@@ -41,10 +41,11 @@ impl Budget {
 
 /// Budgets of a new pool's database and user: those of other pools on the node, or new ones.
 pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<Pool>>) -> [Arc<Budget>; 2] {
-    if key.purpose == Purpose::Listening {
+    let is_apart = |purpose| matches!(purpose, Purpose::Listening | Purpose::Greeting);
+    if is_apart(key.purpose) {
         return Default::default();
     }
-    let counts = |pool: &&Arc<Pool>| pool.key.node == key.node && pool.key.purpose != Purpose::Listening;
+    let counts = |pool: &&Arc<Pool>| pool.key.node == key.node && !is_apart(pool.key.purpose);
     let others = || pools.values().filter(counts);
     let of_database = others().find(|pool| pool.key.client_database == key.client_database).map(|pool| pool.of_database.clone());
     let of_user = others().find(|pool| pool.key.user == key.user).map(|pool| pool.of_user.clone());
@@ -148,12 +149,15 @@ impl Pools {
     /// The counts and limits for a server connection of a pool: the narrowest first.
     fn bounds<'a>(&'a self, pool: &'a Pool, limits: &Limits, ceilings: Ceilings) -> [(&'a AtomicU32, Limit, u32); 4] {
         let bound = |max: u32| if max == 0 { u32::MAX } else { max };
+        // A login waits for no place that clients hold. Its connection counts, and clients get the next one later.
+        let is_free = pool.key.purpose == Purpose::Greeting;
+        let shared = |max: u32| if is_free { u32::MAX } else { max };
         let (per_database, per_user) = (limits.conns_per_database, limits.conns_per_user);
         [
             (&pool.of_database.open, Limit::Database(per_database), bound(per_database)),
             (&pool.of_user.open, Limit::User(per_user), bound(per_user)),
-            (&self.budget(pool.key.node).open, Limit::Node(ceilings.node), self.node_max(pool.key.node, ceilings)),
-            (&self.open, Limit::All(ceilings.all), left_by_looks(ceilings.all, self.looks.load(Ordering::Relaxed))),
+            (&self.budget(pool.key.node).open, Limit::Node(ceilings.node), shared(self.node_max(pool.key.node, ceilings))),
+            (&self.open, Limit::All(ceilings.all), shared(left_by_looks(ceilings.all, self.looks.load(Ordering::Relaxed)))),
         ]
     }
 
