@@ -17,6 +17,7 @@ use weir_policy::route::{Class, Side};
 use weir_policy::sequences::{Waited, Wanted};
 use weir_session::causal::{self, Shown};
 use weir_session::checkout::{Chosen, choose, count, fails_anyway, no_primary, role_for, settle_in, shown_by};
+use weir_session::conn::Conn;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::flow::Need;
 use weir_session::metrics::Metric;
@@ -66,28 +67,17 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
             }
         };
         let was_primary = w.view().primary == Some(at);
-        if let Some(wanted) = need.conn {
-            let conn = lease_again(s, (client, was_gone), host, node, wanted).await?;
-            match (wanted.after(conn.as_ref().map(|conn| conn.draws)), conn) {
-                (Waited::Takes, Some(conn)) => {
-                    count(s, w, need, node);
-                    settle_in(s, w, host.take(conn), role_for(s, w, need, begins));
-                    return Ok(());
-                }
-                (Waited::Takes | Waited::TakesAny, _) => {}
-                (Waited::Refused, conn) => {
-                    conn.into_iter().for_each(|conn| host.pools.of_node(&host.w, node).give_back(w, conn));
-                    s.handle.status.set_doing(Doing::Idle);
-                    return Err(sequences::lost());
-                }
-            }
+        if let Some(wanted) = need.conn
+            && let Some(conn) = where_it_drew(s, (client, was_gone), host, node, wanted).await?
+        {
+            begin_with(s, w, host.take(conn), (need, class, node), begins);
+            return Ok(());
         }
         match lease(s, client, host, class, node, (started, was_gone)).await? {
             Leased::ServerConn(conn) => {
                 let shown = shown_by(s, w, class, at, &conn.conn);
                 if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
-                    count(s, w, Need { class, ..need }, node);
-                    settle_in(s, w, host.take(conn), role_for(s, w, need, begins));
+                    begin_with(s, w, host.take(conn), (need, class, node), begins);
                     return Ok(());
                 }
                 // The standby has started anew, or this server connection is so young that nobody vouches for it yet.
@@ -116,6 +106,12 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
             }
         }
     }
+}
+
+/// Uses a server connection for what needed one. The class may be another than it came with: a read that no standby could be had for.
+fn begin_with(s: &mut Session, w: &Worker, conn: Box<Conn>, (need, class, node): (Need, Class, u16), begins: bool) {
+    count(s, w, Need { class, ..need }, node);
+    settle_in(s, w, conn, role_for(s, w, need, begins));
 }
 
 /// A statement in the number of those that wait for a primary, however its wait ends.
@@ -222,6 +218,26 @@ fn may_serve(w: &Worker, class: Class, node: u16) -> bool {
 
 fn is_primary_node(w: &Worker, node: u16) -> bool {
     w.is_primary(node)
+}
+
+/// The server connection that has the values which a statement asks for. `None`: any other one will do. An error ends the session's wait. Not cancel
+/// safe: the server connection may be on its way.
+async fn where_it_drew(
+    s: &Session,
+    client: (&Socket, bool),
+    host: &SessionHost,
+    node: u16,
+    wanted: Wanted,
+) -> Result<Option<ServerConn>, Fault> {
+    let conn = lease_again(s, client, host, node, wanted).await?;
+    match wanted.after(conn.as_ref().map(|conn| conn.draws)) {
+        Waited::Takes | Waited::TakesAny => Ok(conn),
+        Waited::Refused => {
+            conn.into_iter().for_each(|conn| host.pools.of_node(&host.w, node).give_back(&host.w, conn));
+            s.handle.status.set_doing(Doing::Idle);
+            Err(sequences::lost())
+        }
+    }
 }
 
 /// The very server connection a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. An
