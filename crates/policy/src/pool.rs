@@ -137,22 +137,6 @@ pub fn missing(open: u32, wanted: u32, open_max: u32) -> u32 {
     wanted.min(open_max).saturating_sub(open)
 }
 
-/// Time that a pool waits for room before others' server connections are closed for it in any case. Before, it gets one only if
-/// it has none, and the other pool has several or one at rest.
-pub const ROOM_PATIENCE_MS: u64 = 50;
-
-/// True if another pool's server connection is closed to make room for a pool that lacks a permission.
-///
-/// `lacks_open`: server connections of the pool that lacks; `waited_ms`: wait of its first session; `gives_open`: server
-/// connections of the other pool; `is_at_rest`: nobody there waits for the server connection.
-///
-/// A closed server connection costs another login. The session gets it back after a statement or two, so limits that many pools
-/// share do not turn every statement into a login.
-pub fn makes_room(lacks_open: u32, waited_ms: u64, gives_open: u32, is_at_rest: bool) -> bool {
-    let has_none = lacks_open == 0;
-    (has_none && (gives_open > 1 || is_at_rest)) || waited_ms >= ROOM_PATIENCE_MS
-}
-
 /// Why a server connection at rest must not be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retire {
@@ -193,15 +177,6 @@ mod tests {
         assert!(is_surplus(Counts { open: 3, ..free }));
         assert!(!is_surplus(Counts { open: 3, waiting: 1, ..free }) && !is_surplus(Counts { open: 2, ..free }));
         assert_eq!([missing(0, 5, 2), missing(1, 2, 9), missing(3, 2, 9)], [2, 1, 0]);
-    }
-
-    #[test]
-    fn a_pool_with_links_waits_for_them_before_others_are_closed_for_it() {
-        assert!(makes_room(0, 0, 2, false), "the other keeps one");
-        assert!(makes_room(0, 0, 1, true), "nobody needs it now");
-        assert!(!makes_room(0, 0, 1, false), "the other would have none");
-        assert!(!makes_room(1, 0, 3, true) && !makes_room(1, ROOM_PATIENCE_MS - 1, 3, true));
-        assert!(makes_room(1, ROOM_PATIENCE_MS, 1, false), "nobody waits for ever");
     }
 
     #[test]

@@ -82,6 +82,36 @@ impl Use {
     }
 }
 
+/// The server connection that a statement must have, because the values that it asks for can be nowhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    pub drawn: Drawn,
+    pub by: Use,
+}
+
+/// The end of a session's wait for that server connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// It runs there.
+    Takes,
+    /// It draws itself, so that another one will do.
+    TakesAny,
+    /// The values are lost. Said at once: a session that took another server connection first would have to bring its settings
+    /// before it may say anything, would give it back meanwhile, and wait for the one it drew on again, without an end.
+    Refused,
+}
+
+impl Wanted {
+    /// `there`: the count of the server connection, if it could be had.
+    pub fn after(self, there: Option<Tally>) -> Waited {
+        match there {
+            Some(tally) if self.by.draws() || self.drawn.is_own(tally) => Waited::Takes,
+            None if self.by.draws() => Waited::TakesAny,
+            Some(_) | None => Waited::Refused,
+        }
+    }
+}
+
 /// A session that has a server connection of the primary, before it sends a statement.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
@@ -249,6 +279,24 @@ mod tests {
         assert!(!Facts { is_asked: false, ..drawn_over }.forgets(Use::Draws), "nobody asks");
         let (again, drawn) = drawn_over.tally.forget().draw(drawn_over.drawn);
         assert!(Facts { drawn: Some(drawn), tally: again, ..facts }.may_run(Use::Recalls));
+    }
+
+    #[test]
+    fn the_wait_for_the_values_of_a_session_ends_with_them_or_a_refusal() {
+        let blank = Tally { serial: 1, count: 4, forgotten: 4 };
+        let (tally, drawn) = blank.draw(None);
+        let (drawn_over, _) = tally.draw(None);
+        for (by, there, expected) in [
+            (Use::Recalls, Some(tally), Waited::Takes),
+            (Use::Recalls, Some(drawn_over), Waited::Refused),
+            (Use::Recalls, Some(tally.forget()), Waited::Refused),
+            (Use::Recalls, None, Waited::Refused),
+            (Use::Both, Some(tally), Waited::Takes),
+            (Use::Both, Some(drawn_over), Waited::Takes),
+            (Use::Both, None, Waited::TakesAny),
+        ] {
+            assert_eq!(Wanted { drawn, by }.after(there), expected, "{by:?} with {there:?}");
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ struct Usage {
 /// A database's marks, as they were last seen.
 #[derive(Default)]
 struct Marks {
-    values: [Mutex<String>; 3],
+    values: [Mutex<String>; 4],
     /// One number of all of them; 0: none was seen.
     print: AtomicU64,
 }
@@ -92,6 +92,8 @@ pub enum Mark {
     Rights,
     /// Defaults of sessions.
     Defaults,
+    /// The database itself: another one may have its name.
+    Identity,
 }
 
 /// Facts about it for operators.

@@ -1,6 +1,7 @@
 //! Small words that many modules use: the fate of a client's message, and the reason why a server connection stays with a session.
 
 use weir_policy::route::Class;
+use weir_policy::sequences::Wanted;
 use weir_policy::wish::ReadPreference;
 use weir_sql::facts::StateKind;
 
@@ -24,8 +25,8 @@ pub struct Need {
     pub is_read: bool,
     /// Where somebody wants it to go, if it only reads.
     pub wish: Option<ReadPreference>,
-    /// This very server connection, by its number, as long as it is there.
-    pub conn: Option<u64>,
+    /// The very server connection that has the values which the statement asks for.
+    pub conn: Option<Wanted>,
 }
 
 /// Why a server connection stays with a session.

@@ -14,10 +14,10 @@ use crate::session_state;
 use crate::statements::{Recalls, Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
 use weir_catalog::Hidden;
-use weir_config::SequenceSessions;
+use weir_config::{PoolMode, SequenceSessions};
 use weir_policy::pool::Fit;
 use weir_policy::replies::Expect;
-use weir_policy::sequences::{Facts, Use};
+use weir_policy::sequences::{Facts, Use, Wanted};
 use weir_sql::facts::StateKind;
 use weir_wire::frame::Header;
 
@@ -66,9 +66,11 @@ fn note(s: &mut Session, w: &Context, statement: &Statement) {
 
 /// The server connection a statement must have because its session's values are there.
 #[inline]
-pub fn wanted(s: &Session, statement: &Statement) -> Option<u64> {
+pub fn wanted(s: &Session, statement: &Statement) -> Option<Wanted> {
     let drawn = s.state.drawn?;
-    use_of(s, statement).recalls().then_some(drawn.serial)
+    let by = use_of(s, statement);
+    // A session that keeps its server connection for life has lost it, and the server says what it knows.
+    (by.recalls() && s.account.limits.get().mode != PoolMode::Session).then_some(Wanted { drawn, by })
 }
 
 /// How well a server connection at rest can fit a session at best.
@@ -173,9 +175,15 @@ pub fn refusal(s: &Session, w: &Context, statement: &Statement) -> Option<Fault>
     if !by.recalls() || s.state.by_mode || facts(s, w, statement)?.may_run(by) {
         return None;
     }
+    Some(lost())
+}
+
+/// The error of a statement that asks for values which no server connection has any more, or whose server connection others use.
+#[cold]
+pub fn lost() -> Fault {
     let text = "the sequence values of this session are lost: its server connection was used by another client";
-    Some(Fault::error(sqlstate::NOT_IN_STATE, text).hint(
+    Fault::error(sqlstate::NOT_IN_STATE, text).hint(
         "INSERT ... RETURNING, or currval in the transaction that draws, always works. With sequence_sessions = pin a session keeps its \
          server connection once it draws from a sequence.",
-    ))
+    )
 }

@@ -9,6 +9,7 @@ pub mod conn;
 pub mod context;
 pub mod failover;
 pub mod http;
+pub mod look_places;
 pub mod mail;
 pub mod node_monitor;
 pub mod pcp;

@@ -5,10 +5,12 @@
 
 use std::fmt::Write as _;
 
-use super::workload::{Door, Stage};
+use super::workload::{Door, SHARED_PLACES, Stage};
 
 /// PgBouncer's database in session mode, for workloads that its transaction mode cannot do.
 pub const SESSION_DATABASE: &str = "bench_session";
+/// Database of the noisy tenant.
+pub const NOISY_DATABASE: &str = "template1";
 /// Room for the idle workload and a few clients more.
 const CLIENTS_OF_POOLERS: u32 = 10_200;
 
@@ -70,6 +72,7 @@ pub fn weir(s: &Settings) -> String {
         Stage::Cached => CACHE.to_owned(),
         Stage::Hoard => [CACHE, HOARD].concat(),
         Stage::Shelved => [CACHE, &in_memcached(s.third_port)].concat(),
+        Stage::Shared => format!("max_server_connections_per_node = {SHARED_PLACES}\n"),
         _ => String::new(),
     };
     let causal = if s.stage == Stage::Uncausal { "causal_reads = off\n" } else { "" };
@@ -97,13 +100,19 @@ pub fn bouncer(s: &Settings) -> String {
         ),
         Door::Open | Door::Scram => String::new(),
     };
+    let shared = match s.stage {
+        // Its limit over several databases (`max_user_connections`) gives the quiet tenant no answer in 20 s: each gets half.
+        Stage::Shared => format!("max_db_connections = {}\n", SHARED_PLACES / 2),
+        _ => String::new(),
+    };
     let renames = if s.bouncer_renames { "max_prepared_statements = 100\n" } else { "" };
     format!(
         "[databases]\npostgres = host=127.0.0.1 port={server_port}\n\
+         {NOISY_DATABASE} = host=127.0.0.1 port={server_port}\n\
          {SESSION_DATABASE} = host=127.0.0.1 port={server_port} dbname=postgres pool_mode=session pool_size={clients_max}\n\
          [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n\
          auth_type = {method}\nauth_file = {folder}/users.txt\npool_mode = transaction\n\
-         default_pool_size = {pool_size}\nmax_client_conn = {CLIENTS_OF_POOLERS}\n{renames}\
+         default_pool_size = {pool_size}\nmax_client_conn = {CLIENTS_OF_POOLERS}\n{renames}{shared}\
          log_connections = 0\nlog_disconnections = 0\nlog_stats = 0\n\
          logfile = {folder}/pgbouncer.log\npidfile = {folder}/pgbouncer.pid\n\
          ignore_startup_parameters = extra_float_digits\n{door}"

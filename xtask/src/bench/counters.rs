@@ -101,7 +101,12 @@ fn amounts(workload: &Workload) -> Option<(u32, u32)> {
         Kind::Rows { .. } => Some((1, 7)),
         Kind::Pipeline { .. } => Some((PIPELINE_STATEMENTS, PIPELINE_STATEMENTS * 41)),
         // A script of many tables is long enough to be told by its CPU time.
-        Kind::Tables { .. } | Kind::FirstSight | Kind::Catalog | Kind::Invalidate { .. } | Kind::Idle { .. } => None,
+        Kind::Tenants { .. }
+        | Kind::Tables { .. }
+        | Kind::FirstSight
+        | Kind::Catalog
+        | Kind::Invalidate { .. }
+        | Kind::Idle { .. } => None,
     }
 }
 

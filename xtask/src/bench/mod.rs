@@ -35,6 +35,7 @@ mod secrets;
 mod server;
 mod stats;
 mod system;
+mod tenants;
 mod workload;
 
 use std::path::{Path, PathBuf};
@@ -149,7 +150,7 @@ impl<'a> Bench<'a> {
             check_peers(&programs)?;
         }
         let cluster = server::start(arguments.scale)?;
-        let one = [Stage::One, Stage::Cached, Stage::Hoard, Stage::Shelved];
+        let one = [Stage::One, Stage::Shared, Stage::Cached, Stage::Hoard, Stage::Shelved];
         let is_spread = workloads.iter().any(|workload| !one.contains(&workload.stage));
         let spread = is_spread.then(|| server::start_spread(arguments.scale)).transpose()?;
         let launcher = Launcher {

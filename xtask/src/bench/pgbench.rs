@@ -77,7 +77,8 @@ fn kind_arguments(kind: Kind) -> Result<Vec<&'static str>> {
         | Kind::Idle { .. }
         | Kind::Rows { .. }
         | Kind::Invalidate { .. }
-        | Kind::Pipeline { .. } => bail!("not a workload of pgbench"),
+        | Kind::Pipeline { .. }
+        | Kind::Tenants { .. } => bail!("not a workload of pgbench"),
     }
 }
 
@@ -111,7 +112,8 @@ fn scripts_of(kind: Kind) -> Vec<(String, u32)> {
         | Kind::Catalog
         | Kind::Rush
         | Kind::Invalidate { .. }
-        | Kind::Pipeline { .. } => None,
+        | Kind::Pipeline { .. }
+        | Kind::Tenants { .. } => None,
     };
     script.map(|text| (text, 1)).into_iter().collect()
 }

@@ -17,6 +17,7 @@ use super::redis;
 use super::rush;
 use super::stats::percentile;
 use super::system::{Program, Running, System};
+use super::tenants;
 use super::workload::{Kind, PIPELINE_STATEMENTS, Stage, Workload};
 use crate::process;
 
@@ -55,7 +56,10 @@ pub fn measure(workload: &Workload, system: &Running, seconds: u32, folder: &Pat
     if let Kind::Invalidate { answers } = workload.kind {
         return kept::measure_writes(system, answers, seconds);
     }
-    let is_cached = !matches!(workload.stage, Stage::One);
+    if let Kind::Tenants { noisy } = workload.kind {
+        return tenants::measure(workload, system, noisy, seconds);
+    }
+    let is_cached = !matches!(workload.stage, Stage::One | Stage::Shared);
     if is_cached && matches!(workload.kind, Kind::Hits | Kind::Rush | Kind::HitRatio { .. }) && system.system() != System::Redis {
         kept::warm(system)?;
     }
@@ -145,7 +149,7 @@ fn perform(workload: &Workload, system: &Running, amount: Amount, folder: &Path)
                 client.read_until_ready(syncs, &mut buffer)
             })
         }
-        Kind::Idle { .. } | Kind::FirstSight | Kind::Catalog | Kind::Invalidate { .. } => {
+        Kind::Idle { .. } | Kind::FirstSight | Kind::Catalog | Kind::Invalidate { .. } | Kind::Tenants { .. } => {
             bail!("this workload does no transactions")
         }
     }

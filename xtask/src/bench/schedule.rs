@@ -60,7 +60,7 @@ impl<'a> Schedule<'a> {
         {
             bail!("{last}");
         }
-        if matches!(workload.kind, Kind::Idle { .. } | Kind::Catalog | Kind::Invalidate { .. }) {
+        if matches!(workload.kind, Kind::Idle { .. } | Kind::Catalog | Kind::Invalidate { .. } | Kind::Tenants { .. }) {
             let mut fresh = self.launcher.start(system, workload, &[])?;
             let sample = run::measure(workload, &fresh, seconds, &self.launcher.folder);
             fresh.stop()?;
@@ -95,7 +95,7 @@ impl<'a> Schedule<'a> {
                 if system == System::Direct
                     || !works
                     || !part.counts(workload, system)
-                    || matches!(workload.kind, Kind::FirstSight | Kind::Catalog | Kind::Invalidate { .. })
+                    || matches!(workload.kind, Kind::FirstSight | Kind::Catalog | Kind::Invalidate { .. } | Kind::Tenants { .. })
                     || system == System::Redis
                 {
                     continue;

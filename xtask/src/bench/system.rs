@@ -86,8 +86,12 @@ impl System {
             (System::Pgpool, Door::Scram) => return Some("needs the password in clear text or encrypted, not only its verifier"),
         }
         match (self, workload.stage) {
-            (System::Weir, _) | (_, Stage::One) | (System::Pgpool, Stage::Spread | Stage::Cached | Stage::Shelved) => {}
+            (System::Weir, _)
+            | (_, Stage::One)
+            | (System::Bouncer, Stage::Shared)
+            | (System::Pgpool, Stage::Spread | Stage::Cached | Stage::Shelved) => {}
             (System::Answers | System::Redis, _) => {}
+            (_, Stage::Shared) => return Some("has no limit over several databases"),
             (System::Pgpool, _) => return Some("a setting of Weir's is what is measured"),
             (System::Direct | System::Bouncer | System::Relay, Stage::Cached | Stage::Hoard | Stage::Shelved) => {
                 return Some("has no cache");
@@ -167,7 +171,7 @@ pub struct Launcher {
 impl Launcher {
     /// The servers of a stage, the primary first.
     fn server_ports(&self, stage: Stage) -> Vec<u16> {
-        if matches!(stage, Stage::One | Stage::Cached | Stage::Hoard | Stage::Shelved) {
+        if matches!(stage, Stage::One | Stage::Shared | Stage::Cached | Stage::Hoard | Stage::Shelved) {
             vec![self.server_port]
         } else {
             self.spread_ports.clone()

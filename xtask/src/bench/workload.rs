@@ -59,6 +59,8 @@ pub enum Kind {
     Invalidate { answers: u32 },
     /// One client sends `PIPELINE_STATEMENTS` before it reads the answers, with one Sync at the end or one after each.
     Pipeline { syncs: u32 },
+    /// Reads of a quiet tenant, while so many clients of another keep all server connections that both may have busy.
+    Tenants { noisy: u32 },
 }
 
 /// Statements in one pipeline.
@@ -66,6 +68,9 @@ pub const PIPELINE_STATEMENTS: u32 = 100;
 
 /// Rows that are read again and again.
 pub const HIT_ROWS: u32 = 1_000;
+
+/// Server connections that two tenants share.
+pub const SHARED_PLACES: u32 = 12;
 
 /// How clients come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +92,8 @@ pub enum Stage {
     Cached,
     /// As `Cached`, with room for a million answers.
     Hoard,
+    /// One server, and `SHARED_PLACES` connections to it for all databases together.
+    Shared,
     /// Answers are kept in a memcached beside it.
     Shelved,
     /// A primary and two standbys, reads on all three.
@@ -203,6 +210,8 @@ pub const WORKLOADS: &[Workload] = &[
         1,
         "statement of 100 sent at once, each with a Sync, latency per 100",
     ),
+    before(Stage::Shared, "tenant-alone", Kind::Tenants { noisy: 0 }, 3, "read of a tenant alone"),
+    before(Stage::Shared, "tenant-quiet", Kind::Tenants { noisy: 50 }, 3, "read of a tenant beside 50 busy clients of another"),
     other("same-8", Kind::Same, 8, "read, always of one text"),
     other("first-sight", Kind::FirstSight, 1, "text never seen before"),
     before(Stage::Unspread, "unrouted-8", Kind::Select(Mode::Simple), 8, "read, all on the primary").kept(File::Table),

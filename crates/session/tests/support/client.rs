@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use weir_catalog::rule::Rule;
 use weir_io::lane::{Got, Lane};
 use weir_policy::route::{Class, Side};
+use weir_policy::sequences::{Waited, Wanted};
 use weir_policy::settings::Settings;
 use weir_session::causal::{self, Shown};
 use weir_session::checkout::{Chosen, choose, count, fails_anyway, role_for, settle_in, shown_by};
@@ -20,6 +21,7 @@ use weir_session::fault::{Fault, Severity, sqlstate};
 use weir_session::flow::Need;
 use weir_session::handle::SessionHandle;
 use weir_session::pump::{End, Pump, Sockets, Step};
+use weir_session::sequences;
 use weir_session::session::Session;
 use weir_session::state::State;
 use weir_session::status::{Ends, Number, SessionStatus, Whose};
@@ -317,7 +319,7 @@ impl Client {
                 }
                 return Err(Fault::fatal(sqlstate::CANNOT_CONNECT, format!("cannot connect to node {node}")));
             }
-            let Some(conn) = self.lease(node, need.conn) else {
+            let Some(conn) = self.lease(node, need.conn)? else {
                 return Ok(self.note_wait(is_new, format!("a connection to node {node}")));
             };
             if shown_by(&self.s, &self.w, class, at, &conn) == Shown::All || is_over {
@@ -338,17 +340,21 @@ impl Client {
         false
     }
 
-    fn lease(&self, node: u16, serial: Option<u64>) -> Option<Box<weir_session::conn::Conn>> {
+    /// A certain server connection that another session has counts as one that did not come back in time.
+    fn lease(&self, node: u16, wanted: Option<Wanted>) -> Result<Option<Box<weir_session::conn::Conn>>, Fault> {
         let mut idle = self.pool.idle.borrow_mut();
         let rests = idle.entry(node).or_default();
-        let of_serial = rests.iter().position(|conn| Some(conn.status.serial) == serial);
+        let of_serial = wanted.and_then(|wanted| rests.iter().position(|conn| conn.status.serial == wanted.drawn.serial));
+        if wanted.is_some_and(|wanted| wanted.after(of_serial.map(|at| rests[at].draws)) == Waited::Refused) {
+            return Err(sequences::lost());
+        }
         if let Some(at) = of_serial.or(rests.len().checked_sub(1)) {
             let conn = rests.remove(at);
             self.pool.act(self.name, Action::Took(name_of(&conn)));
-            return Some(conn);
+            return Ok(Some(conn));
         }
-        let conn = self.pool.open(&self.w, node)?;
+        let Some(conn) = self.pool.open(&self.w, node) else { return Ok(None) };
         self.pool.act(self.name, Action::Opened(name_of(&conn)));
-        Some(conn)
+        Ok(Some(conn))
     }
 }

@@ -20,7 +20,7 @@ use crate::process::worker::{Entry, PoolSet, Worker};
 use crate::server::first_look;
 use crate::server::lease;
 use crate::server::pool::server_conn::{self, OpenError, ServerConn};
-use crate::server::pool::{Patience, Wait};
+use crate::server::pool::{Patience, Purpose, Wait};
 use crate::server::vouch;
 use crate::traffic::host::SessionHost;
 use crate::traffic::relay;
@@ -700,8 +700,13 @@ async fn first_conn(
     let gives_up = || client.is_closed() || w.shared.stop_mode() >= Stop::Fast;
     for &node in nodes {
         let pool = pools.of_node(w, node);
-        let wait = Wait { since, patience: Patience::ToldAtOnce };
-        let leased = vouch::lease_conn(w, &pool, node, (wait, w.now_ms()), gives_up).await.map_err(Fault::as_fatal)?;
+        let wait = Wait { since, patience: Patience::NeverQueues };
+        let mut leased = vouch::lease_conn(w, &pool, node, (wait, w.now_ms()), gives_up).await.map_err(Fault::as_fatal)?;
+        if matches!(leased, Err(OpenError::Held { .. })) && pool.is_in_use() {
+            // Clients may keep the connections for as long as they want: one login after the other has one beside them.
+            let (beside, wait) = (pools.apart(w, node, Purpose::Greeting), Wait { since, patience: Patience::ToldAtOnce });
+            leased = lease::lease_conn(w, &beside, node, &[], wait, gives_up).await.map_err(Fault::as_fatal)?;
+        }
         match leased {
             Ok(conn) => return Ok(Ok(conn)),
             Err(error) => {

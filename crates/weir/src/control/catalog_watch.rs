@@ -5,11 +5,14 @@
 //! of a user shapes what is read (`own_login`). The task looks once a second, in large databases the less often the
 //! longer a look takes, and at once when a statement passed that defines something. Only when the look finds a change all is read. Rows are
 //! taken in a few at a time, and the rest of the work is another thread's, so that nodes are watched meanwhile.
+//!
+//! All databases share a few places for such connections (`look_places`). A task keeps its place and its connection between two looks unless
+//! another one waits, so that a server with a database for each tenant is not filled by looks.
 
 use crate::control::conn::Conn;
 use crate::control::context::{Bell, Control, Subject};
 use crate::monitor::log::{Level, Who};
-use crate::process::shared::{Message, Stop, Victim};
+use crate::process::shared::{Message, Shared, Stop, Victim};
 use crate::server::pool::server_conn::{Address, Login, OpenError};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,6 +20,7 @@ use std::time::{Duration, Instant};
 use weir_catalog::{Catalog, Draft, DraftError, PARTS, Question};
 use weir_config::Config;
 use weir_config::passwd::Secret;
+use weir_policy::look_places::{Urgency, hold, looks_max};
 use weir_policy::own_login::OwnUse;
 use weir_policy::roles;
 use weir_session::cached_results::{CachedResults, Doubt};
@@ -100,6 +104,31 @@ struct Known {
     read_at: Instant,
 }
 
+/// A connection for looks, which counts among those of clients.
+struct Line {
+    conn: Conn,
+    _counted: Counted,
+}
+
+/// A connection to a node that counts among those of clients.
+struct Counted {
+    shared: Arc<Shared>,
+    node: u16,
+}
+
+impl Counted {
+    fn new(shared: &Arc<Shared>, node: u16) -> Counted {
+        shared.pools.look_began(node);
+        Counted { shared: shared.clone(), node }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.shared.pools.look_ended(self.node);
+    }
+}
+
 /// Closes the books when the task ends, however it ends.
 struct Duty(Arc<Database>);
 
@@ -114,6 +143,7 @@ pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
     let duty = Duty(database.clone());
     let bell = c.bell(Subject::Database(database.name.clone()));
     let (mut line, mut known, mut beside) = (None, None, None);
+    let (mut place, mut looked) = (None, None);
     let mut used_at = Instant::now();
     while c.shared.stop_mode() < Stop::Fast {
         // Of a writer whose end nobody heard of it must be seen that it has ended.
@@ -123,7 +153,19 @@ pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
         } else if used_at.elapsed() >= LINGER || database.is_wanted_empty() {
             break;
         }
+        let changes = database.changes();
+        if place.is_none() {
+            let urgency = if looked == Some(changes) { Urgency::Routine } else { Urgency::Unknown };
+            // As long as the task goes on.
+            let is_used = || database.has_sessions() || has_doubts() || used_at.elapsed() < LINGER;
+            let is_wanted = || c.shared.stop_mode() < Stop::Fast && !database.is_wanted_empty() && is_used();
+            place = c.look_places.take(urgency, || places_max(&c), is_wanted).await;
+            if place.is_none() {
+                continue;
+            }
+        }
         let started = Instant::now();
+        // Of a statement before the look begins its work is seen.
         let changes = database.changes();
         let had_line = line.is_some();
         let outcome = look(&c, &database, &mut line, (&mut known, &mut beside), changes).await;
@@ -139,10 +181,20 @@ pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
                 doubt(&c, &database);
             }
             line = None;
+        } else {
+            looked = Some(changes);
         }
         tell(&c, &database, outcome.err());
         database.tried().into_iter().for_each(|waiter| c.wake(waiter));
-        rest(&c, &database, &bell, started + pause, changes).await;
+        // One that is not open needs no place.
+        let yields_at = line.as_ref().map(|_| started + hold(started.elapsed()));
+        if line.is_none() {
+            place = None;
+        }
+        if rest(&c, &database, &bell, (started + pause, yields_at), changes).await == Rested::Yields {
+            (line, place) = (None, None);
+            rest(&c, &database, &bell, (started + pause, None), changes).await;
+        }
     }
     drop(duty);
     if database.has_sessions() {
@@ -151,19 +203,48 @@ pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
     }
 }
 
-/// Until the time has come, or something has changed. Cancel safe.
-async fn rest(c: &Control, database: &Database, bell: &Bell, until: Instant, changes: u64) {
+/// Connections that may look at catalogs.
+fn places_max(c: &Control) -> u32 {
+    looks_max(c.shared.config.load().conns_per_node_max())
+}
+
+/// Why a database rests no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rested {
+    /// It is to be looked at, or to be left alone.
+    Due,
+    /// Another one waits for its place.
+    Yields,
+}
+
+/// Until the time has come, or something has changed, or from `yields_at` on another database waits for the place of this one. Cancel safe.
+async fn rest(
+    c: &Control,
+    database: &Database,
+    bell: &Bell,
+    (until, yields_at): (Instant, Option<Instant>),
+    changes: u64,
+) -> Rested {
     let soonest = Instant::now() + LOOK_MIN;
     loop {
         let now = Instant::now();
         let is_due = now >= until || (database.changes() != changes && now >= soonest);
         if is_due || c.shared.stop_mode() >= Stop::Fast {
-            return;
+            return Rested::Due;
+        }
+        let is_wanted = yields_at.is_some() && c.look_places.is_wanted(places_max(c));
+        if is_wanted && yields_at.is_some_and(|at| now >= at) {
+            return Rested::Yields;
         }
         let linger = if database.has_sessions() { until } else { until.min(now + LINGER) };
         let wake_at = if database.changes() != changes { soonest } else { linger };
-        // Either way it is looked at what is due.
-        let _ = tokio::time::timeout_at(wake_at.into(), bell.rung()).await;
+        let wake_at = yields_at.filter(|_| is_wanted).map_or(wake_at, |at| at.min(wake_at));
+        // However it ends, it is looked at what is due.
+        tokio::select! {
+            () = tokio::time::sleep_until(wake_at.into()) => {}
+            () = bell.rung() => {}
+            () = c.look_places.changed(), if yields_at.is_some() => {}
+        }
     }
 }
 
@@ -198,11 +279,15 @@ fn server(c: &Control) -> Option<Address> {
 async fn look(
     c: &Control,
     database: &Database,
-    line: &mut Option<Conn>,
+    line: &mut Option<Line>,
     (known, beside): (&mut Option<Known>, &mut Option<Beside>),
     changes: u64,
 ) -> Result<Duration, SurveyError> {
+    let is_new = line.is_none();
     let line = line_to_server(c, database, line).await?;
+    if is_new {
+        identify(c, database, line, known).await?;
+    }
     line.renew((Instant::now() + ANSWER_TIMEOUT).into());
     look_at_roles(c, line).await?;
     let started = Instant::now();
@@ -303,16 +388,36 @@ async fn renew(c: &Control, database: &Database, line: &mut Conn) -> Result<(), 
 }
 
 /// The connection to the server to be asked, a new one if need be. Cancel safe.
-async fn line_to_server<'l>(c: &Control, database: &Database, line: &'l mut Option<Conn>) -> Result<&'l mut Conn, SurveyError> {
+async fn line_to_server<'l>(c: &Control, database: &Database, line: &'l mut Option<Line>) -> Result<&'l mut Conn, SurveyError> {
     let address = server(c).ok_or(SurveyError::NoServer)?;
-    if line.as_ref().is_some_and(|line| line.address != address) {
+    if line.as_ref().is_some_and(|line| line.conn.address != address) {
         *line = None;
     }
     Ok(match line {
-        Some(line) => line,
-        None => line.insert(open(c, database, address).await?),
+        Some(line) => &mut line.conn,
+        None => {
+            let counted = Counted::new(&c.shared, address.node);
+            let conn = open(c, database, address).await?;
+            &mut line.insert(Line { conn, _counted: counted }).conn
+        }
     })
 }
+
+/// Without a connection to it a database may be dropped, and another one have its name: nothing that is known is true of that one.
+/// Not cancel safe.
+async fn identify(c: &Control, database: &Database, line: &mut Conn, known: &mut Option<Known>) -> Result<(), SurveyError> {
+    let rows = line.query(IDENTITY).await?;
+    let identity = rows.into_iter().flatten().flatten().next().unwrap_or_default();
+    if database.is_another(Mark::Identity, &identity) {
+        *known = None;
+        doubt(c, database);
+    }
+    Ok(())
+}
+
+/// The number of a database, which no other one gets.
+const IDENTITY: &str =
+    "SELECT oid FROM pg_catalog.pg_database WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()";
 
 /// Looks at what answers hang on beside the catalog, if it is time to. If that is another than before, they are not true any more.
 /// Not cancel safe.
@@ -504,5 +609,5 @@ async fn read(conn: &mut Conn, config: Arc<Config>) -> Result<Catalog, SurveyErr
 
 /// For the list of Weir's own texts, beside those of `weir_catalog`.
 pub fn own_texts() -> Vec<String> {
-    [BEGIN, COMMIT, OWN_DEFAULTS].map(str::to_owned).into_iter().chain([running([1, 2].into_iter())]).collect()
+    [BEGIN, COMMIT, OWN_DEFAULTS, IDENTITY].map(str::to_owned).into_iter().chain([running([1, 2].into_iter())]).collect()
 }

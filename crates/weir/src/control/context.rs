@@ -1,5 +1,6 @@
 //! The context of the control thread: the state that all threads share, and the bells by which its tasks wake each other.
 
+use crate::control::look_places::Places;
 use crate::control::mail::Nudge;
 use crate::process::shared::{Message, Shared, WorkerId};
 use crate::server::pool::Pool;
@@ -68,6 +69,8 @@ pub struct Control {
     pub(super) recovers: Cell<bool>,
     /// The standby that Weir has promoted last, before it takes writes.
     pub promoted: Cell<Option<Promoted>>,
+    /// Places for looks at catalogs.
+    pub(super) look_places: Rc<Places>,
 }
 
 impl Control {
@@ -81,6 +84,7 @@ impl Control {
             nudged: Cell::new(None),
             recovers: Cell::new(false),
             promoted: Cell::new(None),
+            look_places: Rc::default(),
         })
     }
 

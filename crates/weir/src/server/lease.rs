@@ -220,7 +220,9 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
             let login = Login { user, database, secret: secret.as_ref(), generation, parameters };
             // A walsender takes no such query, and notifications need none.
             let first = match pool.key.purpose {
-                Purpose::Statements => w.shared.config.load().databases.connect_query(&pool.key.client_database),
+                Purpose::Statements | Purpose::Greeting => {
+                    w.shared.config.load().databases.connect_query(&pool.key.client_database)
+                }
                 Purpose::Replication | Purpose::Listening => Arc::default(),
             };
             let opened = server_conn::open(w, pool.clone(), &address, &login, &first).await;
@@ -264,7 +266,7 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
 fn refuse_standby(w: &Worker, opened: Result<ServerConn, OpenError>) -> Result<ServerConn, OpenError> {
     let conn = opened?;
     let is_demoted = conn.is_to_primary(&w.view())
-        && conn.transport.pool.key.purpose == Purpose::Statements
+        && matches!(conn.transport.pool.key.purpose, Purpose::Statements | Purpose::Greeting)
         && conn.reported("in_hot_standby") == "on"
         && !is_primary_by_configuration(&w.peek_config(), conn.status.address.node);
     if !is_demoted {

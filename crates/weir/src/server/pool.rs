@@ -23,18 +23,16 @@ use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_config::Config;
 use weir_config::limits::{self, Limits};
-use weir_policy::pool::{Backoff, Counts, Fit, Grant, ROOM_PATIENCE_MS, Refused, grant, is_surplus, missing};
+use weir_policy::pool::{Backoff, Counts, Fit, Grant, Refused, grant, is_surplus, missing};
 use weir_policy::vouching::Vouching;
 use weir_session::metrics::Metric;
 
 use weir_io::reactor::{TaskId, parked};
 use weir_session::metrics::NODES_MAX;
-
-const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
 
 /// Purpose of a pool's server connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,6 +43,8 @@ pub enum Purpose {
     Replication,
     /// One for each worker, over which it hears of notifications.
     Listening,
+    /// One for a moment, over which a server tells what a client that logs in is greeted with, while clients have all of the pool.
+    Greeting,
 }
 
 /// Owner of the server connections in a pool.
@@ -69,6 +69,8 @@ impl PoolKey {
             Purpose::Statements => limits,
             Purpose::Replication => unshared,
             Purpose::Listening => Limits { conns_per_database: 0, conns_per_user: 0, ..unshared },
+            // One login after the other.
+            Purpose::Greeting => Limits { pool_size: 1, conns_per_database: 0, conns_per_user: 0, ..unshared },
         }
     }
 }
@@ -79,7 +81,8 @@ pub struct Pool {
     /// Limits that it shares with the other pools of its database on this node, and with those of its user.
     of_database: Arc<Budget>,
     of_user: Arc<Budget>,
-    /// Its entries in the queues of starved pools: no more than sessions wait.
+    /// Its number in the queues of starved pools, and in how many of them it stands.
+    number: u64,
     starving: AtomicU32,
     inner: Mutex<Inner>,
 }
@@ -91,6 +94,10 @@ struct Inner {
     idle: Idle,
     open: u32,
     waiters: VecDeque<Waiter>,
+    /// When it was given a place under a limit of many pools last.
+    given_room_at: Option<Instant>,
+    /// When one of its waiters looked last whether other pools can make room.
+    looked_for_room_at: Option<Instant>,
     /// Waiters for one certain server connection, by its number.
     wanted: Vec<(u64, Waiter)>,
     /// An administrator wants no server connections here: they are closed as they come back, and nobody gets one.
@@ -158,6 +165,8 @@ pub enum Patience {
     Waits,
     /// Is told: it has another node to go to, or a client of its own to tell.
     ToldAtOnce,
+    /// As `ToldAtOnce`, and is told as well that all connections are in use.
+    NeverQueues,
 }
 
 /// A wait for a server connection.
@@ -182,24 +191,18 @@ pub enum Limit {
     Paused,
 }
 
-impl Limit {
-    /// True if server connections of other pools stand in the way, so that one of theirs can make room.
-    fn is_of_many_pools(&self) -> bool {
-        match self {
-            Limit::Database(_) | Limit::User(_) | Limit::Node(_) | Limit::All(_) => true,
-            Limit::Refused(..) | Limit::PoolSize(_) | Limit::Paused => false,
-        }
-    }
-}
-
 /// All pools, and how many server connections each node has.
 pub struct Pools {
     pools: Mutex<HashMap<PoolKey, Arc<Pool>>>,
     nodes: Vec<Arc<Budget>>,
     /// Conns of all nodes that exist or are permitted to be opened.
     open: AtomicU32,
+    /// Connections of all nodes over which Weir looks at catalogs.
+    looks: AtomicU32,
     /// Entries of all queues of pools that lack a permission.
     starved: AtomicU32,
+    /// Number of the next pool.
+    next_number: AtomicU64,
 }
 
 /// Limits of server connections over all pools.
@@ -224,7 +227,14 @@ impl Ceilings {
 impl Default for Pools {
     fn default() -> Pools {
         let nodes = (0..NODES_MAX).map(|_| Arc::default()).collect();
-        Pools { pools: Mutex::default(), nodes, open: AtomicU32::new(0), starved: AtomicU32::new(0) }
+        Pools {
+            pools: Mutex::default(),
+            nodes,
+            open: AtomicU32::new(0),
+            looks: AtomicU32::new(0),
+            starved: AtomicU32::new(0),
+            next_number: AtomicU64::new(0),
+        }
     }
 }
 
@@ -240,6 +250,8 @@ impl Pools {
             idle: Vec::new(),
             open: 0,
             waiters: VecDeque::new(),
+            given_room_at: None,
+            looked_for_room_at: None,
             wanted: Vec::new(),
             paused: gates.is_paused(&key.client_database),
             renewals: 0,
@@ -250,8 +262,14 @@ impl Pools {
             statuses: HashMap::default(),
         };
         let [of_database, of_user] = room::budgets_of(&key, &pools);
-        let pool =
-            Arc::new(Pool { key: key.clone(), of_database, of_user, starving: AtomicU32::new(0), inner: Mutex::new(inner) });
+        let pool = Arc::new(Pool {
+            key: key.clone(),
+            of_database,
+            of_user,
+            number: self.next_number.fetch_add(1, Ordering::Relaxed),
+            starving: AtomicU32::new(0),
+            inner: Mutex::new(inner),
+        });
         pools.insert(key, pool.clone());
         pool
     }
@@ -360,6 +378,10 @@ impl Pool {
             Ok(lease) => return Ok(lease),
             Err(waiting) => waiting,
         };
+        if wait.patience == Patience::NeverQueues && self.is_in_use() {
+            self.leave(w, &cell);
+            return Err(Refusal::Refused(Refused::Full, "all connections are in use".into()));
+        }
         w.count(Metric::Waits);
         let since = wait.since;
         let limits = self.limits();
@@ -367,8 +389,6 @@ impl Pool {
         let by = |ms: u64| (ms > 0).then(|| after(ms));
         let (conn_by, primary_by) = (by(limits.waits.conn_ms), by(limits.waits.primary_ms));
         let reserve_at = (limits.reserve > 0).then(|| after(limits.reserve_after_ms));
-        let lacks_room = limit.is_of_many_pools();
-        let mut room_at = lacks_room.then(|| w.now() + ROOM_PATIENCE);
         loop {
             match std::mem::take(&mut *cell.given.lock()) {
                 Given::ServerConn(conn) => return Ok(Lease::ServerConn(conn)),
@@ -387,7 +407,7 @@ impl Pool {
                 let limit = self.limit_now(limit);
                 return Err(Refusal::TimedOut { waited_ms: since.elapsed().as_millis() as u64, limit });
             }
-            if wait.patience == Patience::ToldAtOnce
+            if wait.patience != Patience::Waits
                 && let Some((why, words)) = self.turns_away(w)
             {
                 self.leave(w, &cell);
@@ -403,10 +423,10 @@ impl Pool {
             if reserve_at.is_some_and(|at| now >= at) && self.use_reserve(w, &cell) {
                 return Ok(Lease::Permit);
             }
-            if room_at.is_some_and(|at| now >= at) {
-                self.make_room(w, ceilings);
-                room_at = Some(now + ROOM_PATIENCE);
+            if self.looks_for_room_at(w, &cell).is_some_and(|at| now >= at) {
+                self.make_room(w, Ceilings::of(&w.peek_config()));
             }
+            let room_at = self.looks_for_room_at(w, &cell);
             for at in [deadline, reserve_at.filter(|at| *at > now), room_at].into_iter().flatten() {
                 w.reactor.wake_at(at);
             }
@@ -414,6 +434,12 @@ impl Pool {
             w.wake_at_new_view();
             parked().await;
         }
+    }
+
+    /// True if who waits here waits for clients: nobody has paused the pool, and its server lets everybody in.
+    pub fn is_in_use(&self) -> bool {
+        let inner = self.inner.lock();
+        !inner.paused && inner.backoff.is_none()
     }
 
     /// The limit that stands in a waiter's way now; `limit` did when the wait began.
@@ -550,9 +576,11 @@ impl Pool {
         }
         // Only the limits of all pools stand in the way: another pool's server connection at rest makes room. Connections that
         // were freed between the look at the counts and this place in the queue are found here too.
+        // The first waiter looks for those behind it.
+        let (is_first, limits) = (inner.waiters.len() == 1, inner.limits);
         drop(inner);
-        pools.starve(self, 1, ceilings);
-        let lacking = self.make_room(w, ceilings);
+        pools.starve(w, self, ceilings);
+        let lacking = if is_first { self.make_room(w, ceilings) } else { pools.lacking(self, &limits, ceilings) };
         Err((cell, lacking.unwrap_or(Limit::Node(ceilings.node))))
     }
 
@@ -568,11 +596,12 @@ impl Pool {
             Given::Permit => self.release_permit(w),
             Given::Nothing | Given::Left => {}
         }
+        self.wake_starved(w);
     }
 
     /// Returns a clean server connection: to the longest waiter, of this pool or of one that only lacks a permission; else to rest.
     pub fn give_back(self: &Arc<Pool>, w: &Worker, conn: ServerConn) {
-        if self.yields_to_starved(w) {
+        if self.key.purpose == Purpose::Greeting || self.yields_to_starved(w) {
             return w.close_conn(conn);
         }
         if !conn.is_of_these_passwords(w) || conn.status.doomed.load(Ordering::Relaxed) {
@@ -610,28 +639,27 @@ impl Pool {
             *cell = given;
         }
         waiter.wake(w);
+        self.wake_starved(w);
     }
 
     /// A server connection is gone, or could not be opened: its place goes to the longest waiter, here or at the node.
     pub fn release_permit(self: &Arc<Pool>, w: &Worker) {
         let pools = &w.shared.pools;
-        let yields = self.yields_to_starved(w);
-        let (waiter, starving) = {
+        // A place beyond the limits is nobody else's.
+        let leaves_place = self.key.purpose != Purpose::Greeting && self.leaves_place_to_starved(w);
+        let waiter = {
             let mut inner = self.inner.lock();
             if let Some((backoff, _)) = &mut inner.backoff {
                 backoff.asked();
             }
-            let is_kept = !yields
+            let is_kept = !leaves_place
                 && !inner.paused
                 && inner.backoff.is_none()
                 && inner.open <= inner.limits.pool_size.saturating_add(inner.limits.reserve);
             let waiter = if is_kept { inner.waiters.pop_front() } else { None };
-            let mut starving = 0;
             if waiter.is_none() {
                 inner.open -= 1;
                 pools.unpermit(self);
-                // The waiters here lack a permission now, too.
-                starving = usize::from(!inner.waiters.is_empty() && !inner.paused && inner.backoff.is_none());
                 if inner.backoff.is_some()
                     && let Some(first) = inner.waiters.front()
                 {
@@ -639,14 +667,13 @@ impl Pool {
                     first.wake(w);
                 }
             }
-            (waiter, starving)
+            waiter
         };
         match waiter {
             Some(waiter) => self.hand(w, waiter, Given::Permit),
             None => {
-                if starving > 0 {
-                    pools.starve(self, starving, Ceilings::of(&w.peek_config()));
-                }
+                // Its waiters lack a permission now, too.
+                pools.starve(w, self, Ceilings::of(&w.peek_config()));
                 pools.feed_starved(w, self);
             }
         }
@@ -689,13 +716,10 @@ impl Pool {
         self.feed(w);
     }
 
-    /// Opens as many server connections for the waiters as the limits allow: one entry for each, as if all had come just now.
+    /// Opens as many server connections for the waiters as the limits allow.
     fn feed(self: &Arc<Pool>, w: &Worker) {
-        let waiting = self.inner.lock().waiters.len();
-        if waiting > 0 {
-            w.shared.pools.starve(self, waiting, Ceilings::of(&w.peek_config()));
-            w.shared.pools.feed_starved(w, self);
-        }
+        w.shared.pools.starve(w, self, Ceilings::of(&w.peek_config()));
+        w.shared.pools.feed_starved(w, self);
     }
 
     /// Has every server connection closed: those at rest now, the others when they come back. Those that never do stay.

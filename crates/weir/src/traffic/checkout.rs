@@ -14,11 +14,14 @@ use weir_catalog::rule::Rule;
 use weir_io::reactor::parked;
 use weir_io::socket::Socket;
 use weir_policy::route::{Class, Side};
+use weir_policy::sequences::{Waited, Wanted};
 use weir_session::causal::{self, Shown};
 use weir_session::checkout::{Chosen, choose, count, fails_anyway, no_primary, role_for, settle_in, shown_by};
+use weir_session::conn::Conn;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::flow::Need;
 use weir_session::metrics::Metric;
+use weir_session::sequences;
 use weir_session::session::Session;
 use weir_session::status::Doing;
 use weir_session::timing;
@@ -64,17 +67,17 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
             }
         };
         let was_primary = w.view().primary == Some(at);
-        if let Some(conn) = lease_again(s, client, host, node, need).await {
-            count(s, w, need, node);
-            settle_in(s, w, host.take(conn), role_for(s, w, need, begins));
+        if let Some(wanted) = need.conn
+            && let Some(conn) = where_it_drew(s, (client, was_gone), host, node, wanted).await?
+        {
+            begin_with(s, w, host.take(conn), (need, class, node), begins);
             return Ok(());
         }
         match lease(s, client, host, class, node, (started, was_gone)).await? {
             Leased::ServerConn(conn) => {
                 let shown = shown_by(s, w, class, at, &conn.conn);
                 if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
-                    count(s, w, Need { class, ..need }, node);
-                    settle_in(s, w, host.take(conn), role_for(s, w, need, begins));
+                    begin_with(s, w, host.take(conn), (need, class, node), begins);
                     return Ok(());
                 }
                 // The standby has started anew, or this server connection is so young that nobody vouches for it yet.
@@ -103,6 +106,12 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
             }
         }
     }
+}
+
+/// Uses a server connection for what needed one. The class may be another than it came with: a read that no standby could be had for.
+fn begin_with(s: &mut Session, w: &Worker, conn: Box<Conn>, (need, class, node): (Need, Class, u16), begins: bool) {
+    count(s, w, Need { class, ..need }, node);
+    settle_in(s, w, conn, role_for(s, w, need, begins));
 }
 
 /// A statement in the number of those that wait for a primary, however its wait ends.
@@ -149,7 +158,7 @@ async fn wait_for_primary(
         }
         if s.handle.wait_cancelled.take() {
             s.handle.status.set_doing(Doing::Idle);
-            return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
+            return Err(cancelled());
         }
         w.wake_at_new_view();
         deadline.into_iter().for_each(|at| w.reactor.wake_at(at));
@@ -195,7 +204,7 @@ async fn lease(
     }
     if leased.is_err() && entry.wait_cancelled.take() {
         entry.status.set_doing(Doing::Idle);
-        return Err(Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request"));
+        return Err(cancelled());
     }
     leased.map(|leased| leased.map_or_else(Leased::Failed, Leased::ServerConn))
 }
@@ -211,15 +220,52 @@ fn is_primary_node(w: &Worker, node: u16) -> bool {
     w.is_primary(node)
 }
 
-/// The very server connection a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. Not
-/// cancel safe: the server connection may be on its way.
-async fn lease_again(s: &Session, client: &Socket, host: &SessionHost, node: u16, need: Need) -> Option<ServerConn> {
-    let serial = need.conn?;
-    let (w, pool) = (&host.w, host.pools.of_node(&host.w, node));
+/// The server connection that has the values which a statement asks for. `None`: any other one will do. An error ends the session's wait. Not cancel
+/// safe: the server connection may be on its way.
+async fn where_it_drew(
+    s: &Session,
+    client: (&Socket, bool),
+    host: &SessionHost,
+    node: u16,
+    wanted: Wanted,
+) -> Result<Option<ServerConn>, Fault> {
+    let conn = lease_again(s, client, host, node, wanted).await?;
+    match wanted.after(conn.as_ref().map(|conn| conn.draws)) {
+        Waited::Takes | Waited::TakesAny => Ok(conn),
+        Waited::Refused => {
+            conn.into_iter().for_each(|conn| host.pools.of_node(&host.w, node).give_back(&host.w, conn));
+            s.handle.status.set_doing(Doing::Idle);
+            Err(sequences::lost())
+        }
+    }
+}
+
+/// The very server connection a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. An
+/// error ends the session's wait. Not cancel safe: the server connection may be on its way.
+async fn lease_again(
+    s: &Session,
+    (client, was_gone): (&Socket, bool),
+    host: &SessionHost,
+    node: u16,
+    wanted: Wanted,
+) -> Result<Option<ServerConn>, Fault> {
+    let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.handle);
     show_waiting(s, w);
-    let gives_up = || client.is_hung_up() || s.handle.final_error.borrow().is_some();
-    let conn = pool.lease_certain(w, serial, Instant::now() + AGAIN_TIMEOUT, gives_up).await?;
-    lease::fit(w, conn).await
+    entry.wait_cancelled.set(false);
+    let ends = || (!was_gone && client.is_hung_up()) || entry.final_error.borrow().is_some();
+    let gives_up = || ends() || entry.wait_cancelled.get();
+    if let Some(conn) = pool.lease_certain(w, wanted.drawn.serial, Instant::now() + AGAIN_TIMEOUT, gives_up).await {
+        return Ok(lease::fit(w, conn).await);
+    }
+    if entry.wait_cancelled.take() {
+        entry.status.set_doing(Doing::Idle);
+        return Err(cancelled());
+    }
+    if ends() { Err(lease::gave_up()) } else { Ok(None) }
+}
+
+fn cancelled() -> Fault {
+    Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
 }
 
 /// The wait of a read for a standby.

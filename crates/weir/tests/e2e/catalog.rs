@@ -359,3 +359,46 @@ fn what_a_standby_has_not_replayed_is_read_on_the_primary() {
     assert_eq!(client.value("select a from fresh"), "5");
     assert_eq!(proxy.metric("reads_repeated_total"), repeated, "and now a standby answers");
 }
+
+/// A database for each tenant: looks at catalogs must not fill the server, nor may databases go unread.
+#[test]
+fn a_database_for_each_tenant_does_not_fill_the_server_with_looks_at_catalogs() {
+    let grounds: Vec<Ground> = (0..12).map(|_| Ground::new()).collect();
+    let proxy = grounds[0].primary_proxy("max_server_connections_per_node = 16");
+    let mut clients: Vec<Raw> = grounds.iter().map(|ground| ground.client(&proxy)).collect();
+    let names: Vec<_> = grounds.iter().map(|ground| format!("'{}'", ground.database)).collect();
+    let mut direct = grounds[0].direct();
+    let text = format!(
+        "select count(*) filter (where application_name = 'weir_catalog'), count(*) from pg_stat_activity \
+         where datname in ({}) and application_name <> 'direct' and pid <> pg_backend_pid()",
+        names.join(", ")
+    );
+    let mut most = (0, 0);
+    let mut look = || {
+        let row = direct.rows(&text).remove(0);
+        let [looks, all] = [0, 1].map(|at| row[at].parse::<usize>().unwrap());
+        most = (most.0.max(looks), most.1.max(all));
+    };
+    let mut console = proxy.console();
+    // The fifth column is the times that a catalog was read.
+    let mut reads = |ground: &Ground| -> u64 {
+        let rows = console.rows("show pool_catalogs");
+        rows.iter().find(|row| row[0] == ground.database && row[1] == "current").map_or(0, |row| row[5].parse().unwrap())
+    };
+    wait_until("all catalogs to be read", || {
+        look();
+        grounds.iter().all(|ground| reads(ground) > 0)
+    });
+    let before = reads(&grounds[11]);
+    grounds[11].prepare("create table made_past (a int)");
+    wait_until("the turn of a database where something was defined past Weir", || {
+        look();
+        reads(&grounds[11]) > before
+    });
+    for client in &mut clients {
+        assert_eq!(client.value("select 1"), "1");
+        look();
+    }
+    assert!((1..=2).contains(&most.0), "{} connections looked at catalogs", most.0);
+    assert!(most.1 <= 16, "{} server connections", most.1);
+}

@@ -3,7 +3,7 @@
 use super::auth::guarded;
 use crate::support::driver::{self, Login};
 use crate::support::proxy::Backend;
-use crate::support::{Failure, Proxy, Raw, wait_until, wire};
+use crate::support::{Failure, Ground, Proxy, Raw, wait_until, wire};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -461,4 +461,27 @@ fn a_login_that_does_not_end_does_not_delay_the_end_of_the_proxy() {
     assert_eq!(halfway.read().failure().sqlstate, "57P01");
     assert!(proxy.wait_end().success());
     drop(silent);
+}
+
+/// A login with startup parameters that nobody sent before is greeted by a server, and waits for no connection that clients have.
+#[test]
+fn a_login_waits_for_no_connection_that_clients_keep() {
+    for limits in ["pool_size = 2", "max_server_connections_per_node = 2", "max_db_connections = 2", "max_user_connections = 2"] {
+        let ground = Ground::new();
+        let proxy = ground.primary_proxy(&format!("{limits}\npool_wait_timeout = 5"));
+        let mut keepers: Vec<Raw> = (0..2).map(|_| ground.client(&proxy)).collect();
+        keepers.iter_mut().for_each(|client| client.run("create temporary table kept (a int)"));
+        let mut german = ground.client_with(&proxy, &[("DateStyle", "German")]);
+        assert_eq!(german.parameter("DateStyle"), Some("German, DMY"), "{limits}");
+        let others: Vec<_> = thread::scope(|scope| {
+            let login = |at: usize| ground.client_with(&proxy, &[("options", &format!("-c work_mem={}kB", 1000 + at))]);
+            let logins: Vec<_> = (0..4).map(|at| scope.spawn(move || login(at))).collect();
+            logins.into_iter().map(|login| login.join().unwrap()).collect()
+        });
+        wait_until("the connections beside the pool to be closed", || ground.server_connections().len() == 2);
+        assert_eq!(german.error("select 1").sqlstate, "53300", "{limits}: a statement waits for its turn");
+        keepers[0].run("discard all");
+        assert_eq!(german.value("select '2026-01-02'::date"), "02.01.2026");
+        drop(others);
+    }
 }

@@ -1,6 +1,7 @@
 //! Limits on server connections that several pools share: of one database, of one user.
 
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Users of these tests, beside `postgres`.
@@ -110,4 +111,94 @@ fn who_waits_for_a_place_of_his_database_keeps_nobody_waiting_who_lacks_one_of_t
     assert!(second.is_silent_for(Duration::from_millis(200)));
     first.run("commit");
     assert_eq!(second.until_ready().len(), 5);
+}
+
+/// Clients of a noisy tenant, each of which asks again as soon as it is answered. More than the limit has places, and fewer than
+/// `pool_size` of them may be served at once.
+const NOISY: usize = 10;
+
+/// Runs `quiet` while clients of a user and database ask without pause; it gets the number of their answers until now.
+fn beside_noise(proxy: &Proxy, (user, ground): (&str, &Ground), quiet: impl FnOnce(&dyn Fn() -> usize)) {
+    let (is_over, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..NOISY {
+            let mut client = log_in(proxy, user, ground);
+            let (is_over, answers) = (&is_over, &answers);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    client.run("select pg_sleep(0.03)");
+                    answers.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // The load ends too if the test fails.
+        struct End<'a>(&'a AtomicBool);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _end = End(&is_over);
+        wait_until("the noisy clients to wait for each other", || answers.load(Ordering::Relaxed) > 3 * NOISY);
+        quiet(&|| answers.load(Ordering::Relaxed));
+    });
+}
+
+/// A quiet tenant beside a noisy one under a limit that both share: it is served before those who ask after it.
+fn check_quiet_tenant(limit: &str, quiet_user: &str, quiet_ground: Option<&Ground>) {
+    for workers in [1, 2] {
+        let ground = Ground::new();
+        make_users(&ground);
+        let proxy = ground.primary_proxy(&format!("{limit}\nworker_threads = {workers}\npool_size = 20"));
+        let mut clients: Vec<_> = (0..3).map(|_| log_in(&proxy, quiet_user, quiet_ground.unwrap_or(&ground))).collect();
+        beside_noise(&proxy, ("room_a", &ground), |answers| {
+            for round in 0..3 {
+                let before = answers();
+                clients.iter_mut().for_each(|client| client.send(&wire::query("select 1")));
+                clients.iter_mut().for_each(|client| assert_eq!(client.until_ready()[1].row(), [Some("1".into())]));
+                // All who waited before it are answered meanwhile, and others while a busy machine takes its time for a login.
+                let others = answers() - before;
+                assert!(others <= 40 * NOISY, "{limit}, {workers} workers, round {round}: {others} answers to others before it");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_noisy_tenant_does_not_starve_another_at_the_limit_of_a_node() {
+    check_quiet_tenant("max_server_connections_per_node = 3", "room_a", Some(&Ground::new()));
+}
+
+#[test]
+fn a_noisy_tenant_does_not_starve_another_at_the_limit_of_all_nodes() {
+    check_quiet_tenant("max_server_connections = 3", "room_b", Some(&Ground::new()));
+}
+
+#[test]
+fn a_noisy_user_does_not_starve_another_at_the_limit_of_a_database() {
+    check_quiet_tenant("max_db_connections = 3", "room_b", None);
+}
+
+#[test]
+fn a_noisy_database_does_not_starve_another_at_the_limit_of_a_user() {
+    check_quiet_tenant("max_user_connections = 3", "room_a", Some(&Ground::new()));
+}
+
+#[test]
+fn tenants_that_come_and_go_beside_a_noisy_one_are_served() {
+    let (ground, other) = (Ground::new(), Ground::new());
+    make_users(&ground);
+    let proxy = ground.primary_proxy("max_server_connections_per_node = 3\npool_size = 20");
+    // Their greetings are known, and logins need no server.
+    USERS.iter().for_each(|user| log_in(&proxy, user, &other).run("select 1"));
+    beside_noise(&proxy, ("room_a", &ground), |answers| {
+        for user in USERS.iter().cycle().take(6) {
+            let before = answers();
+            // One leaves before it is served: its pool stays behind without anybody who waits.
+            log_in(&proxy, user, &other).send(&wire::query("select 1"));
+            assert_eq!(log_in(&proxy, user, &other).value("select 2"), "2");
+            let others = answers() - before;
+            assert!(others <= 40 * NOISY, "{user}: {others} answers to others before it");
+        }
+    });
 }

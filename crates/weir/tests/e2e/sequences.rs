@@ -144,6 +144,57 @@ fn who_asks_right_after_a_draw_is_told_while_others_draw_on_other_connections() 
     assert_eq!(client.value("select currval('numbers')"), "1");
 }
 
+/// Clients whose settings differ, so that each gets its connection with settings to be brought, queue for four connections.
+#[test]
+fn who_asks_in_a_later_transaction_is_told_or_refused_while_clients_of_other_settings_queue() {
+    let (ground, _) = stage();
+    for workers in [1, 2] {
+        let proxy = ground.primary_proxy(&format!("worker_threads = {workers}\npool_size = 4"));
+        let told: usize = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..20)
+                .map(|at| {
+                    let mut client = ground.client_with(&proxy, &[("application_name", &format!("client {at}"))]);
+                    scope.spawn(move || {
+                        let mut told = 0;
+                        for round in 0..40 {
+                            client.run("begin");
+                            client.run("select 1");
+                            client.run("commit");
+                            told += usize::from((round + at) % 10 == 0 && draws_and_asks(&mut client, round));
+                        }
+                        told
+                    })
+                })
+                .collect();
+            clients.into_iter().map(|client| client.join().unwrap()).sum()
+        });
+        assert!(told <= 20 * 4, "{told}");
+        assert_eq!(kept(&proxy), 0);
+    }
+}
+
+/// True if the client was told its own value; else it was refused.
+fn draws_and_asks(client: &mut Raw, round: usize) -> bool {
+    client.run("begin");
+    let drawn = client.value("select nextval('numbers')");
+    client.run("commit");
+    let answer = match round % 3 {
+        0 => client.try_value("select currval('numbers')"),
+        1 => client.extended("select currval('numbers')", &[]),
+        _ => {
+            client.run("begin");
+            let answer = client.try_value("select currval('numbers')");
+            client.run("rollback");
+            answer
+        }
+    };
+    match answer {
+        Ok(ref value) => assert_eq!(*value, drawn),
+        Err(ref failure) => assert_eq!(failure.sqlstate, "55000", "{failure:?}"),
+    }
+    answer.is_ok()
+}
+
 #[test]
 fn an_operator_can_have_sessions_that_draw_keep_their_connections() {
     let ground = Ground::new();

@@ -40,7 +40,13 @@ impl Pool {
         let mut inner = self.inner.lock();
         let has_room = !inner.paused && inner.open < inner.limits.pool_size;
         let Some(place) = inner.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.cell, cell)) else { return false };
-        if !has_room || !inner.may_ask_again(w) || w.shared.pools.permit(self, &inner.limits, ceilings).is_err() {
+        if !has_room || !inner.may_ask_again(w) {
+            return false;
+        }
+        if w.shared.pools.permit(self, &inner.limits, ceilings).is_err() {
+            drop(inner);
+            // A pool that may not ask stands in no queue of places.
+            w.shared.pools.starve(w, self, ceilings);
             return false;
         }
         inner.waiters.remove(place);

@@ -276,7 +276,8 @@ pub async fn open(
     let reloads = w.shared.reloads.of(address.node);
     let defaults = match pool.key.purpose {
         // Before the operator's query, which sets what it likes.
-        Purpose::Statements => match defaults::ask_first(w, &mut talk, address, &mut greeting.reported).await {
+        Purpose::Statements | Purpose::Greeting => match defaults::ask_first(w, &mut talk, address, &mut greeting.reported).await
+        {
             Ok(defaults) => defaults,
             Err(error) => {
                 talk.socket.close(&w.reactor);
