@@ -133,7 +133,7 @@ impl Files {
             Ok(text) => zeroize::Zeroizing::new(text),
             Err(cause) if cause.kind() == ErrorKind::NotFound && !was_there => return Passwords::default(),
             Err(cause) => {
-                problems.push(error(&path, format!("cannot be read: {cause}; pool_passwd = '' stands for none")));
+                problems.push(error(&path, format!("cannot be read: {cause}; a start with pool_passwd = '' goes without")));
                 return Passwords::default();
             }
         };

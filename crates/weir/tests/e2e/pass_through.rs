@@ -120,13 +120,6 @@ fn a_file_of_passwords_or_a_key_that_is_gone_at_a_reload_changes_nothing() {
         proxy.reload();
         assert_eq!(current_user(&proxy, "aes", "secret word"), Ok("aes".into()));
     }
-    // A wish for none is a word of the configuration.
-    let done = || proxy.log().matches("configuration reloaded").count();
-    let before = done();
-    std::fs::remove_file(proxy.folder().join("pool_passwd")).unwrap();
-    proxy.add_conf("pool_passwd = ''");
-    proxy.signal(rustix::process::Signal::HUP);
-    wait_until("the reload", || done() > before);
 }
 
 #[test]
