@@ -73,7 +73,7 @@ fn a_first_server_that_its_health_check_gave_up_comes_back_by_hand() {
     wait_until("the second to serve", || answers(&proxy) == Some(second));
     assert!(proxy.log().contains("everything goes to node 1"), "{}", proxy.log());
     first.start().unwrap();
-    wait_until("the first to be seen", || proxy.log().matches(&format!("node 0 (127.0.0.1:{}) is up", first.port())).count() > 1);
+    wait_until("the first to be seen", || proxy.nodes("pg_status") == ["up", "up"]);
     assert_eq!(answers(&proxy), Some(second), "rows of the meantime are there");
     proxy.crash_and_start();
     proxy.wait_accepting();
