@@ -6,9 +6,8 @@ use super::unseen::Named;
 use super::{Catalog, CodedTypes, FIRST_USER_OID, Fate, Object, Objects, PARTS, SessionDefaults, SilentCalls};
 use crate::OF_TRANSACTIONS;
 use crate::builtin;
-use regex::Regex;
 use std::collections::HashSet;
-use weir_config::RoutingConfig;
+use weir_config::{Patterns, RoutingConfig};
 use weir_sql::facts::hash_of_column;
 use weir_wire::gather::{Bound, Budget, Exceeded};
 
@@ -543,14 +542,14 @@ fn numbers_in(rest: &str) -> impl Iterator<Item = u32> {
 }
 
 /// True if an operator's list names a function: by its name alone, or with its schema as in `public.f`.
-fn is_listed(list: &[Regex], function: &Object, text: &str, schemas: &[(u32, Box<str>)]) -> bool {
+fn is_listed(list: &Patterns, function: &Object, text: &str, schemas: &[(u32, Box<str>)]) -> bool {
     let name = function.name(text);
-    if list.iter().any(|pattern| pattern.is_match(name)) {
+    if list.is_match(name) {
         return true;
     }
     let Some((_, schema)) = schemas.get(function.schema as usize).filter(|_| !list.is_empty()) else { return false };
     let qualified = format!("{schema}.{name}");
-    list.iter().any(|pattern| pattern.is_match(&qualified))
+    list.is_match(&qualified)
 }
 
 /// The fate of an object (operator, cast, view) by the function that it uses.
@@ -561,7 +560,7 @@ fn used_fate(
     routing: &RoutingConfig,
     schemas: &[(u32, Box<str>)],
 ) -> Fate {
-    let is_listed = |list: &[Regex]| is_listed(list, &function.object, text, schemas);
+    let is_listed = |list: &Patterns| is_listed(list, &function.object, text, schemas);
     let reads = match is_builtin(function, pg_catalog) {
         true => builtin::may_run_on_standby(function.object.name(text)),
         false => function.object.fate == Fate::Reads,

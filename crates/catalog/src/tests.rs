@@ -2,7 +2,7 @@ pub(crate) mod rows;
 
 use super::*;
 use rows::{ROWS, draft, empty, path_of, routing};
-use weir_config::RoutingConfig;
+use weir_config::{Patterns, RoutingConfig};
 
 /// A line is `statement -> rule`; `read` for none.
 fn check(catalog: &Catalog, path: &Path, lines: &str) {
@@ -78,7 +78,7 @@ fn a_name_is_looked_up_where_the_session_looks() {
 #[test]
 fn an_operators_lists_go_before_what_functions_say_of_themselves() {
     let mut routing = routing();
-    let patterns = |list: &[&str]| list.iter().map(|pattern| regex::Regex::new(&format!("^(?:{pattern})$")).unwrap()).collect();
+    let patterns = |list: &[&str]| Patterns::new(&list.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
     routing.read_only_functions = patterns(&["wri.*", "nextval"]);
     let catalog = draft(ROWS).finish(&routing);
     let path = path_of(&catalog, "postgres", None);
@@ -90,7 +90,7 @@ fn an_operators_lists_go_before_what_functions_say_of_themselves() {
                  select a from v_plain -> read
                  select 1::risky -> read";
     check(&catalog, &path, lines);
-    routing.read_only_functions = Vec::new();
+    routing.read_only_functions = Patterns::default();
     routing.write_functions = patterns(&["reads", "lower"]);
     let catalog = draft(ROWS).finish(&routing);
     let lines = "select writes(1) -> function
@@ -104,7 +104,7 @@ fn an_operators_lists_go_before_what_functions_say_of_themselves() {
 
 #[test]
 fn a_list_may_name_a_function_with_its_schema() {
-    let patterns = |list: &[&str]| list.iter().map(|pattern| regex::Regex::new(&format!("^(?:{pattern})$")).unwrap()).collect();
+    let patterns = |list: &[&str]| Patterns::new(&list.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();
     let mut routing = routing();
     routing.write_functions = patterns(&["app.twice", "pg_catalog.lower"]);
     let catalog = draft(ROWS).finish(&routing);
@@ -113,7 +113,7 @@ fn a_list_may_name_a_function_with_its_schema() {
                  select pg_catalog.lower('X') -> function";
     check(&catalog, &path_of(&catalog, "postgres", None), lines);
     check(&catalog, &path_of(&catalog, "joe", Some("app, public")), "select twice(1) -> function");
-    routing.write_functions = Vec::new();
+    routing.write_functions = Patterns::default();
     routing.read_only_functions = patterns(&["public.writes", "app.reads"]);
     let catalog = draft(ROWS).finish(&routing);
     let lines = "select writes(1), public.writes(2) -> read

@@ -8,9 +8,10 @@ use crate::params::Indexed;
 use weir_sql::facts::{Effect, Transaction};
 
 /// Everything that is checked, in the order of the messages.
-const CHECKS: [fn(&mut Findings<'_>); 16] = [
+const CHECKS: [fn(&mut Findings<'_>); 17] = [
     check_nodes,
     check_same_servers,
+    check_host_names,
     check_flags,
     check_mode,
     check_listening,
@@ -98,6 +99,17 @@ fn check_same_servers(findings: &mut Findings<'_>) {
         if let Some(other) = config.nodes[..at].iter().find(same) {
             let message = format!("nodes {} and {} are the same server, port {}", other.id, node.id, node.port);
             findings.add(Severity::Warning, "backend_hostname", Some(node.id), message);
+        }
+    }
+}
+
+/// An address of IPv6 stands in brackets only where a port follows it.
+fn check_host_names(findings: &mut Findings<'_>) {
+    for node in &findings.config.nodes {
+        if node.hostname.starts_with('[') {
+            let message =
+                format!("\"backend_hostname{}\" is \"{}\": an address stands there without brackets", node.id, node.hostname);
+            findings.add(Severity::Error, "backend_hostname", Some(node.id), message);
         }
     }
 }

@@ -283,6 +283,11 @@ impl Hba {
         (is_usable.then_some(Hba { rules, maps }), problems)
     }
 
+    /// True if an ident file was read.
+    pub fn has_maps(&self) -> bool {
+        !self.maps.is_empty()
+    }
+
     /// The first rule that matches, or the fact that is needed to find it.
     pub fn decide(&self, visit: &Visit<'_>) -> Verdict<'_> {
         for rule in &self.rules {

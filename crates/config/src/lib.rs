@@ -41,6 +41,7 @@ pub use check::unnamed_role_user;
 pub use encryption::{ChannelBinding, PeerFiles, SslMode, TlsConfig, TlsVersion};
 pub use failover::{FailoverConfig, HealthConfig, OnLost};
 pub use page::{reference_page, sample_file};
+pub use pattern::{BadPattern, Patterns};
 pub use pcp::{PcpConfig, PcpUsers};
 pub use problem::{Outcome, Problem, Severity};
 pub use read::{read, read_in_unit, read_with};

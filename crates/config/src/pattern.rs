@@ -1,17 +1,97 @@
 //! Regular expressions of the configuration.
 
-use regex::{Regex, RegexBuilder};
+use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
 /// Memory one compiled pattern may take; a longer one is refused instead of eating memory.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
+/// Memory that all patterns of a list may take together.
+const LIST_BYTES_MAX: usize = 256 << 20;
+
+/// Patterns that match whole texts, small and capital letters alike. One automaton has them all: a text is looked at once, however many
+/// there are.
+#[derive(Debug, Clone, Default)]
+pub struct Patterns(RegexSet);
+
+/// The pattern that cannot be used, and why.
+#[derive(Debug)]
+pub struct BadPattern {
+    pub pattern: String,
+    pub cause: regex::Error,
+}
+
+impl Patterns {
+    pub fn new(patterns: &[String]) -> Result<Patterns, BadPattern> {
+        let limit_bytes = PATTERN_BYTES_MAX.saturating_mul(patterns.len().max(1)).min(LIST_BYTES_MAX);
+        // Alone first: "a)|(b" must not become valid by the parentheses put around it.
+        let alone = RegexSetBuilder::new(patterns).size_limit(limit_bytes).build().map(drop);
+        let whole = patterns.iter().map(|pattern| whole(pattern));
+        let set = RegexSetBuilder::new(whole).case_insensitive(true).dot_matches_new_line(true).size_limit(limit_bytes).build();
+        match alone.and(set) {
+            Ok(set) => Ok(Patterns(set)),
+            Err(of_list) => Err(worst(patterns, of_list)),
+        }
+    }
+
+    pub fn is_match(&self, text: &str) -> bool {
+        !self.0.is_empty() && self.0.is_match(text)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl PartialEq for Patterns {
+    fn eq(&self, other: &Patterns) -> bool {
+        self.0.patterns() == other.0.patterns()
+    }
+}
+
+/// The first pattern that cannot be used by itself. If each can, all together are too many, which the last one says.
+fn worst(patterns: &[String], of_list: regex::Error) -> BadPattern {
+    let alone = |pattern: &String| whole_pattern(pattern).err().map(|cause| BadPattern { pattern: pattern.clone(), cause });
+    let last = || BadPattern { pattern: patterns.last().cloned().unwrap_or_default(), cause: of_list };
+    patterns.iter().find_map(alone).unwrap_or_else(last)
+}
+
+fn whole(pattern: &str) -> String {
+    format!("^(?:{pattern})$")
+}
 
 /// Compiles a pattern that must match a text from its first to its last character, small and capital letters alike.
 pub(crate) fn whole_pattern(pattern: &str) -> Result<Regex, regex::Error> {
-    // Alone first: "a)|(b" must not become valid by the parentheses put around it.
+    // As for a list.
     RegexBuilder::new(pattern).size_limit(PATTERN_BYTES_MAX).build()?;
-    RegexBuilder::new(&format!("^(?:{pattern})$"))
-        .case_insensitive(true)
-        .dot_matches_new_line(true)
-        .size_limit(PATTERN_BYTES_MAX)
-        .build()
+    RegexBuilder::new(&whole(pattern)).case_insensitive(true).dot_matches_new_line(true).size_limit(PATTERN_BYTES_MAX).build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(patterns: &[&str]) -> Result<Patterns, BadPattern> {
+        Patterns::new(&patterns.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_pattern_that_is_wrong_is_named_wherever_it_stands() {
+        for (patterns, bad) in
+            [(&["a", "b(", "c"][..], "b("), (&["a)|(b"], "a)|(b"), (&["a", ".{1000}.{1000}.{1000}"], ".{1000}.{1000}.{1000}")]
+        {
+            assert_eq!(list(patterns).err().map(|bad| bad.pattern).as_deref(), Some(bad));
+        }
+        assert!(!list(&[]).unwrap().is_match(""), "an empty list has nothing to match");
+    }
+
+    #[test]
+    fn many_patterns_are_one_automaton() {
+        let patterns: Vec<String> = (0..20_000).map(|number| format!("select {number} from t.*")).collect();
+        let all = Patterns::new(&patterns).unwrap();
+        assert!(all.is_match("SELECT 19999 FROM t\nWHERE a = 1") && !all.is_match("select 20000 from t"));
+        assert_eq!(all.len(), 20_000);
+    }
 }

@@ -2,7 +2,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use regex::Regex;
+use crate::pattern::Patterns;
 
 use super::encryption::SslMode;
 use crate::redirect::Redirect;
@@ -82,11 +82,11 @@ pub struct RoutingConfig {
     /// Choose the node anew for every read.
     pub statement_level: bool,
     /// Functions that write nothing; each pattern matches whole names.
-    pub read_only_functions: Vec<Regex>,
+    pub read_only_functions: Patterns,
     /// Functions that write; each pattern matches whole names.
-    pub write_functions: Vec<Regex>,
+    pub write_functions: Patterns,
     /// Statements for the primary; each pattern matches whole statements.
-    pub primary_patterns: Vec<Regex>,
+    pub primary_patterns: Patterns,
     /// Where reads of certain applications, in certain databases, of certain users shall go.
     pub by_application: Vec<Redirect>,
     pub by_database: Vec<Redirect>,
@@ -585,9 +585,8 @@ impl RoutingConfig {
 
     /// True if a catalog made under the other configuration says the same.
     pub fn judges_as(&self, other: &RoutingConfig) -> bool {
-        let is_same = |one: &[Regex], other: &[Regex]| one.iter().map(Regex::as_str).eq(other.iter().map(Regex::as_str));
-        is_same(&self.read_only_functions, &other.read_only_functions)
-            && is_same(&self.write_functions, &other.write_functions)
+        self.read_only_functions == other.read_only_functions
+            && self.write_functions == other.write_functions
             && self.check_unlogged == other.check_unlogged
     }
 
@@ -596,9 +595,9 @@ impl RoutingConfig {
         RoutingConfig {
             load_balance: false,
             statement_level: false,
-            read_only_functions: Vec::new(),
-            write_functions: Vec::new(),
-            primary_patterns: Vec::new(),
+            read_only_functions: Patterns::default(),
+            write_functions: Patterns::default(),
+            primary_patterns: Patterns::default(),
             by_application: Vec::new(),
             by_database: Vec::new(),
             by_user: Vec::new(),

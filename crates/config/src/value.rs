@@ -1,5 +1,5 @@
 //! A checked value on its way from the file into `Config`, and why a text is not one.
-use regex::Regex;
+use crate::pattern::Patterns;
 
 /// A value that fits its parameter's kind.
 ///
@@ -20,7 +20,7 @@ pub enum Value {
     /// Entries without surrounding blanks, empty ones left out.
     List(Vec<String>),
     /// Compiled patterns that match whole texts.
-    Patterns(Vec<Regex>),
+    Patterns(Patterns),
 }
 
 impl Value {
@@ -75,8 +75,8 @@ impl Value {
     }
 
     /// The patterns.
-    pub fn patterns(&self) -> Vec<Regex> {
-        if let Value::Patterns(patterns) = self { patterns.clone() } else { Vec::new() }
+    pub fn patterns(&self) -> Patterns {
+        if let Value::Patterns(patterns) = self { patterns.clone() } else { Patterns::default() }
     }
 }
 

@@ -38,6 +38,8 @@ pub enum Gate {
     ByRoles,
     /// Nobody, for now.
     Shut,
+    /// The first node in use, as soon as it is up: servers that are no copies of each other have no roles.
+    First(u16),
     /// This one. `started_at`: over connections to this start of the server only.
     Open { node: u16, started_at: Option<u64> },
 }
@@ -267,12 +269,13 @@ impl NodeView {
 /// The node that takes writes. Where roles decide, two that call themselves primary are never followed at random: the one we had stays as long
 /// as it says so, else the lowest number, as Pgpool-II takes it.
 fn find_primary(nodes: &[NodeView], gate: Gate, before: Option<NodeIndex>) -> Option<NodeIndex> {
+    let is_primary = |n: &NodeView| n.health == Health::Up(Role::Primary) && n.usage == Usage::In;
     match gate {
         Gate::Shut => return None,
         Gate::Open { node, .. } => return nodes.iter().position(|n| n.id == node),
+        Gate::First(node) => return nodes.iter().position(|n| n.id == node && is_primary(n)),
         Gate::ByRoles => {}
     }
-    let is_primary = |n: &NodeView| n.health == Health::Up(Role::Primary) && n.usage == Usage::In;
     before.filter(|&at| nodes.get(at).is_some_and(is_primary)).or_else(|| nodes.iter().position(is_primary))
 }
 
@@ -346,6 +349,17 @@ pub(crate) mod tests {
         assert!(!v.govern(Gate::Open { node: 1, started_at: None }, |id| id == 0, 9), "nothing new");
         assert!(v.step(0, &Probe::Answered { in_recovery: true, lag_bytes: None }, 9));
         assert!(!v.is_standby(0) && v.serves(0).is_none(), "it is out of use");
+        assert_eq!(v.primary, Some(1));
+    }
+
+    #[test]
+    fn the_first_node_in_use_is_waited_for_whoever_else_answers() {
+        let mut v = view(&[(1.0, Health::Down), (1.0, PRIMARY)]);
+        assert!(v.govern(Gate::First(0), |_| false, 9));
+        assert_eq!((v.primary, v.takes_reads(1)), (None, false));
+        assert!(v.step(0, &Probe::Answered { in_recovery: false, lag_bytes: None }, 9));
+        assert_eq!((v.primary, v.takes_reads(1)), (Some(0), false));
+        assert!(v.govern(Gate::First(1), |id| id == 0, 9));
         assert_eq!(v.primary, Some(1));
     }
 

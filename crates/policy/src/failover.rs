@@ -33,6 +33,7 @@ mod switchover;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod unrelated;
 mod view;
 pub mod walk;
 
@@ -57,7 +58,7 @@ pub use restart::{Restart, Step};
 pub(crate) use rules::tests::rules as tests_rules;
 pub use rules::{
     Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns,
-    Rule, Rules,
+    Rule, Rules, Servers,
 };
 pub use state::{Decider, Gate, State};
 pub use step::step;

@@ -135,7 +135,7 @@ pub fn take_in(config: &Config, view: &mut ClusterView, answers: &[Answer], now_
         changed |= has_changed;
         if has_changed || is_news {
             // Also of one that was never up, and of one that is down for another reason now.
-            report(view, at, before, failure, &mut news);
+            report(config, view, at, before, failure, &mut news);
         } else if let (Some(failure), Health::Down) = (failure, before) {
             let text = format!("node {} is still down: {}", view.nodes[at].id, failure.cause);
             news.push(News { weight: Weight::Detail, text });
@@ -167,7 +167,7 @@ fn probe(config: &Config, at: NodeIndex, answer: &Result<Said, Failure>, before:
 pub fn is_primary_by_configuration(config: &Config, id: u16) -> bool {
     let place = config.nodes.iter().position(|node| node.id == id);
     place.is_some_and(|at| {
-        config.nodes[at].always_primary || config.nodes.len() == 1 || (config.clustering_mode == ClusteringMode::Raw && at == 0)
+        config.nodes[at].always_primary || config.nodes.len() == 1 || config.clustering_mode == ClusteringMode::Raw
     })
 }
 
@@ -176,12 +176,13 @@ fn written(answers: &[Answer]) -> Option<u64> {
     answers.iter().flatten().flatten().filter(|said| !said.in_recovery).filter_map(|said| said.position).max()
 }
 
-fn report(view: &ClusterView, at: NodeIndex, before: Health, failure: Option<&Failure>, news: &mut Vec<News>) {
+fn report(config: &Config, view: &ClusterView, at: NodeIndex, before: Health, failure: Option<&Failure>, news: &mut Vec<News>) {
     let node = &view.nodes[at];
     let (weight, what) = match node.health {
         Health::Up(_) if failure.is_some() && node.health == before => {
             (Weight::Warning, "is used as before, and could not be asked")
         }
+        Health::Up(_) if config.clustering_mode == ClusteringMode::Raw => (Weight::Log, "is up"),
         Health::Up(Role::Primary) => (Weight::Log, "is up: primary"),
         Health::Up(Role::Standby) => (Weight::Log, "is up: standby"),
         Health::Down => (Weight::Warning, "is down"),
@@ -196,7 +197,7 @@ fn report(view: &ClusterView, at: NodeIndex, before: Health, failure: Option<&Fa
     let (id, host, port) = (node.id, &node.hostname, node.port);
     news.push(News { weight, text: format!("node {id} ({host}:{port}) {what}{was}{cause}") });
     let primaries = view.nodes.iter().filter(|node| node.health == Health::Up(Role::Primary)).count();
-    if primaries > 1 {
+    if primaries > 1 && config.clustering_mode != ClusteringMode::Raw {
         let to = view.primary_id().unwrap_or(0);
         let text = format!("{primaries} nodes call themselves primary; writes go to node {to}");
         news.push(News { weight: Weight::Warning, text });

@@ -98,7 +98,7 @@ fn begin_read_only(ask: &TextAsk<'_>) -> Option<Side> {
 }
 
 fn matches_pattern(ask: &TextAsk<'_>) -> bool {
-    ask.config.routing.primary_patterns.iter().any(|pattern| pattern.is_match(ask.text))
+    ask.config.routing.primary_patterns.is_match(ask.text)
 }
 
 /// System catalogs tell of the server asked (`pg_stat_activity`) and are read by tools that compare: the primary's are meant.

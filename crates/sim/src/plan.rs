@@ -3,7 +3,7 @@
 
 use weir_policy::failover::{
     Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, Ms, NodeId, NodeRules, OnLinkEnd,
-    Returns, Rule, Rules,
+    Returns, Rule, Rules, Servers,
 };
 
 use crate::dice::Dice;
@@ -205,6 +205,7 @@ fn rules(nodes: NodeId, company: Company, barred: Option<NodeId>, without: Optio
     };
     Rules {
         mode: Mode::Builtin,
+        servers: Servers::Copies,
         nodes: (0..nodes).map(node).collect(),
         company,
         lag_bytes_max: None,

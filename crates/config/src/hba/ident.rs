@@ -60,6 +60,10 @@ fn entry(line: &Line) -> Result<Entry, String> {
 }
 
 impl IdentMaps {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// True if any line belongs to this map.
     pub fn has(&self, map: &str) -> bool {
         self.0.iter().any(|entry| entry.map == map)

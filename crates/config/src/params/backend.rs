@@ -14,7 +14,7 @@ const BUILT: Param = Param { effect: Effect::Built, ..ROW };
 pub(super) const ROWS: &[Param] = &[
     Param { name: "backend_clustering_mode", kind: Kind::Enum { values: &["streaming_replication", "native_replication", "logical_replication", "snapshot_isolation", "raw"], also: &[] }, default: "streaming_replication", applies: Applies::AtStart,
         set: |c, _, v| c.clustering_mode = ClusteringMode::from_word(v.word()),
-        help: "How the servers are kept equal. streaming_replication: PostgreSQL does it, reads may go to standbys. raw: nobody does, everything goes to the first server. The others are refused for now.", ..BUILT },
+        help: "How the servers are kept equal. streaming_replication: PostgreSQL does it, reads may go to standbys. raw: nobody does, everything goes to the first server in use. One that its health check finds dead is out of use until it is attached, and the next one has everything; without a health check it is waited for. The others are refused for now.", ..BUILT },
     Param { name: "backend_hostname", kind: Kind::Text(Everyone), default: "", applies: Applies::OnReload, indexed: Indexed::Node,
         set: |c, n, v| c.node(n).hostname = v.text(),
         help: "Host name or address of a node, or the directory of its unix socket if it begins with a slash. Empty: there is no such node.", ..BUILT },

@@ -3,7 +3,7 @@
 //! Why our own number reader: PostgreSQL accepts `0x1F`, `010` (octal), `1.5h`, and rounds a fraction to a whole number
 //! of the next smaller unit first (guc.c, `parse_int` and `convert_to_base_unit`).
 use super::{Value, ValueError};
-use crate::pattern::whole_pattern;
+use crate::pattern::{BadPattern, Patterns};
 use crate::visibility::Visibility;
 
 /// The form of a parameter's values. Limits are in the unit of the parameter.
@@ -387,15 +387,11 @@ fn split_escaped(text: &str, separator: char) -> Vec<String> {
 }
 
 fn read_patterns(name: &str, text: &str, separator: char) -> Result<Value, ValueError> {
-    let mut patterns = Vec::new();
-    for pattern in split_escaped(text, separator) {
-        let wrong = |cause: regex::Error| ValueError::BadPattern {
-            name: name.into(),
-            pattern: pattern.clone(),
-            // The parser's error is a drawing over several lines; its last line names the fault.
-            cause: cause.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").into(),
-        };
-        patterns.push(whole_pattern(&pattern).map_err(wrong)?);
-    }
-    Ok(Value::Patterns(patterns))
+    let wrong = |BadPattern { pattern, cause }| ValueError::BadPattern {
+        name: name.into(),
+        pattern,
+        // The parser's error is a drawing over several lines; its last line names the fault.
+        cause: cause.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").into(),
+    };
+    Ok(Value::Patterns(Patterns::new(&split_escaped(text, separator)).map_err(wrong)?))
 }

@@ -25,7 +25,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Name in syslog.", ..BUILT },
     Param { name: "logging_collector", kind: Kind::Bool, default: "off", applies: Applies::AtStart,
         set: |c, _, v| c.log.file.is_used = v.bool(),
-        help: "Write the log to files instead of stderr. Lines that cannot be written there go to stderr.", ..BUILT },
+        help: "Write the log to files instead of stderr. Lines that cannot be written there are counted; stderr is told once, and the log once there is space.", ..BUILT },
     Param { name: "log_directory", kind: Kind::Text(Operators), default: "/tmp/pgpool_logs", applies: Applies::OnReload,
         set: |c, _, v| c.log.file.directory = PathBuf::from(v.text()),
         help: "Directory of these files.", ..BUILT },

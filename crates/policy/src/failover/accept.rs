@@ -10,7 +10,7 @@ use super::history::{Lsn, Relation};
 use super::node::{Node, Seen, Standing};
 use super::record::{Loss, Parts, Record, Why};
 use super::rules::{Company, Mode, Quorum, Rule, Rules};
-use super::state::{Gate, Line, State};
+use super::state::{Disk, Gate, Line, State};
 use super::switchover;
 use super::sync;
 
@@ -368,7 +368,9 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if let Some(gate) = switchover::gate(state) {
         return gate;
     }
-    if state.store.stored < state.store.accepted && rules.keeps(Rule::StoreFirst) {
+    // Where nothing was ever stored no decision of ours was either: attempts wait for the disk. A restart would find this primary as this start did.
+    let is_behind = state.store.stored < state.store.accepted && state.store.disk != Disk::Refuses;
+    if is_behind && rules.keeps(Rule::StoreFirst) {
         return waits(Held::Unconfirmed);
     }
     if rules.always_primary() == Some(epoch.node) {

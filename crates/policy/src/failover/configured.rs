@@ -1,6 +1,6 @@
 //! Rules from the configuration.
 
-use super::rules::{Address, Agent, Commands, Failback, Flag, HealthRules, Mode, NodeRules, Returns, Rules};
+use super::rules::{Address, Agent, Commands, Failback, Flag, HealthRules, Mode, NodeRules, Returns, Rules, Servers};
 use weir_config::agents::Rejoin;
 use weir_config::{ClusteringMode, Config, NodeConfig};
 
@@ -12,6 +12,7 @@ impl Rules {
         let streams = config.clustering_mode == ClusteringMode::StreamingReplication;
         Rules {
             mode: if streams { failover.mode() } else { Mode::Off },
+            servers: if streams { Servers::Copies } else { Servers::Unrelated },
             nodes: config.nodes.iter().map(|own| node(config, own)).collect(),
             company: failover.company,
             lag_bytes_max: u64::try_from(failover.lag_bytes_max).ok(),

@@ -10,6 +10,7 @@ use super::event::Ms;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rules {
     pub mode: Mode,
+    pub servers: Servers,
     pub nodes: Vec<NodeRules>,
     /// The others that promote beside this Weir.
     pub company: Company,
@@ -28,6 +29,15 @@ pub struct Rules {
     pub commands: Commands,
     /// A safety rule left out, to see that tests would find it. Nothing else sets it.
     pub without: Option<Rule>,
+}
+
+/// How the servers belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Servers {
+    /// Standbys copy the primary.
+    Copies,
+    /// They know nothing of each other (`raw`): the first one in use has everything.
+    Unrelated,
 }
 
 /// One node.
@@ -275,6 +285,7 @@ pub(crate) mod tests {
         };
         Rules {
             mode: Mode::Builtin,
+            servers: Servers::Copies,
             nodes: (0..nodes).map(node).collect(),
             company: Company::Alone,
             lag_bytes_max: None,

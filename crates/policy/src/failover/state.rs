@@ -80,6 +80,18 @@ pub(super) enum Search {
     InVain,
 }
 
+/// What a restart would find.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Disk {
+    /// Nothing yet.
+    #[default]
+    Untried,
+    /// A state of ours, which may be older than the present one.
+    Holds,
+    /// Nothing, since nothing could be written: a restart begins as this start did.
+    Refuses,
+}
+
 /// The state on disk, as numbers of versions of `durable`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Store {
@@ -89,6 +101,7 @@ pub(super) struct Store {
     /// The version in which the present primary was accepted.
     pub accepted: u64,
     pub retry_at: Ms,
+    pub disk: Disk,
     /// Operators who are answered once a version is on disk.
     pub tickets: Vec<(u64, u64)>,
 }
@@ -134,10 +147,11 @@ impl State {
     /// The begin. `stored`: the content of this Weir's file; `weir`: a random number, for its first start. `down`: nodes that
     /// `pgpool_status` keeps out of use.
     pub fn new(rules: &Rules, stored: Option<Durable>, weir: u32, down: &BTreeSet<NodeId>) -> State {
+        let disk = if stored.is_some() { Disk::Holds } else { Disk::Untried };
         let durable = stored.unwrap_or(Durable { weir, ..Durable::default() });
         let mut state = State {
             nodes: BTreeMap::new(),
-            store: Store { version: 1, ..Store::default() },
+            store: Store { version: 1, disk, ..Store::default() },
             gate: Gate::Held(Held::NoPrimary, Transactions::Go),
             attempt: None,
             retry_at: 0,
@@ -203,6 +217,11 @@ impl State {
     /// The accepted primary.
     pub fn primary(&self) -> Option<NodeId> {
         self.durable.epoch.map(|epoch| epoch.node)
+    }
+
+    /// Pgpool's main node: the first one in use.
+    pub fn first_in_use(&self, rules: &Rules) -> Option<NodeId> {
+        self.nodes.keys().copied().find(|id| !self.is_out(rules, *id))
     }
 
     /// True if sessions must not use this node.

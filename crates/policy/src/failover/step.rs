@@ -17,9 +17,10 @@ use super::node::{Look, Node, Seen, Standing};
 use super::record::Why;
 use super::rejoin;
 use super::restart;
-use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules};
-use super::state::{self, Gate, Search, State};
+use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules, Servers};
+use super::state::{self, Disk, Gate, Search, State};
 use super::switchover;
+use super::unrelated;
 
 /// Longest time between two looks while something is not as it should be.
 const UNQUIET_MS: Ms = 1_000;
@@ -92,6 +93,18 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
 
 /// All that follows from what is known now.
 fn conclude(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    match rules.servers {
+        Servers::Copies => conclude_copies(state, rules, now, out),
+        Servers::Unrelated => {
+            unrelated::leave_dead(state, rules, now, out);
+            duty::run_commands(state, out);
+            store(state, now, out);
+            look(state, rules, now, out);
+        }
+    }
+}
+
+fn conclude_copies(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     accept::learn_votes(state, rules, &[], now, out);
     abandon(state, now, out);
     accept::find(state, rules, now, out);
@@ -179,7 +192,8 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
 fn period(state: &State, rules: &Rules, id: NodeId) -> Ms {
     let health = rules.node(id).map_or(0, |node| node.health.period_ms);
     let period = [health, rules.role_period_ms].into_iter().filter(|period| *period > 0).min().unwrap_or(QUIET_MS);
-    let is_quiet = matches!(state.gate, Gate::Open { .. }) && state.nodes.values().all(|node| node.dead.is_none());
+    let is_quiet = (matches!(state.gate, Gate::Open { .. }) || rules.servers == Servers::Unrelated)
+        && state.nodes.values().all(|node| node.dead.is_none());
     if is_quiet { period } else { period.min(UNQUIET_MS) }
 }
 
@@ -212,13 +226,19 @@ fn stored(state: &mut State, number: u64, done: Done, now: Ms, out: &mut Vec<Act
     match done {
         Done::Yes => {
             state.store.stored = state.store.stored.max(number);
+            state.store.disk = Disk::Holds;
             let stored = state.store.stored;
             let (due, rest) = std::mem::take(&mut state.store.tickets).into_iter().partition(|(version, _)| *version <= stored);
             state.store.tickets = rest;
             let due: Vec<(u64, u64)> = due;
             out.extend(due.into_iter().map(|(_, ticket)| Action::Reply { ticket, answer: Ok(()) }));
         }
-        Done::No => (state.store.sent, state.store.retry_at) = (state.store.stored, now + STORE_RETRY_MS),
+        Done::No => {
+            (state.store.sent, state.store.retry_at) = (state.store.stored, now + STORE_RETRY_MS);
+            if state.store.disk == Disk::Untried {
+                state.store.disk = Disk::Refuses;
+            }
+        }
     }
 }
 
@@ -290,7 +310,7 @@ fn hearers(state: &State, id: NodeId, from: Ms) -> BTreeSet<NodeId> {
     state.nodes.iter().filter(hears).map(|(id, _)| *id).collect()
 }
 
-fn put_down(state: &mut State, rules: &Rules, id: NodeId, why: Lost, now: Ms, out: &mut Vec<Action>) {
+pub(super) fn put_down(state: &mut State, rules: &Rules, id: NodeId, why: Lost, now: Ms, out: &mut Vec<Action>) {
     let Some(node) = state.nodes.get_mut(&id).filter(|node| !matches!(node.standing, Standing::Down { .. })) else { return };
     node.standing = Standing::Down { why, since: now };
     out.push(Action::Report(Report::Degenerated { node: id, why }));

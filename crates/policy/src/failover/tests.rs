@@ -40,14 +40,20 @@ struct Play {
     rules: Rules,
     now: Ms,
     said: Vec<String>,
+    /// The outcome of every store.
+    disk: Done,
 }
 
 impl Play {
     fn new(change: impl FnOnce(&mut Rules)) -> Play {
+        Play::on_disk(Done::Yes, change)
+    }
+
+    fn on_disk(disk: Done, change: impl FnOnce(&mut Rules)) -> Play {
         let mut rules = rules(3);
         change(&mut rules);
         let state = State::new(&rules, None, 9, &BTreeSet::new());
-        let mut play = Play { state, rules, now: 0, said: Vec::new() };
+        let mut play = Play { state, rules, now: 0, said: Vec::new(), disk };
         play.tell(Event::Timer);
         play.looks([Found::Answered(Box::new(primary(100))), seen(standby(90, 10)), seen(standby(95, 10))]);
         play.said.clear();
@@ -57,7 +63,7 @@ impl Play {
     fn tell(&mut self, event: Event) {
         for action in step(&mut self.state, &self.rules, &event, self.now) {
             if let Action::Store { number, .. } = action {
-                self.tell(Event::Stored { number, done: Done::Yes });
+                self.tell(Event::Stored { number, done: self.disk });
             } else {
                 self.said.extend(say(&action));
             }
@@ -130,6 +136,20 @@ fn say(action: &Action) -> Option<String> {
 }
 
 #[test]
+fn a_weir_that_cannot_store_its_state_lets_writes_through_and_decides_no_failover() {
+    let mut play = Play::on_disk(Done::No, |_| {});
+    assert_eq!(play.state.gate, Gate::Open { node: 0, started_at: None });
+    let dead = || [gone(Failure::Refused), seen(standby(100, 3_000)), seen(standby(95, 3_000))];
+    for _ in 0..3 {
+        play.after(1_000, dead());
+    }
+    play.check("nothing is decided that a restart would forget", &["hold Gone End"]);
+    play.disk = Done::Yes;
+    play.after(1_000, dead());
+    assert!(play.said.iter().any(|said| said.starts_with("cut off 1")), "{:?}", play.said);
+}
+
+#[test]
 fn a_primary_that_is_lost_is_replaced_by_the_best_standby() {
     let mut play = Play::new(|rules| rules.nodes[0].agent = Agent::None);
     play.after(1000, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
@@ -181,7 +201,8 @@ fn a_standby_that_would_stop_at_its_promotion_is_not_promoted() {
     ] {
         let mut rules = rules(3);
         rules.nodes[0].agent = Agent::None;
-        let mut play = Play { state: State::new(&rules, None, 9, &BTreeSet::new()), rules, now: 0, said: Vec::new() };
+        let mut play =
+            Play { state: State::new(&rules, None, 9, &BTreeSet::new()), rules, now: 0, said: Vec::new(), disk: Done::Yes };
         play.tell(Event::Timer);
         let looks = |found| [found, seen(one.clone()), seen(two.clone())];
         play.looks(looks(seen(promoted(95))));
@@ -234,7 +255,8 @@ fn the_accepted_server_on_a_new_timeline_gets_writes_again() {
 fn the_only_server_on_a_new_timeline_gets_writes_again_in_every_mode() {
     for mode in [Mode::Builtin, Mode::Follow, Mode::Off, Mode::Command] {
         let rules = Rules { mode, ..rules(1) };
-        let mut play = Play { state: State::new(&rules, None, 9, &BTreeSet::new()), rules, now: 0, said: Vec::new() };
+        let mut play =
+            Play { state: State::new(&rules, None, 9, &BTreeSet::new()), rules, now: 0, said: Vec::new(), disk: Done::Yes };
         play.tell(Event::Timer);
         play.probed(0, seen(primary(100)));
         play.now += 1000;
@@ -325,7 +347,7 @@ fn a_primary_that_is_dead_at_the_start_may_have_had_any_standby_by_a_star() {
         let sync_names = Some(names.to_string());
         before.after(1000, [seen(Facts { sync_names, ..primary(100) }), seen(standby(100, 5)), seen(standby(100, 5))]);
         let state = State::new(&before.rules, Some(before.state.durable.clone()), 9, &BTreeSet::new());
-        let mut play = Play { state, rules: before.rules, now: 0, said: Vec::new() };
+        let mut play = Play { state, rules: before.rules, now: 0, said: Vec::new(), disk: Done::Yes };
         play.tell(Event::Timer);
         for passed in [0, 500] {
             play.after(passed, [gone(Failure::Refused), seen(standby(90, 9_000)), seen(standby(95, 9_000))]);
@@ -362,7 +384,7 @@ fn auto_failback_takes_nodes_that_the_status_file_kept_out() {
     for (failback, expected) in [(Failback::Auto { interval_ms: 0 }, true), (Failback::ByOperator, false)] {
         let rules = Rules { failback, ..rules(3) };
         let state = State::new(&rules, None, 9, &BTreeSet::from([2]));
-        let mut play = Play { state, rules, now: 0, said: Vec::new() };
+        let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
         play.tell(Event::Timer);
         for passed in [0, 1000] {
             play.after(passed, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
@@ -644,7 +666,7 @@ fn writes_wait_while_nothing_says_which_of_two_primaries_is_meant() {
     let mut rules = rules(2);
     rules.mode = Mode::Follow;
     let state = State::new(&rules, None, 9, &BTreeSet::new());
-    let mut play = Play { state, rules, now: 0, said: Vec::new() };
+    let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
     assert_eq!(play.state.decider(&play.rules), Decider::Roles, "nobody was asked yet");
     play.probed(0, seen(primary(100)));
     play.probed(1, seen(primary(100)));

@@ -149,6 +149,8 @@ struct Door<'a> {
     /// Bytes from the client that nobody has read yet; they may be a password.
     buffer: Zeroizing<Vec<u8>>,
     deadline: Option<Instant>,
+    /// The stop that was under way when the client came.
+    came_in: Stop,
     /// Whom the certificate names that the client has shown, and an authority we trust has signed; `None` without TLS.
     tls: Option<Subject>,
     /// Hash of Weir's certificate that a login can be bound to.
@@ -166,7 +168,8 @@ async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Opti
     let deadline = (timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(timeout_ms));
     let buffer = Zeroizing::default();
     let (tls, end_point, answered_at, claimant, seat) = (None, None, None, None, None);
-    let mut door = Door { w, socket, peer, buffer, deadline, tls, end_point, answered_at, claimant, seat };
+    let came_in = w.shared.stop_mode();
+    let mut door = Door { w, socket, peer, buffer, deadline, came_in, tls, end_point, answered_at, claimant, seat };
     let fault = match door.first_packet().await {
         Ok(Some(startup)) => match door.log_in(&startup).await {
             Ok(Some(session)) => return Some(door.into_session(session)),
@@ -429,6 +432,19 @@ impl Door<'_> {
             return Err(Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "the proxy is shutting down"));
         }
         Ok(())
+    }
+
+    /// While nothing comes from the client: it holds up no stop that began after it came. A client that came since then may be the
+    /// console's, and one that came before another process took over is served to the end.
+    fn check_stop_at_rest(&self) -> Result<(), Fault> {
+        match self.w.shared.stop_mode() {
+            Stop::No => Ok(()),
+            Stop::Smart if self.came_in != Stop::No || self.w.shared.is_handed_over() => Ok(()),
+            Stop::Smart => self.check_stop(Stop::No),
+            Stop::Fast | Stop::Immediate => {
+                Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command"))
+            }
+        }
     }
 
     fn check_room(&mut self) -> Result<(), Fault> {

@@ -12,7 +12,7 @@ use crate::server::bounds;
 use crate::server::pool::login::{Channel, Greeting, Handshake, Step, protocol, refused};
 use crate::server::pool::server_conn::{Address, Login, MESSAGE_BYTES_MAX, OpenError, Rows, is_worth_another};
 use crate::server::pool::server_conn::{flooded, tcp_options};
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use weir_policy::own_login::{self, OwnUse};
 use weir_policy::tls::{Attempt, Check, plan};
 use weir_sql::own;
 use weir_wire::back as server;
-use weir_wire::frame::{HEADER_BYTES, back, read_header};
+use weir_wire::frame::{HEADER_BYTES, back, front, read_header};
 use weir_wire::gather::{Bound, Budget, message_cost};
 use weir_wire::scram::{Challenge, SaltedKeys, fingerprint};
 use weir_wire::write;
@@ -74,9 +74,55 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Gives the server what it takes at once, and the end of TLS behind it. Without that end OpenSSL tells the server of a broken connection,
+    /// which it logs.
+    fn part(&mut self, farewell: &[u8]) {
+        // The server may be gone, or take nothing now: it is told all the same by the end of the connection.
+        let _ = match self {
+            Stream::Tcp(stream) => stream.try_write(farewell),
+            Stream::Unix(stream) => stream.try_write(farewell),
+            Stream::Tls(stream) => {
+                let (socket, session) = stream.get_mut();
+                let said = session.writer().write_all(farewell);
+                session.send_close_notify();
+                said.and_then(|()| {
+                    // A record at a time.
+                    while session.wants_write() {
+                        session.write_tls(&mut AtOnce(socket))?;
+                    }
+                    Ok(0)
+                })
+            }
+        };
+    }
+}
+
+/// A socket that is written to without waiting.
+struct AtOnce<'a>(&'a TcpStream);
+
+impl Write for AtOnce<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The farewell that a server understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Farewell {
+    /// Within a login it takes proofs only, and a connection that just ends is no news to it.
+    None,
+    Terminate,
+}
+
 /// See the module.
 pub struct Conn {
     stream: Stream,
+    farewell: Farewell,
     pub(crate) address: Address,
     /// Bytes that have arrived behind the last message taken.
     inbox: Vec<u8>,
@@ -84,6 +130,17 @@ pub struct Conn {
     budget: Budget,
     /// The time at which what is under way must be over.
     deadline: Instant,
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        let mut words = Vec::new();
+        match self.farewell {
+            Farewell::None => {}
+            Farewell::Terminate => write::bare(&mut words, front::TERMINATE),
+        }
+        self.stream.part(&words);
+    }
 }
 
 /// The outcome of something that must be over by a time. As cancel safe as that is.
@@ -165,8 +222,14 @@ impl Conn {
         deadline: Instant,
     ) -> Result<Conn, OpenError> {
         let failed = |cause| OpenError::Connect { address: address.clone(), cause };
-        let over =
-            |stream| Conn { stream, address: address.clone(), inbox: Vec::new(), budget: Budget::new(bounds::LOGIN), deadline };
+        let over = |stream| Conn {
+            stream,
+            farewell: Farewell::None,
+            address: address.clone(),
+            inbox: Vec::new(),
+            budget: Budget::new(bounds::LOGIN),
+            deadline,
+        };
         if address.hostname.starts_with('/') {
             let path = PathBuf::from(&address.hostname).join(format!(".s.PGSQL.{}", address.port));
             return Ok(over(Stream::Unix(within(deadline, UnixStream::connect(path)).await.map_err(failed)?)));
@@ -195,7 +258,10 @@ impl Conn {
                     let keys = derive(shared, password, challenge, self.deadline).await;
                     self.send(&handshake.derived(keys)?).await?;
                 }
-                Step::Done => return Ok(handshake.finish()),
+                Step::Done => {
+                    self.farewell = Farewell::Terminate;
+                    return Ok(handshake.finish());
+                }
             }
         }
     }

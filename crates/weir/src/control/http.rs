@@ -6,7 +6,7 @@ mod paced;
 use crate::control::context::{Control, Subject};
 use crate::monitor::exposition;
 use crate::monitor::log::Level;
-use crate::process::acceptor;
+use crate::process::acceptor::{self, Shortage};
 use crate::process::inherit::Inherited;
 use crate::process::shared::{Shared, Stop};
 use axum::Router;
@@ -59,6 +59,7 @@ pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<Tc
 /// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: a client that is being accepted would be lost.
 pub async fn serve(c: Rc<Control>, listener: Rc<tokio::net::TcpListener>) {
     let (bell, open, pages) = (c.bell(Subject::Doors), Rc::new(()), pages(c.shared.clone()));
+    let mut shortage = Shortage::default();
     // Also while the proxy stops: that is when somebody looks.
     while c.shared.stop_mode() <= Stop::Fast && !c.shared.is_handed_over() {
         let accepted = tokio::select! {
@@ -68,6 +69,7 @@ pub async fn serve(c: Rc<Control>, listener: Rc<tokio::net::TcpListener>) {
         match accepted {
             // One holder is here, the others are the connections.
             Ok((stream, _)) if Rc::strong_count(&open) <= CONNECTIONS_MAX => {
+                shortage.end(&c.shared, "readers of metrics");
                 let (own, counted, pages) = (c.clone(), open.clone(), pages.clone());
                 tokio::task::spawn_local(async move {
                     let _counted = counted;
@@ -77,7 +79,7 @@ pub async fn serve(c: Rc<Control>, listener: Rc<tokio::net::TcpListener>) {
             Ok(_) => c.shared.log.say(Level::Debug1, format_args!("more than {CONNECTIONS_MAX} readers of metrics")),
             Err(cause) if cause.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(cause) => {
-                c.shared.log.say(Level::Error, format_args!("cannot accept a reader of metrics: {cause}"));
+                shortage.note(&c.shared, "readers of metrics", &cause);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -11,7 +11,7 @@ pub mod recovery;
 use crate::client::guesses::ProofOrigin;
 use crate::control::context::{Control, Subject};
 use crate::monitor::log::{Level, Log};
-use crate::process::acceptor::{self, Door, Made, SocketRights};
+use crate::process::acceptor::{self, Door, Made, Shortage, SocketRights};
 use crate::process::files::Files;
 use crate::process::inherit::Inherited;
 use crate::process::shared::Stop;
@@ -85,7 +85,9 @@ pub fn open(
     let tcp = acceptor::open_all(&pcp.addresses, pcp.port, BACKLOG, "pcp_listen_addresses", inherited)?;
     let mut doors: Vec<Door> = tcp.into_iter().map(Door::Tcp).collect();
     let rights = SocketRights { mode: SOCKET_MODE, group: "" };
-    for folder in &pcp.socket_directories {
+    let directories = &pcp.socket_directories;
+    let is_first = |(at, directory): &(usize, &std::path::PathBuf)| !directories[..*at].contains(directory);
+    for (_, folder) in directories.iter().enumerate().filter(is_first) {
         doors.push(acceptor::open_socket(folder, pcp.port, BACKLOG, rights, inherited, made)?);
     }
     Ok(Entrance { doors, book: Arc::new(Book { files: files.clone(), told: Mutex::new(problems) }) })
@@ -137,7 +139,7 @@ impl Listener {
 
 /// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: a client that is being accepted would be lost.
 pub async fn serve(c: Rc<Control>, listener: Rc<Listener>, book: Arc<Book>) {
-    let (bell, open) = (c.bell(Subject::Doors), Rc::new(()));
+    let (bell, open, mut shortage) = (c.bell(Subject::Doors), Rc::new(()), Shortage::default());
     // Also while the proxy stops: a slow stop can be made a fast one.
     while c.shared.stop_mode() <= Stop::Fast && !c.shared.is_handed_over() {
         let accepted = tokio::select! {
@@ -147,6 +149,7 @@ pub async fn serve(c: Rc<Control>, listener: Rc<Listener>, book: Arc<Book>) {
         match accepted {
             // One holder is here, the others are the connections.
             Ok(caller) if Rc::strong_count(&open) <= CONNECTIONS_MAX => {
+                shortage.end(&c.shared, "connections of PCP");
                 let (own, counted, book) = (c.clone(), open.clone(), book.clone());
                 tokio::task::spawn_local(async move {
                     let _counted = counted;
@@ -156,7 +159,7 @@ pub async fn serve(c: Rc<Control>, listener: Rc<Listener>, book: Arc<Book>) {
             Ok(_) => c.shared.log.say(Level::Log, format_args!("PCP: more than {CONNECTIONS_MAX} connections, one is closed")),
             Err(cause) if cause.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(cause) => {
-                c.shared.log.say(Level::Error, format_args!("PCP: cannot accept a connection: {cause}"));
+                shortage.note(&c.shared, "connections of PCP", &cause);
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -1,41 +1,34 @@
 //! One line per event, with the levels and the prefix of `pgpool.conf` or as JSON: to stderr, to files, to syslog.
 //!
-//! Each thread writes its lines to stderr itself; files and syslog have a thread of their own (`writer`).
+//! Threads of its own write it (`writer`): a terminal, a disk or a daemon that hangs holds up nobody who logs.
 
 mod file;
+mod line;
+mod outlet;
 mod repeats;
 mod writer;
 
+use line::Form;
+use outlet::Outlet;
 use repeats::{Omission, Repeat, Repeats};
-use std::fmt::Write as _;
-use std::io::Write;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_config::LogConfig;
 use writer::Writer;
 
+pub use line::utc;
+pub use outlet::last_words;
 pub use weir_config::LogLevel as Level;
 pub use weir_session::host::{Field, Who};
 
-fn name(level: Level) -> &'static str {
-    match level {
-        Level::Debug5 | Level::Debug4 | Level::Debug3 | Level::Debug2 | Level::Debug1 => "DEBUG",
-        Level::Info => "INFO",
-        Level::Notice => "NOTICE",
-        Level::Warning => "WARNING",
-        Level::Error => "ERROR",
-        Level::Log => "LOG",
-        Level::Fatal => "FATAL",
-        Level::Panic => "PANIC",
-    }
-}
+/// Longest time that an end waits for the last lines. What takes no lines by then has had them for too long.
+const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The log of one proxy.
 #[derive(Debug)]
 pub struct Log {
     least: AtomicU8,
     shape: parking_lot::RwLock<Shape>,
-    writer: parking_lot::Mutex<Option<Writer>>,
     /// Of lines about the proxy itself.
     repeats: parking_lot::Mutex<Repeats>,
 }
@@ -44,43 +37,26 @@ pub struct Log {
 #[derive(Debug)]
 struct Shape {
     form: Form,
-    to_stderr: bool,
-    to_file: bool,
-    to_syslog: bool,
+    /// To stderr, or to files in its place.
+    stream: Option<Writer>,
+    syslog: Option<Writer>,
 }
 
-#[derive(Debug)]
-enum Form {
-    /// With the words of `log_line_prefix`.
-    Text {
-        prefix: String,
-    },
-    Json,
-}
-
-impl Shape {
-    fn of(config: &LogConfig) -> Shape {
-        let goes = |name: &str| config.destinations.iter().any(|destination| destination == name);
-        // Nowhere at all would be a mistake nobody could read about.
-        let to_stderr = goes("stderr") || config.destinations.is_empty();
-        Shape {
-            form: if config.is_json { Form::Json } else { Form::Text { prefix: config.line_prefix.clone() } },
-            to_stderr: to_stderr && !config.file.is_used,
-            to_file: to_stderr && config.file.is_used,
-            to_syslog: goes("syslog"),
-        }
-    }
+/// The destinations that a configuration names. stderr if none: nobody could read about that mistake.
+fn destinations(config: &LogConfig) -> (bool, bool) {
+    let goes = |name: &str| config.destinations.iter().any(|destination| destination == name);
+    (goes("stderr") || config.destinations.is_empty(), goes("syslog"))
 }
 
 impl Log {
-    /// Error: the first file cannot be opened.
+    /// Error: the first file cannot be opened, or a thread cannot be had.
     pub fn new(config: &LogConfig) -> std::io::Result<Log> {
-        let shape = Shape::of(config);
-        let writer = if shape.to_file || shape.to_syslog { Some(Writer::start(config)?) } else { None };
+        let (to_stream, to_syslog) = destinations(config);
+        let stream = to_stream.then(|| Writer::start(Outlet::stream(config)?)).transpose()?;
+        let syslog = to_syslog.then(|| Writer::start(Outlet::syslog(config))).transpose()?;
         Ok(Log {
             least: AtomicU8::new(config.min_messages as u8),
-            shape: parking_lot::RwLock::new(shape),
-            writer: parking_lot::Mutex::new(writer),
+            shape: parking_lot::RwLock::new(Shape { form: Form::of(config), stream, syslog }),
             repeats: parking_lot::Mutex::default(),
         })
     }
@@ -88,40 +64,48 @@ impl Log {
     /// Takes another configuration, at reload. Files are opened anew, so that they can be moved away before.
     pub fn set(&self, config: &LogConfig) {
         self.least.store(config.min_messages as u8, Ordering::Relaxed);
-        let shape = Shape::of(config);
-        let mut writer = self.writer.lock();
-        match &*writer {
-            Some(writer) => writer.set(config),
-            None if shape.to_file || shape.to_syslog => match Writer::start(config) {
-                Ok(started) => *writer = Some(started),
-                Err(cause) => {
-                    drop(writer);
-                    return self.say(Level::Error, format_args!("the log stays where it is: {cause}"));
-                }
-            },
-            None => {}
+        let (to_stream, to_syslog) = destinations(config);
+        let had = {
+            let shape = self.shape.read();
+            (shape.stream.is_some(), shape.syslog.is_some())
+        };
+        // Opened before others are locked out: a disk may hang.
+        let stream = begin(to_stream && !had.0, || Outlet::stream(config));
+        let syslog = begin(to_syslog && !had.1, || Ok(Outlet::syslog(config)));
+        let outcomes = {
+            let mut shape = self.shape.write();
+            shape.form = Form::of(config);
+            [redirect(&mut shape.stream, config, to_stream, stream), redirect(&mut shape.syslog, config, to_syslog, syslog)]
+        };
+        for cause in outcomes.into_iter().filter_map(Result::err) {
+            self.say(Level::Error, format_args!("the log stays where it is: {cause}"));
         }
-        drop(writer);
-        *self.shape.write() = shape;
     }
 
     /// Begins a new file. Error: the log is in none.
     pub fn rotate(&self) -> Result<(), String> {
-        if !self.shape.read().to_file {
-            return Err("logging_collector is off, or log_destination has no files".into());
-        }
-        let writer = self.writer.lock();
-        writer.as_ref().map(Writer::rotate).ok_or_else(|| "the log has ended".to_string())
+        let shape = self.shape.read();
+        let files = shape.stream.as_ref().filter(|stream| stream.has_files());
+        files.map(Writer::rotate).ok_or_else(|| "logging_collector is off, or log_destination has no files".into())
     }
 
-    /// Writes what is left to be written, at the end of the proxy. Later lines go to stderr.
+    /// Waits until the lines said so far are written, for a while at most.
+    pub fn flush(&self, limit: Duration) {
+        let shape = self.shape.read();
+        let until = Instant::now() + limit;
+        shape.stream.iter().chain(&shape.syslog).for_each(|writer| writer.flush(until));
+    }
+
+    /// Writes what is left to be written, at the end of the proxy. Later lines go nowhere.
     pub fn close(&self) {
-        let writer = self.writer.lock().take();
-        if writer.is_some() {
+        let (stream, syslog) = {
             let mut shape = self.shape.write();
-            (shape.to_file, shape.to_syslog, shape.to_stderr) = (false, false, true);
+            (shape.stream.take(), shape.syslog.take())
+        };
+        let until = Instant::now() + CLOSE_LIMIT;
+        for writer in [stream, syslog].into_iter().flatten() {
+            writer.end(until);
         }
-        drop(writer);
     }
 
     /// True if a line of this level would be written: ask before building a costly one.
@@ -129,7 +113,7 @@ impl Log {
         level as u8 >= self.least.load(Ordering::Relaxed)
     }
 
-    /// Writes a line if its level is wanted. Never fails: a log that cannot be written must not stop the proxy.
+    /// Writes a line if its level is wanted. Never fails, and never waits: a log that cannot be written must not stop the proxy.
     pub fn write(&self, level: Level, who: &Who<'_>, text: std::fmt::Arguments<'_>) {
         self.event(level, who, text, &[]);
     }
@@ -140,26 +124,14 @@ impl Log {
             return;
         }
         let shape = self.shape.read();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut line = String::with_capacity(160);
-        match &shape.form {
-            Form::Json => push_json(&mut line, level, who, text, fields, now),
-            Form::Text { prefix } => {
-                push_prefix(&mut line, prefix, who, now.as_secs(), now.subsec_millis());
-                line.push_str(name(level));
-                line.push_str(":  ");
-                let _ = line.write_fmt(text);
-                make_one_line(&mut line);
+        let line = shape.form.line(level, who, text, fields, now());
+        match (&shape.stream, &shape.syslog) {
+            (Some(stream), Some(syslog)) => {
+                stream.line(level, line.clone());
+                syslog.line(level, line);
             }
-        }
-        line.push('\n');
-        if shape.to_stderr {
-            let _ = std::io::stderr().lock().write_all(line.as_bytes());
-        }
-        if (shape.to_file || shape.to_syslog)
-            && let Some(writer) = &*self.writer.lock()
-        {
-            writer.line(level, &line, shape.to_file, shape.to_syslog);
+            (Some(only), None) | (None, Some(only)) => only.line(level, line),
+            (None, None) => {}
         }
     }
 
@@ -169,8 +141,7 @@ impl Log {
             return;
         }
         let text = text.to_string();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let (repeat, omissions) = self.repeats.lock().note(level, &text, now.as_millis() as u64);
+        let (repeat, omissions) = self.repeats.lock().note(level, &text, now().as_millis() as u64);
         for Omission { level, text, times } in omissions {
             self.write(level, &Who::default(), format_args!("left out {times} times within a second: {text}"));
         }
@@ -181,172 +152,34 @@ impl Log {
     }
 }
 
-fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-/// One object: time, level, the session, the text, and the line's own values.
-fn push_json(
-    line: &mut String,
-    level: Level,
-    who: &Who<'_>,
-    text: std::fmt::Arguments<'_>,
-    fields: &[(&str, Field<'_>)],
-    now: std::time::Duration,
-) {
-    let (date, time) = (utc(now.as_secs()), now.subsec_millis());
-    let date = date.replacen(' ', "T", 1);
-    let _ = write!(line, "{{\"time\":\"{date}.{time:03}Z\",\"level\":\"{}\",\"pid\":{}", name(level), std::process::id());
-    for (name, value) in
-        [("user", who.user), ("database", who.database), ("application", who.application), ("client", who.client)]
-    {
-        if !value.is_empty() {
-            let _ = write!(line, ",\"{name}\":");
-            push_quoted(line, value);
-        }
-    }
-    if who.session > 0 {
-        let _ = write!(line, ",\"session\":{}", who.session);
-    }
-    for (name, value) in fields {
-        let _ = write!(line, ",\"{name}\":");
-        match value {
-            Field::Text(text) => push_quoted(line, text),
-            Field::Number(number) => {
-                let _ = write!(line, "{number}");
-            }
-        }
-    }
-    line.push_str(",\"message\":");
-    push_quoted(line, &text.to_string());
-    line.push('}');
-}
-
-/// A JSON string. Source: RFC 8259, section 7.
-fn push_quoted(line: &mut String, text: &str) {
-    line.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => line.push_str("\\\""),
-            '\\' => line.push_str("\\\\"),
-            '\n' => line.push_str("\\n"),
-            '\r' => line.push_str("\\r"),
-            '\t' => line.push_str("\\t"),
-            c if (c as u32) < 0x20 => {
-                let _ = write!(line, "\\u{:04x}", c as u32);
-            }
-            c => line.push(c),
-        }
-    }
-    line.push('"');
-}
-
-/// Writes control characters as escapes. Names and statements are a client's. A line break in one must not look like a line of
-/// ours, nor may its bytes move an operator's terminal.
-fn make_one_line(line: &mut String) {
-    let is_control = |c: char| c.is_control() && c != '\t';
-    if !line.contains(is_control) {
-        return;
-    }
-    let mut clean = String::with_capacity(line.len() + 16);
-    for c in line.chars() {
-        match c {
-            '\n' => clean.push_str("\\n"),
-            '\r' => clean.push_str("\\r"),
-            c if is_control(c) => {
-                let _ = write!(clean, "\\x{:02x}", c as u32);
-            }
-            c => clean.push(c),
-        }
-    }
-    *line = clean;
-}
-
-/// Expands `log_line_prefix`. Source: `pgpool.conf`, `log_line_prefix`: %a %p %P %t %m %d %u %l %%.
-fn push_prefix(line: &mut String, prefix: &str, who: &Who<'_>, seconds: u64, millis: u32) {
-    let mut chars = prefix.chars();
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            line.push(c);
-            continue;
-        }
-        match chars.next() {
-            Some('a') => line.push_str(if who.application.is_empty() { "[No Connection]" } else { who.application }),
-            Some('p') => line.push_str(&std::process::id().to_string()),
-            Some('P') => line.push_str("weir"),
-            Some('t') => line.push_str(&utc(seconds)),
-            Some('m') => line.push_str(&format!("{}.{millis:03}", utc(seconds))),
-            Some('d') => line.push_str(who.database),
-            Some('u') => line.push_str(who.user),
-            Some('h') => line.push_str(who.client),
-            Some('l') => line.push_str(&who.session.to_string()),
-            Some('%') => line.push('%'),
-            Some(_) | None => {}
-        }
+impl Drop for Log {
+    /// The last words of a start that fails are told before its error.
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
-/// `YYYY-MM-DD hh:mm:ss` in UTC.
-pub fn utc(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days as i64);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+fn begin(is_new: bool, open: impl FnOnce() -> std::io::Result<Outlet>) -> std::io::Result<Option<Writer>> {
+    is_new.then(|| Writer::start(open()?)).transpose()
 }
 
-/// Date of a day counted from 1970-01-01, in the Gregorian calendar: eras of 400 years that begin in March.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+/// Has a destination begin, go on, or end. The lines that it has taken are written, at its own pace.
+fn redirect(
+    writer: &mut Option<Writer>,
+    config: &LogConfig,
+    is_wanted: bool,
+    begun: std::io::Result<Option<Writer>>,
+) -> std::io::Result<()> {
+    match (&*writer, is_wanted) {
+        (Some(writer), true) => writer.set(config),
+        (None, true) => *writer = begun?,
+        (Some(_), false) => drop(writer.take()),
+        (None, false) => {}
+    }
+    Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (seconds, expected) in [
-            (0, "1970-01-01 00:00:00"),
-            (951_782_400, "2000-02-29 00:00:00"),
-            (1_709_251_199, "2024-02-29 23:59:59"),
-            (4_102_444_800, "2100-01-01 00:00:00"),
-        ] {
-            assert_eq!(utc(seconds), expected);
-        }
-    }
-
-    #[test]
-    fn json_has_who_what_and_values() {
-        let mut line = String::new();
-        let who = Who { user: "j\"oe", session: 7, ..Who::default() };
-        let fields = [("duration_ms", Field::Number(1.5)), ("rule", Field::Text("read"))];
-        push_json(&mut line, Level::Log, &who, format_args!("a\n\u{1}é"), &fields, std::time::Duration::from_millis(5));
-        let pid = std::process::id();
-        let expected = format!(
-            r#"{{"time":"1970-01-01T00:00:00.005Z","level":"LOG","pid":{pid},"user":"j\"oe","session":7,"duration_ms":1.5,"rule":"read","message":"a\n\u0001é"}}"#
-        );
-        assert_eq!(line, expected);
-    }
-
-    #[test]
-    fn what_a_client_calls_itself_makes_no_lines_of_its_own() {
-        let mut line = "joe\nLOG:  all is well\r\u{1b}[31m\u{9b}é\t密".to_string();
-        make_one_line(&mut line);
-        assert_eq!(line, "joe\\nLOG:  all is well\\r\\x1b[31m\\x9bé\t密");
-    }
-
-    #[test]
-    fn the_prefix_is_expanded() {
-        let mut line = String::new();
-        let who = Who { user: "joe", database: "d", application: "psql", client: "", session: 7 };
-        push_prefix(&mut line, "%t %u@%d %a %l%% ", &who, 0, 5);
-        assert_eq!(line, "1970-01-01 00:00:00 joe@d psql 7% ");
-    }
+/// Since 1970.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

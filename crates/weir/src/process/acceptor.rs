@@ -3,14 +3,15 @@
 use crate::client::startup;
 use crate::monitor::log::Level;
 use crate::process::inherit::Inherited;
+use crate::process::places::{self, group_id, socket_path};
 use crate::process::shared::{Message, Shared, Stop};
 use crate::process::worker::Worker;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use socket2::{Domain, Protocol, SockAddr, Type};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -66,7 +67,9 @@ pub fn open(config: &Config, inherited: &mut Inherited, made: &mut Made) -> anyh
         doors.push(Door::Tcp(listener));
     }
     let rights = SocketRights { mode: config.unix_socket_permissions, group: &config.unix_socket_group };
-    for directory in &config.unix_socket_directories {
+    let directories = &config.unix_socket_directories;
+    let is_first = |(at, directory): &(usize, &PathBuf)| !directories[..*at].contains(directory);
+    for (_, directory) in directories.iter().enumerate().filter(is_first) {
         doors.push(open_socket(directory, config.port, backlog, rights, inherited, made)?);
     }
     if doors.is_empty() {
@@ -94,27 +97,13 @@ pub fn open_all(
         }
         return Ok(listeners);
     }
-    for name in names {
-        for address in addresses(name, port).with_context(|| format!("{parameter}: cannot resolve \"{name}\""))? {
-            let open = inherited.take_tcp(address).map_or_else(|| open_tcp(address, backlog), Ok);
-            listeners.push(open.with_context(|| format!("cannot listen on {address}"))?);
-        }
+    let resolved = places::resolve(names, port);
+    let resolved = resolved.map_err(|(name, cause)| anyhow!("{parameter}: cannot resolve \"{name}\": {cause}"))?;
+    for address in resolved.kept {
+        let open = inherited.take_tcp(address).map_or_else(|| open_tcp(address, backlog), Ok);
+        listeners.push(open.with_context(|| format!("{parameter}: cannot listen on {address}"))?);
     }
     Ok(listeners)
-}
-
-fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    if name == "*" {
-        let v6 = SocketAddr::from(([0u16; 8], port));
-        // A machine without IPv6 cannot make such a socket.
-        let has_v6 = socket2::Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)).is_ok();
-        let v4 = SocketAddr::from(([0, 0, 0, 0], port));
-        return Ok(if has_v6 { vec![v4, v6] } else { vec![v4] });
-    }
-    let mut found: Vec<SocketAddr> = (name, port).to_socket_addrs()?.collect();
-    found.sort_unstable();
-    found.dedup();
-    Ok(found)
 }
 
 fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListener> {
@@ -150,7 +139,7 @@ pub fn open_socket(
     inherited: &mut Inherited,
     made: &mut Made,
 ) -> anyhow::Result<Door> {
-    let path = folder.join(format!(".s.PGSQL.{port}"));
+    let path = socket_path(folder, port);
     let door = match inherited.take_unix(&path) {
         Some(socket) => Ok(Door::Unix(socket, path.clone())),
         None => open_unix(&path, backlog, rights, made),
@@ -176,17 +165,6 @@ fn open_unix(path: &Path, backlog: i32, rights: SocketRights<'_>, made: &mut Mad
         std::os::unix::fs::chown(path, None, Some(gid))?;
     }
     Ok(Door::Unix(socket.into(), path.to_path_buf()))
-}
-
-/// Number of a group, given by number or by name.
-fn group_id(group: &str) -> anyhow::Result<u32> {
-    if let Ok(number) = group.parse() {
-        return Ok(number);
-    }
-    let groups = std::fs::read_to_string("/etc/group")?;
-    let line = groups.lines().find(|line| line.split(':').next() == Some(group));
-    let number = line.and_then(|line| line.split(':').nth(2)).and_then(|number| number.parse().ok());
-    number.with_context(|| format!("unix_socket_group: there is no group \"{group}\""))
 }
 
 impl AsFd for Door {
@@ -304,6 +282,26 @@ pub enum Drain {
     Nobody,
 }
 
+/// The cause why nobody can be accepted at a door, told when it begins and when it ends.
+#[derive(Debug, Default)]
+pub struct Shortage(Option<io::ErrorKind>);
+
+impl Shortage {
+    /// An attempt failed; the next one is made a moment later.
+    pub fn note(&mut self, shared: &Shared, whom: &str, cause: &io::Error) {
+        if self.0.replace(cause.kind()) != Some(cause.kind()) {
+            shared.log.say(Level::Error, format_args!("cannot accept {whom}, tried again until it succeeds: {cause}"));
+        }
+    }
+
+    /// Somebody was accepted.
+    pub fn end(&mut self, shared: &Shared, whom: &str) {
+        if self.0.take().is_some() {
+            shared.log.say(Level::Log, format_args!("{whom} are accepted again"));
+        }
+    }
+}
+
 /// Accepts clients at one door until the proxy stops. Runs as a task of the first worker.
 pub async fn accept(w: Rc<Worker>, door: Door, drain: Drain) {
     let last_mode = match (&door, drain) {
@@ -315,10 +313,14 @@ pub async fn accept(w: Rc<Worker>, door: Door, drain: Drain) {
         Err(cause) => return w.shared.log.say(Level::Error, format_args!("cannot watch a listening socket: {cause}")),
     };
     let mut accepted = 0;
+    let mut shortage = Shortage::default();
     w.doors.borrow_mut().push(w.reactor.current_task());
     while w.shared.stop_mode() <= last_mode && !w.shared.is_handed_over() {
         match watched.accept(&w.reactor) {
-            Ok(Some(caller)) => hand_over(&w, caller),
+            Ok(Some(caller)) => {
+                shortage.end(&w.shared, "clients");
+                hand_over(&w, caller);
+            }
             Ok(None) => {
                 accepted = 0;
                 parked().await;
@@ -328,7 +330,7 @@ pub async fn accept(w: Rc<Worker>, door: Door, drain: Drain) {
             Err(cause) if matches!(cause.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {}
             Err(cause) => {
                 // Out of file descriptors, most likely: those waiting stay in the backlog until some are free.
-                w.shared.log.say(Level::Error, format_args!("cannot accept a client: {cause}"));
+                shortage.note(&w.shared, "clients", &cause);
                 w.reactor.sleep(std::time::Duration::from_millis(100)).await;
                 watched.retry(&w.reactor);
             }

@@ -7,6 +7,7 @@ use crate::process::keeper::{self, Keeper};
 use crate::process::password_tools::{self, PgEnc, PgMd5};
 use crate::process::pcp_client::{self, PcpCommand};
 use crate::process::pid_file;
+use crate::process::places::{self, Finding};
 use crate::process::supervisor::{self, Start};
 use crate::process::trust;
 use anyhow::{Context, bail};
@@ -20,7 +21,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use weir_config::visibility::Viewer;
 use weir_config::{self as config, Config, Severity};
 
@@ -387,7 +388,7 @@ fn check(options: &Run, servers: Option<Servers>) -> anyhow::Result<ExitCode> {
     let files = options.files();
     let (config, mut errors) = read(&files);
     let found = config.and_then(|config| {
-        let (access, problems) = files.read_access(&config);
+        let (access, problems) = files.read_access(&config, None);
         for problem in &problems {
             complain(&problem.to_string());
         }
@@ -401,9 +402,15 @@ fn check(options: &Run, servers: Option<Servers>) -> anyhow::Result<ExitCode> {
             let _ = writeln!(std::io::stderr(), "error: {cause}");
             errors += 1;
         }
+        let expired = tls.iter().flat_map(|tls| tls.warnings(SystemTime::now()));
+        expired.for_each(|warning| complain(&format!("warning: {warning}")));
         files.read_pcp().1.iter().for_each(|warning| complain(&warning.to_string()));
         config::unnamed_role_user(&config).iter().for_each(|warning| complain(&warning.to_string()));
         errors += warn_of(&config);
+        for Finding { severity, text } in places::findings(&files, &config) {
+            errors += usize::from(severity == Severity::Error);
+            complain(&format!("{}: {text}", if severity == Severity::Error { "error" } else { "warning" }));
+        }
         if let Some(warning) = access.as_ref().and_then(|access| trust::warning(&config, access)) {
             complain(&format!("warning: {warning}"));
         }
@@ -477,7 +484,10 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
             if std::env::var_os(DAEMON_CHILD).is_some() {
                 // Keeps the terminal, so that its end does not end us. Fails only for a process that leads a group already.
                 let _ = setsid();
-                supervisor::run(&files, config, Start::Daemon, |_| tell_parent())?;
+                supervisor::run(&files, config, Start::Daemon, |shared| {
+                    shared.log.flush(WORDS_LIMIT);
+                    tell_parent();
+                })?;
             } else {
                 supervisor::run(&files, config, Start::Foreground, |_| {})?;
             }

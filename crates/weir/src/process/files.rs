@@ -52,13 +52,21 @@ impl Files {
     }
 
     /// Reads the files of access. `None` if they cannot be used; the problems say why.
-    pub fn read_access(&self, config: &Config) -> (Option<AccessFiles>, Vec<Problem>) {
+    ///
+    /// At a reload, `before` are those in force. A file of them that is gone now, or cannot be read, is an error: taken for an empty one it would
+    /// lock out all who are in it.
+    pub fn read_access(&self, config: &Config, before: Option<&AccessFiles>) -> (Option<AccessFiles>, Vec<Problem>) {
         let mut problems = Vec::new();
-        let key = self.read_key(&mut problems);
-        let passwords = self.read_passwords(config, key.as_ref(), &mut problems);
+        let key = self.read_key(before.is_some_and(|before| before.key.is_some()), &mut problems);
+        let had_passwords = before.is_some_and(|before| !before.passwords.is_empty());
+        let passwords = self.read_passwords(config, key.as_ref(), had_passwords, &mut problems);
+        if problems.iter().any(|problem| problem.severity == Severity::Error) {
+            return (None, problems);
+        }
         let mut hba = None;
         if config.auth.use_hba {
-            let (read, found) = self.read_hba(config);
+            let had_maps = before.and_then(|before| before.hba.as_ref()).is_some_and(|hba| hba.has_maps());
+            let (read, found) = self.read_hba(config, had_maps);
             problems.extend(found);
             match read {
                 Some(read) => hba = Some(Arc::new(read)),
@@ -118,14 +126,14 @@ impl Files {
         self.key.clone().or_else(|| std::env::var_os("PGPOOLKEYFILE").map(PathBuf::from))
     }
 
-    /// A file that is not there is no file.
-    fn read_passwords(&self, config: &Config, key: Option<&PoolKey>, problems: &mut Vec<Problem>) -> Passwords {
+    /// A file that was never there is no file.
+    fn read_passwords(&self, config: &Config, key: Option<&PoolKey>, was_there: bool, problems: &mut Vec<Problem>) -> Passwords {
         let Some(path) = self.passwd_path(config) else { return Passwords::default() };
         let text = match std::fs::read(&path) {
             Ok(text) => zeroize::Zeroizing::new(text),
-            Err(cause) if cause.kind() == ErrorKind::NotFound => return Passwords::default(),
+            Err(cause) if cause.kind() == ErrorKind::NotFound && !was_there => return Passwords::default(),
             Err(cause) => {
-                problems.push(warning(&path, None, format!("cannot be read: {cause}")));
+                problems.push(error(&path, format!("cannot be read: {cause}; a start with pool_passwd = '' goes without")));
                 return Passwords::default();
             }
         };
@@ -138,33 +146,34 @@ impl Files {
     }
 
     /// The key that was named, or the one Pgpool-II would look for. Without one, encrypted passwords are named as such.
-    fn read_key(&self, problems: &mut Vec<Problem>) -> Option<PoolKey> {
-        let is_named = self.named_key().is_some();
+    fn read_key(&self, was_there: bool, problems: &mut Vec<Problem>) -> Option<PoolKey> {
+        let is_wanted = was_there || self.named_key().is_some();
         let path = self.key_path()?;
+        let mut tell = |text: String| problems.push(if was_there { error(&path, text) } else { warning(&path, None, text) });
         let text = match std::fs::read(&path) {
             Ok(text) => zeroize::Zeroizing::new(text),
-            Err(cause) if cause.kind() == ErrorKind::NotFound && !is_named => return None,
+            Err(cause) if cause.kind() == ErrorKind::NotFound && !is_wanted => return None,
             Err(cause) => {
-                problems.push(warning(&path, None, format!("key file cannot be read: {cause}")));
+                tell(format!("key file cannot be read: {cause}"));
                 return None;
             }
         };
         if std::fs::metadata(&path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
             let text = "key file has group or world access and is not used; permissions should be u=rw (0600) or less";
-            problems.push(warning(&path, None, text.into()));
+            tell(text.into());
             return None;
         }
         let key = PoolKey::new(&text);
         if key.is_none() {
-            problems.push(warning(&path, None, "key file does not begin with a line of 1 to 255 bytes".into()));
+            tell("key file does not begin with a line of 1 to 255 bytes".into());
         }
         key
     }
 
-    fn read_hba(&self, config: &Config) -> (Option<Hba>, Vec<Problem>) {
+    fn read_hba(&self, config: &Config, had_maps: bool) -> (Option<Hba>, Vec<Problem>) {
         let path = self.hba.clone().unwrap_or_else(|| self.beside(Path::new(HBA_FILE)));
-        // A file of maps that is not there is no file; rules that name a map of it are warned about.
-        let ident = config.auth.ident_file.as_deref().map(|file| self.beside(file)).filter(|path| path.exists());
+        // A file of maps that was never there is no file; rules that name a map of it are warned about.
+        let ident = config.auth.ident_file.as_deref().map(|file| self.beside(file)).filter(|path| had_maps || path.exists());
         let mut file = |path: &Path| std::fs::read(path).map_err(|cause| load_error(&cause));
         let mut folder = |path: &Path| list(path).map_err(|cause| load_error(&cause));
         Hba::read(&path, ident.as_deref(), &mut Loader { file: &mut file, folder: &mut folder })
@@ -189,6 +198,10 @@ fn in_place_of_tmp(variable: impl Fn(&str) -> Option<String>) -> Vec<(&'static s
 
 fn warning(path: &Path, line: Option<u32>, message: String) -> Problem {
     Problem { severity: Severity::Warning, path: Some(path.to_path_buf()), line, message }
+}
+
+fn error(path: &Path, message: String) -> Problem {
+    Problem { severity: Severity::Error, path: Some(path.to_path_buf()), line: None, message }
 }
 
 /// The warning about a file of passwords that everybody can read or write.

@@ -3,16 +3,18 @@
 use crate::control::mail::Order;
 use crate::control::{http, pcp, thread};
 use crate::counted;
-use crate::monitor::log::{Level, Log};
+use crate::monitor::log::{Level, Log, last_words};
 use crate::monitor::views;
 use crate::process::acceptor::{self, Door, Drain, Made};
 use crate::process::files::Files;
 use crate::process::inherit::Inherited;
 use crate::process::notify::Notify;
 use crate::process::pid_file::{Claim, PidFile};
+use crate::process::places;
 use crate::process::shared::{Mailbox, Message, Shared, Stop};
 use crate::process::takeover::{self, Old};
 use crate::process::tasks;
+use crate::process::tls_files::TlsFiles;
 use crate::process::trust;
 use crate::process::worker::Worker;
 use crate::server::min_pool;
@@ -26,6 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
 use weir_config::{self as config, Config, IoMethod, Problem, Severity};
 use weir_io::buffers::Buffers;
 use weir_io::reactor::Reactor;
@@ -35,6 +38,9 @@ const WORKER_STACK_BYTES: usize = 16 << 20;
 
 /// Signals that are obeyed: those of Pgpool-II and of PgBouncer.
 const SIGNALS: [i32; 6] = [SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2];
+
+/// Time that an immediate stop has. After it the process ends with whatever hangs: a worker, a disk, a terminal.
+const IMMEDIATE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The listening sockets.
 struct Sockets {
@@ -93,13 +99,13 @@ pub enum Start {
 
 /// Runs the proxy until it is told to stop. `ready` is called once clients can connect.
 pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<Shared>)) -> anyhow::Result<()> {
+    tell_of_panics();
     let files_max = raise_file_limit();
     let notify = Notify::from_env();
-    let (access, problems) = files.read_access(&config);
+    let (access, problems) = files.read_access(&config, None);
     let Some(access) = access else { bail!("not started: {}", list(&problems)) };
     let tls = files.read_tls(&config).map_err(|cause| anyhow::anyhow!("not started: {cause}"))?;
-    let mut warnings: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    warnings.extend(warnings_of_system(&config, start, files_max));
+    let mut warnings = warnings_of(files, (&config, &tls), &problems, start, files_max);
     // Gone again if the start fails.
     let mut made = Made::default();
     let (sockets, old) = Sockets::open(files, &config, &mut made, &mut warnings)?;
@@ -115,6 +121,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     let log = Log::new(&config.log)
         .with_context(|| format!("logging_collector: cannot write a log in {}", config.log.file.directory.display()))?;
     let shared = Arc::new(Shared::new(config, files.config.clone(), access, tls, mailboxes, crate::random(), log));
+    let _last = LastLines(shared.clone());
     shared.doors.open.store(sockets.doors.len() as u32, Ordering::Release);
     allow_reloads(&shared, files);
     let mut signals = Signals::new(SIGNALS).context("cannot watch signals")?;
@@ -145,10 +152,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     notify.ready();
     notify.feed_watchdog(&shared);
     ready(&shared);
-    for signal in signals.forever() {
-        let is_end = signal == SIGHUP && start == Start::Demo;
-        obey(if is_end { SIGINT } else { signal }, &shared, &notify);
-    }
+    obey_all(&mut signals, &shared, &notify, start);
     notify.stopping();
     let outcome = joiner.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker thread panicked")));
     if !shared.is_handed_over() {
@@ -156,8 +160,69 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     }
     drop(pid_file);
     shared.log.say(Level::Log, format_args!("stopped"));
-    shared.log.close();
     outcome
+}
+
+/// Writes the last lines of the log when it goes, before the error of a start that failed is told.
+struct LastLines(Arc<Shared>);
+
+impl Drop for LastLines {
+    fn drop(&mut self) {
+        self.0.log.close();
+    }
+}
+
+/// Ends the process after a while, should it still be there.
+fn end_in_any_case() {
+    let end = || {
+        std::thread::sleep(IMMEDIATE_LIMIT);
+        last_words(&format!("weir: ended after {} s of an immediate stop\n", IMMEDIATE_LIMIT.as_secs()));
+        std::process::exit(1);
+    };
+    // Without a thread the stop is as orderly as it can be.
+    drop(std::thread::Builder::new().name("end".into()).spawn(end));
+}
+
+/// Has a fault tell its place on stderr without waiting for whoever reads that.
+fn tell_of_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or("without a name");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let text = panic.payload_as_str().unwrap_or("a value that is no text");
+        last_words(&format!("thread '{name}' panicked at {place}:\n{text}\n{}\n", std::backtrace::Backtrace::capture()));
+    }));
+}
+
+/// Everything that is to be told before the start.
+fn warnings_of(
+    files: &Files,
+    (config, tls): (&Config, &TlsFiles),
+    problems: &[Problem],
+    start: Start,
+    files_max: u64,
+) -> Vec<String> {
+    let mut warnings: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    warnings.extend(tls.warnings(SystemTime::now()));
+    warnings.extend(warnings_of_system(config, start, files_max));
+    // The errors among them show as the start goes on; systemd may have opened what this one could not.
+    let places = places::findings(files, config).into_iter().filter(|found| found.severity == Severity::Warning);
+    warnings.extend(places.map(|found| found.text));
+    warnings
+}
+
+/// Obeys signals until all is over.
+fn obey_all(signals: &mut Signals, shared: &Arc<Shared>, notify: &Notify, start: Start) {
+    let mut asked = Stop::No;
+    for signal in signals.forever() {
+        let signal = if signal == SIGHUP && start == Start::Demo { SIGINT } else { signal };
+        asked = stop_of(signal, asked);
+        obey(signal, asked, shared, notify);
+        if signal == SIGQUIT && start != Start::Demo {
+            // The demo has servers to stop.
+            end_in_any_case();
+        }
+    }
 }
 
 /// Warnings about settings that the system, or the way of the start, does not allow.
@@ -316,8 +381,8 @@ fn announce(shared: &Shared, warnings: &[String]) {
     );
 }
 
-fn obey(signal: i32, shared: &Shared, notify: &Notify) {
-    let mode = match signal {
+fn obey(signal: i32, stop: Stop, shared: &Shared, notify: &Notify) {
+    match signal {
         SIGHUP => {
             notify.reloading();
             // The errors are in the log already.
@@ -327,12 +392,20 @@ fn obey(signal: i32, shared: &Shared, notify: &Notify) {
         // PgBouncer's PAUSE and RESUME.
         SIGUSR1 => return tell_first(shared, Message::Pause),
         SIGUSR2 => return tell_first(shared, Message::Resume),
-        SIGTERM => Stop::Smart,
-        SIGINT => Stop::Fast,
-        _ => Stop::Immediate,
-    };
+        _ => {}
+    }
     notify.stopping();
-    shared.begin_stop(mode);
+    shared.begin_stop(stop);
+}
+
+/// The stop that signals ask for, this one and those before. A second SIGTERM is of somebody who waited long enough for clients.
+fn stop_of(signal: i32, asked: Stop) -> Stop {
+    match signal {
+        SIGTERM if asked == Stop::No => Stop::Smart,
+        SIGTERM | SIGINT => asked.max(Stop::Fast),
+        SIGQUIT => Stop::Immediate,
+        _ => asked,
+    }
 }
 
 /// The first worker has an event loop, which pools need to close connections.
@@ -359,10 +432,10 @@ fn reload(files: &Files, shared: &Shared) -> Result<Vec<String>, String> {
     };
     let old = shared.config.load_full();
     let (merged, unchanged) = config::reload(&old, new);
-    let (access, problems) = files.read_access(&merged);
+    let (access, problems) = files.read_access(&merged, Some(&shared.access.files()));
     say(&problems);
     let Some(access) = access else {
-        let text = "configuration not reloaded: pool_hba.conf has errors";
+        let text = "configuration not reloaded: a file of access cannot be used";
         shared.log.say(Level::Error, format_args!("{text}"));
         return Err(first_error(text, &problems));
     };
@@ -380,6 +453,9 @@ fn reload(files: &Files, shared: &Shared) -> Result<Vec<String>, String> {
     let known = old.notices();
     for notice in merged.notices().iter().filter(|notice| !known.contains(notice)) {
         shared.log.say(Level::Warning, format_args!("{notice}"));
+    }
+    for warning in tls.warnings(SystemTime::now()) {
+        shared.log.say(Level::Warning, format_args!("{warning}"));
     }
     shared.files.tls.store(Arc::new(tls));
     shared.access.replace(access);
@@ -401,4 +477,22 @@ pub fn raise_file_limit() -> u64 {
     // Refused only where the limit is forbidden to move.
     let allowed = if is_raised { limit.maximum } else { limit.current };
     allowed.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_sigterm_is_a_fast_stop_and_nothing_weakens_a_stop() {
+        for (signals, stop) in [
+            (&[SIGHUP, SIGUSR1][..], Stop::No),
+            (&[SIGTERM, SIGHUP], Stop::Smart),
+            (&[SIGUSR1, SIGTERM, SIGTERM], Stop::Fast),
+            (&[SIGINT, SIGINT, SIGTERM], Stop::Fast),
+            (&[SIGQUIT, SIGTERM, SIGINT], Stop::Immediate),
+        ] {
+            assert_eq!(signals.iter().fold(Stop::No, |asked, signal| stop_of(*signal, asked)), stop, "{signals:?}");
+        }
+    }
 }

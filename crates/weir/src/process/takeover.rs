@@ -20,10 +20,11 @@ use crate::control::mail::Order;
 use crate::monitor::log::Level;
 use crate::process::inherit::Inherited;
 use crate::process::shared::{Message, Shared, Stop};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Write};
+use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -54,12 +55,19 @@ pub struct Old {
 
 /// Asks the running proxy for its sockets. `None`: none runs.
 pub fn ask(path: &Path) -> anyhow::Result<Option<(Inherited, Old)>> {
-    let Ok(stream) = UnixStream::connect(path) else { return Ok(None) };
+    let stream = match UnixStream::connect(path) {
+        Ok(stream) => stream,
+        Err(cause) if matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => return Ok(None),
+        Err(cause) => return Err(cause).with_context(|| format!("the running proxy cannot be asked at {}", path.display())),
+    };
     check_peer(&stream)?;
     stream.set_read_timeout(Some(WORD_LIMIT))?;
     let mut old = Old { line: BufReader::new(stream) };
     old.say(HELLO)?;
-    let descriptors = receive(old.line.get_ref()).context("the running proxy gave no sockets")?;
+    let descriptors = receive(old.line.get_ref()).map_err(|cause| match cause.downcast_ref::<Errno>() {
+        Some(&Errno::AGAIN) => anyhow!("the running proxy did not answer in {} s: is it stopped?", WORD_LIMIT.as_secs()),
+        Some(_) | None => cause.context("the running proxy gave no sockets"),
+    })?;
     Ok(Some((Inherited::of(descriptors), old)))
 }
 

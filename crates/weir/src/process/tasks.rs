@@ -78,9 +78,14 @@ fn is_needed(w: &Worker) -> bool {
     w.shared.mailboxes.iter().any(|mailbox| mailbox.sessions.load(Ordering::SeqCst) > 0)
 }
 
-/// Keeps the listening sockets, and sends all remaining bytes. A request of the ring keeps its socket open a moment longer than
+/// Takes leave of servers, keeps the listening sockets, and sends all remaining bytes. A request of the ring keeps its socket open a moment longer than
 /// the process lives: a proxy that is started again at once could not listen on its port.
 fn end(w: &Worker) -> io::Result<()> {
+    for pool in w.shared.pools.all() {
+        // Those of other event loops are theirs to close.
+        let own = pool.retire(|conn, _| conn.transport.home == w.id);
+        own.into_iter().for_each(|conn| w.close_conn(conn));
+    }
     // They may have waited for our clients.
     w.shared.tell_all(|| Message::Wake(NO_TASK));
     for _ in 0..LAST_TURNS_MAX {

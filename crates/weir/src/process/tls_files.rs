@@ -4,22 +4,24 @@
 pub mod certificate;
 mod check;
 
+use certificate::Validity;
 use check::{Authorities, Checker};
 use pkcs8::EncryptedPrivateKeyInfo;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{CipherSuite, ClientConfig, Error, InconsistentKeys, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use std::cell::RefCell;
 use std::io::{self, Read};
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use weir_config::{Config, PeerFiles, SslMode, TlsConfig, TlsVersion};
 use weir_io::tls::{ALPN, Tls};
 use weir_policy::tls::{Attempt, Check, plan, suites};
@@ -52,6 +54,16 @@ pub struct TlsFiles {
     pub(crate) store: Option<ClientSide>,
     /// Towards agents; none if they are not reached by TLS.
     pub agent: Option<ClientSide>,
+    /// Weir's own certificates, and the time of each.
+    own: Vec<(PathBuf, Validity)>,
+}
+
+impl TlsFiles {
+    /// Own certificates that others refuse because of their time, or will soon.
+    pub fn warnings(&self, now: SystemTime) -> Vec<String> {
+        let said = |(path, validity): &(PathBuf, Validity)| Some(format!("{}: {}", path.display(), validity.warning(now)?));
+        self.own.iter().filter_map(said).collect()
+    }
 }
 
 /// Whom we are the client of: parameters that begin so, and the protocol we name.
@@ -127,7 +139,8 @@ fn setting(name: &str, what: impl std::fmt::Display) -> TlsFileError {
 /// Reads all that the configuration needs; `folder` is where it lies itself.
 pub fn read(config: &Config, folder: &Path) -> Result<TlsFiles, TlsFileError> {
     let tls = &config.tls;
-    let files = Reader { tls, folder, provider: Arc::new(provider(tls)?), versions: versions(tls) };
+    let (provider, own) = (Arc::new(provider(tls)?), RefCell::default());
+    let files = Reader { tls, folder, provider, versions: versions(tls), own };
     let server = if tls.enabled { Some(files.server_side()?) } else { None };
     let backend = Peer { prefix: "backend", files: &tls.backend, alpn: Some(ALPN) };
     let client = files.towards(&backend, &config.nodes.iter().map(|node| node.ssl_mode).collect::<Vec<_>>())?;
@@ -137,7 +150,7 @@ pub fn read(config: &Config, folder: &Path) -> Result<TlsFiles, TlsFileError> {
     let has_agents = config.nodes.iter().any(|node| node.agent().is_some());
     let modes = has_agents.then_some(agents.ssl_mode.0);
     let agent = files.towards(&Peer { prefix: "agent", files: &agents.tls, alpn: None }, modes.as_slice())?;
-    Ok(TlsFiles { server, client, store, agent })
+    Ok(TlsFiles { server, client, store, agent, own: files.own.into_inner() })
 }
 
 /// Algorithms of rustls: its choice, cut down to those that the configuration allows.
@@ -184,6 +197,8 @@ struct Reader<'a> {
     folder: &'a Path,
     provider: Arc<CryptoProvider>,
     versions: &'static [&'static SupportedProtocolVersion],
+    /// Our own certificates, as they are read.
+    own: RefCell<Vec<(PathBuf, Validity)>>,
 }
 
 impl Reader<'_> {
@@ -284,6 +299,9 @@ impl Reader<'_> {
     fn certified(&self, cert: &Path, key: &Path) -> Result<CertifiedKey, TlsFileError> {
         let (cert, key) = (self.path(cert), self.path(key));
         let chain = certificates(&cert)?;
+        if let Some(validity) = chain.first().and_then(certificate::validity) {
+            self.own.borrow_mut().push((cert.clone(), validity));
+        }
         let private = self.private_key(&key)?;
         let signer = self.provider.key_provider.load_private_key(private).map_err(|cause| wrong(&key, cause))?;
         let certified = CertifiedKey::new(chain, signer);
@@ -357,10 +375,14 @@ impl Reader<'_> {
         let path = self.path(file);
         let text = std::fs::read(&path).map_err(|cause| wrong(&path, cause))?;
         let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&text).collect();
-        match lists {
-            Ok(lists) if lists.is_empty() => Err(wrong(&path, "holds no revocation list")),
-            Ok(lists) => Ok(lists),
-            Err(cause) => Err(wrong(&path, cause)),
+        let lists = match lists {
+            Ok(lists) if lists.is_empty() => return Err(wrong(&path, "holds no revocation list")),
+            Ok(lists) => lists,
+            Err(cause) => return Err(wrong(&path, pem_fault(&cause))),
+        };
+        match lists.iter().find_map(certificate::why_unusable) {
+            Some(why) => Err(wrong(&path, why)),
+            None => Ok(lists),
         }
     }
 }
@@ -371,7 +393,17 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileErro
     match all {
         Ok(all) if all.is_empty() => Err(wrong(path, "holds no certificate")),
         Ok(all) => Ok(all),
-        Err(cause) => Err(wrong(path, cause)),
+        Err(cause) => Err(wrong(path, pem_fault(&cause))),
+    }
+}
+
+/// What is wrong with a file of keys, certificates or lists. The parser's own words show bytes.
+fn pem_fault(cause: &pem::Error) -> String {
+    match cause {
+        pem::Error::MissingSectionEnd { .. } => "a section has no \"-----END\" line: the file is not whole".into(),
+        pem::Error::IllegalSectionStart { .. } => "a line begins with \"-----BEGIN\" and does not end as it must".into(),
+        pem::Error::Base64Decode(_) => "a section is not in base64: the file is damaged".into(),
+        other => other.to_string(),
     }
 }
 

@@ -41,6 +41,77 @@ fn a_right_file_is_said_to_be_valid() {
 }
 
 #[test]
+fn what_a_start_would_fail_by_is_said_before_it() {
+    let folder = Folder::new();
+    let at = folder.0.display().to_string();
+    fs::create_dir(folder.0.join("dir")).unwrap();
+    fs::write(folder.0.join("file"), "").unwrap();
+    let ports = "port = 9999\nlisten_addresses = '127.0.0.1'\n";
+    for (lines, expected) in [
+        (
+            "listen_addresses = '[::1]'",
+            "error: listen_addresses: cannot resolve \"[::1]\": an address stands here without brackets",
+        ),
+        (
+            &format!("{ports}metrics_port = 9999\nmetrics_listen_addresses = '*'"),
+            "error: metrics_port is port, 9999, at address 0.0.0.0",
+        ),
+        (
+            "metrics_port = 9\nmetrics_listen_addresses = 'no.such.name.invalid'",
+            "error: metrics_listen_addresses: cannot resolve",
+        ),
+        ("unix_socket_directories = 'AT/missing'", "error: unix_socket_directories: AT/missing: No such file or directory"),
+        ("unix_socket_group = 'nobody knows it'", "error: unix_socket_group: there is no group \"nobody knows it\""),
+        ("takeover_socket = 'AT/dir'", "error: takeover_socket: AT/dir: is a folder, and the socket is to be a file"),
+        ("logging_collector = on\nlog_directory = 'AT/file/logs'", "error: log_directory: AT/file: is not a folder"),
+        ("failover_mode = builtin\nwork_dir = 'AT/missing'", "error: work_dir: AT/missing: No such file or directory"),
+        ("backend_hostname0 = '[::1]'", "\"backend_hostname0\" is \"[::1]\": an address stands there without brackets"),
+    ] {
+        let (success, said, errors) = check(&format!("{NODE}{}\n", lines.replace("AT", &at)));
+        assert!(errors.contains(&expected.replace("AT", &at)), "{lines}: {errors}");
+        assert!(!success, "{lines}: {said}");
+    }
+    for (lines, expected) in [
+        ("listen_addresses = 'localhost,localhost'", "warning: listen_addresses: \"localhost\" is listened on already"),
+        ("listen_addresses = '*,127.0.0.1'", "warning: listen_addresses: \"127.0.0.1\" is listened on already"),
+        ("unix_socket_directories = 'AT,AT'", "warning: unix_socket_directories: AT is named twice"),
+        ("work_dir = 'AT/missing'", "warning: work_dir: AT/missing: No such file or directory"),
+    ] {
+        let (success, _, errors) = check(&format!("{NODE}{}\n", lines.replace("AT", &at)));
+        assert!(errors.contains(&expected.replace("AT", &at)), "{lines}: {errors}");
+        assert!(success, "{lines}: {errors}");
+    }
+}
+
+#[test]
+fn an_address_and_a_folder_that_are_named_twice_are_listened_on_once() {
+    let ground = Ground::new();
+    let backend = Backend::tcp(ground.cluster.primary().port(), 1);
+    let more = "listen_addresses = '127.0.0.1,127.0.0.1,localhost'\nunix_socket_directories = 'FOLDER,FOLDER'";
+    let proxy = crate::support::Proxy::spawn_with_files(&[backend], more, &[], &[]);
+    proxy.wait_accepting();
+    proxy.wait_for_nodes(1);
+    assert_eq!(ground.client(&proxy).value("select 1"), "1");
+    for said in ["\"127.0.0.1\" is listened on already", "is named twice"] {
+        assert!(proxy.log().contains(said), "{}", proxy.log());
+    }
+}
+
+#[test]
+fn half_a_certificate_is_said_to_be_half() {
+    let folder = Folder::new();
+    let signed = crate::support::certs::Authority::new("Authority").server();
+    let (cert, key) = (folder.0.join("cert"), folder.0.join("key"));
+    fs::write(&cert, &signed.cert[..signed.cert.len() / 2]).unwrap();
+    fs::write(&key, &signed.key).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let (success, _, errors) =
+        check(&format!("{NODE}ssl = on\nssl_cert = '{}'\nssl_key = '{}'\n", cert.display(), key.display()));
+    let said = format!("error: {}: a section has no \"-----END\" line: the file is not whole", cert.display());
+    assert!(!success && errors.contains(&said), "{errors}");
+}
+
+#[test]
 fn the_version_names_the_commit_and_comes_with_a_number_of_pgpool_for_its_exporters() {
     let version = text(&run(Path::new(WEIR), &["--version"]).stdout);
     let number = env!("CARGO_PKG_VERSION");

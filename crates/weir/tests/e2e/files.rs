@@ -43,6 +43,21 @@ fn another_users_pgpool_status_keeps_no_node_out_of_use() {
 }
 
 #[test]
+fn a_weir_that_cannot_store_its_state_lets_writes_through_and_says_so() {
+    let (ground, folder) = (Ground::new(), Folder::new());
+    let work = folder.0.join("work");
+    let more = format!("work_dir = '{}'\nfailover_mode = builtin\nhealth_check_period = 1\n", work.display());
+    let proxy = Proxy::start(&ground.cluster, &more);
+    ground.client(&proxy).run("create table t (a int)");
+    let said = "cannot be written, so that no failover is decided until it can: ";
+    assert_eq!(proxy.log().matches(said).count(), 1, "{}", proxy.log());
+    fs::create_dir(&work).unwrap();
+    crate::support::wait_until("the state to be stored", || proxy.log().contains("weir_failover"));
+    crate::support::wait_until("the log to say so", || proxy.log().contains(" is written again"));
+    ground.client(&proxy).run("insert into t values (1)");
+}
+
+#[test]
 fn another_users_request_of_a_test_takes_no_node_down() {
     let (ground, folder) = (Ground::new(), shared_folder());
     put_as_another_user(&folder.0.join("backend_down_request"), "1\tdown\n2\tdown\n");

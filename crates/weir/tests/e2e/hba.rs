@@ -196,7 +196,9 @@ fn rules_with_errors_change_nothing_and_stop_a_start() {
     proxy.write_file("pool_hba.conf", &rules("host all guest all radius\nhost all guest 1.2.3.4/99 trust"));
     proxy.add_conf("log_min_messages = debug5");
     proxy.signal(rustix::process::Signal::HUP);
-    wait_until("the reload to be refused", || proxy.log().contains("configuration not reloaded: pool_hba.conf has errors"));
+    wait_until("the reload to be refused", || {
+        proxy.log().contains("configuration not reloaded: a file of access cannot be used")
+    });
     let log = proxy.log();
     for part in
         ["pool_hba.conf:3: error: authentication method \"radius\" is not supported", "pool_hba.conf:4: error: invalid CIDR mask"]

@@ -180,6 +180,50 @@ fn a_log_that_cannot_be_written_stops_the_start_and_says_so() {
 }
 
 #[test]
+fn a_reader_of_the_log_that_hangs_holds_up_neither_clients_nor_signals() {
+    let ground = Ground::new();
+    let backend = crate::support::proxy::Backend::tcp(ground.cluster.primary().port(), 1);
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT] {
+        let (mut proxy, mut log) = Proxy::spawn_to_pipe(std::slice::from_ref(&backend), "log_statement = on");
+        let mut client = ground.client(&proxy);
+        // More than a pipe holds, 64 kB.
+        let filler = "x".repeat(1_000);
+        for number in 0..200 {
+            assert_eq!(client.value(&format!("select {number} /* {filler} */")), number.to_string());
+        }
+        drop(client);
+        proxy.signal(signal);
+        proxy.wait_end();
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut log, &mut said).unwrap();
+        assert!(said.contains("statement: select 1 "), "the first lines are there, as far as they went");
+    }
+}
+
+#[test]
+fn a_slow_reader_of_the_log_gets_every_line_once_it_reads() {
+    let ground = Ground::new();
+    let backend = crate::support::proxy::Backend::tcp(ground.cluster.primary().port(), 1);
+    let (mut proxy, mut log) = Proxy::spawn_to_pipe(&[backend], "log_statement = on");
+    let mut client = ground.client(&proxy);
+    let filler = "x".repeat(1_000);
+    for number in 0..200 {
+        client.run(&format!("select {number} /* {filler} */"));
+    }
+    let reader = std::thread::spawn(move || {
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut log, &mut said).unwrap();
+        said
+    });
+    drop(client);
+    proxy.signal(Signal::INT);
+    assert!(proxy.wait_end().success());
+    let said = reader.join().unwrap();
+    assert!((0..200).all(|number| lines(&said, &format!("statement: select {number} ")).len() == 1), "{said}");
+    assert!(said.contains("stopped") && !said.contains("lines of the log are missing"));
+}
+
+#[test]
 fn a_server_that_was_never_up_is_named_with_its_cause_in_the_log_and_to_clients() {
     let port = weir_demo::ReservedPort::any().unwrap();
     let proxy = Proxy::spawn(&[crate::support::proxy::Backend::tcp(port.number(), 1)], "pool_wait_timeout = 1");

@@ -99,6 +99,7 @@ mod transactions;
 mod transparent;
 mod triggers;
 mod unjudged;
+mod unrelated;
 mod unseen_calls;
 mod visibility;
 mod withdrawn;

@@ -94,6 +94,35 @@ fn passwords_encrypted_by_pg_enc_are_used_with_their_key() {
 }
 
 #[test]
+fn a_file_of_passwords_or_a_key_that_is_gone_at_a_reload_changes_nothing() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    primary.query("create role aes login password 'secret word'").unwrap();
+    let files = [("pool_passwd", "aes:AESlk1/GsZX1rit4U3t5At8EQ==\n"), ("key", "mykey\n")];
+    let proxy = Proxy::with_files(&[primary], "", &files, &["-k", "FOLDER/key"]);
+    for name in ["pool_passwd", "key"] {
+        let (path, away) = (proxy.folder().join(name), proxy.folder().join("away"));
+        std::fs::rename(&path, &away).unwrap();
+        let refusals = || proxy.log().matches("configuration not reloaded: a file of access cannot be used").count();
+        // Missing, and there without being readable.
+        for is_folder in [false, true] {
+            if is_folder {
+                std::fs::create_dir(&path).unwrap();
+            }
+            let before = refusals();
+            proxy.signal(rustix::process::Signal::HUP);
+            wait_until("the reload to be refused", || refusals() > before);
+            assert_eq!(current_user(&proxy, "aes", "secret word"), Ok("aes".into()), "{name}");
+        }
+        assert!(proxy.log().contains(&format!("{name}: error: ")), "{}", proxy.log());
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::rename(&away, &path).unwrap();
+        proxy.reload();
+        assert_eq!(current_user(&proxy, "aes", "secret word"), Ok("aes".into()));
+    }
+}
+
+#[test]
 fn a_key_file_that_others_may_read_is_not_used() {
     use std::os::unix::fs::PermissionsExt;
     let cluster = guarded();

@@ -382,6 +382,30 @@ fn nodes_are_shown_without_a_question_to_servers() {
 }
 
 #[test]
+fn a_node_that_is_detached_while_nothing_can_be_written_is_so_after_a_restart() {
+    let work = Folder::new();
+    let (folder, away) = (work.0.join("work"), work.0.join("away"));
+    fs::create_dir(&folder).unwrap();
+    let mut stage = Stage::new(&format!("work_dir = '{}'", folder.display()));
+    // As a full disk does, this refuses the file and nothing else.
+    fs::rename(&folder, &away).unwrap();
+    assert_eq!(stage.own("pcp_detach_node", &["1"]).code, 0);
+    let status = folder.join("pgpool_status");
+    let said = format!("{} cannot be written: ", status.display());
+    wait_until("the failure to be logged", || stage.proxy.log().contains(&said));
+    assert!(stage.proxy.log().contains("a restart would forget which nodes are out of use"));
+    fs::rename(&away, &folder).unwrap();
+    wait_until("the file to be written", || fs::read_to_string(&status).is_ok_and(|text| text.lines().nth(1) == Some("down")));
+    wait_until("the log to say so", || stage.proxy.log().contains("pgpool_status is written again"));
+    assert_eq!(stage.proxy.log().matches(&said).count(), 1, "told once");
+    let left: Vec<_> = fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().ends_with(".new")), "{left:?}");
+    stage.proxy.crash_and_start();
+    stage.proxy.wait_accepting();
+    wait_until("the node to be out of use", || stage.proxy.nodes("status")[1] == "down");
+}
+
+#[test]
 fn nodes_are_detached_and_attached_and_reads_keep_away_meanwhile() {
     let stage = Stage::new("");
     let done = |name: &str| Ended { code: 0, out: format!("{name} -- Command Successful\n"), err: String::new() };

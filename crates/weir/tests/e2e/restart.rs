@@ -215,3 +215,16 @@ fn a_smart_stop_refuses_new_connections_at_once_although_another_process_could_h
     drop(client);
     assert!(proxy.wait_end().success());
 }
+
+#[test]
+fn a_takeover_from_a_process_that_is_stopped_says_so() {
+    let ground = Ground::new();
+    let (proxy, _folder) = relievable(&ground, "");
+    proxy.signal(Signal::STOP);
+    let mut taking = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let ended = taking.args(["--takeover", "-f"]).arg(proxy.conf_path()).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(!ended.status.success() && said.contains("the running proxy did not answer in 5 s: is it stopped?"), "{said}");
+    proxy.signal(Signal::CONT);
+    assert_eq!(ground.client(&proxy).value("select 1"), "1");
+}

@@ -73,6 +73,40 @@ fn sigint_after_sigterm_does_not_wait_any_more() {
 }
 
 #[test]
+fn a_second_sigterm_does_not_wait_any_more() {
+    let ground = Ground::new();
+    let mut proxy = ground.primary_proxy("");
+    let mut client = ground.client(&proxy);
+    client.run("begin");
+    proxy.signal(Signal::TERM);
+    wait_until("new clients to be refused", || refuses_new_clients(&proxy));
+    client.run("select 1");
+    proxy.signal(Signal::TERM);
+    assert_eq!(client.until_end()[0].failure().sqlstate, "57P01");
+    assert!(proxy.wait_end().success());
+}
+
+#[test]
+fn who_is_logging_in_does_not_keep_it() {
+    let ground = Ground::new();
+    // Nothing sent yet, and half a startup packet.
+    for sent in [0, 5] {
+        let mut proxy = ground.primary_proxy("");
+        let before = proxy.metric("clients_accepted_total");
+        let mut client = Raw::tcp(proxy.port());
+        client.send(&wire::startup(wire::V3_0, &[("user", "postgres")])[..sent]);
+        let mut questions = 0;
+        wait_until("the client to be known beside those who ask", || {
+            questions += 1;
+            proxy.metric("clients_accepted_total") > before + questions
+        });
+        proxy.signal(Signal::TERM);
+        assert!(proxy.wait_end().success());
+        client.until_end();
+    }
+}
+
+#[test]
 fn who_waits_for_the_first_look_at_his_database_is_told_that_it_is_over() {
     let ground = Ground::new();
     let mut proxy = ground.primary_proxy("");

@@ -325,6 +325,33 @@ fn servers_are_reached_by_tls_as_backend_sslmode_says() {
 }
 
 #[test]
+fn connections_that_end_leave_no_complaint_in_the_servers_log() {
+    let authority = Authority::new("ours");
+    let cluster = encrypted_server(&authority.server());
+    let server = cluster.primary();
+    let more = "backend_sslmode = require\nsr_check_period = 1\nhealth_check_period = 1\nhealth_check_user = 'postgres'\n\
+                connection_life_time = 1\nclient_idle_limit = 1\nadmin_users = 'postgres'\n";
+    let mut proxy = Proxy::with_files(&[server], more, &[], &[]);
+    let ask = || {
+        let mut client = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap();
+        (client.value(IS_ENCRYPTED), client.value("select pg_backend_pid()"))
+    };
+    let (is_encrypted, first) = ask();
+    assert_eq!(is_encrypted, "t");
+    // The server connection is old enough, and another one takes its place.
+    wait_until("the connection to be closed", || ask().1 != first);
+    let looks = || proxy.console().rows("SHOW pool_health_check_stats")[0][7].parse::<u32>().unwrap_or_default();
+    wait_until("some looks", || looks() > 3);
+    proxy.signal(rustix::process::Signal::INT);
+    assert!(proxy.wait_end().success());
+    let others = "select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()";
+    wait_until("the server to see all off", || server.value(others).unwrap() == "0");
+    let log = server.log();
+    assert!(!log.contains("could not receive data"), "{log}");
+    assert!(!log.contains("SSL error"), "{log}");
+}
+
+#[test]
 fn a_server_with_another_name_passes_verify_ca_but_not_verify_full() {
     let authority = Authority::new("ours");
     let cluster = encrypted_server(&authority.sign(&[("CN", "127.0.0.1")], &["elsewhere.example"], 3));

@@ -5,6 +5,8 @@ use super::{Raw, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write as _;
 use std::fs::{self, File};
+use std::io::PipeReader;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -108,6 +110,18 @@ impl Proxy {
         Proxy { process, folder, port, ended: None }
     }
 
+    /// Before servers anywhere, with its log in a pipe: for tests that read it as slowly as they like.
+    pub fn spawn_to_pipe(backends: &[Backend], more: &str) -> (Proxy, PipeReader) {
+        let (folder, port) = (Folder::new(), ReservedPort::any().unwrap());
+        let file = folder.0.join("pgpool.conf").display().to_string();
+        fs::write(&file, configuration(&folder.0, port.number(), backends, more)).unwrap();
+        let (read, write) = std::io::pipe().unwrap();
+        let process = spawn_into(&folder.0, env!("CARGO_BIN_EXE_weir"), &["-f", &file], write.into());
+        let proxy = Proxy { process, folder, port, ended: None };
+        proxy.wait_accepting();
+        (proxy, read)
+    }
+
     /// Writes a file beside the configuration, as `with_files` does.
     pub fn write_file(&self, name: &str, text: &str) {
         write_private(&self.folder.0.join(name), text);
@@ -140,8 +154,9 @@ impl Proxy {
         fs::write(self.conf_path(), format!("{}\n{lines}\n", self.conf())).unwrap();
     }
 
-    /// Its log.
+    /// Its log, with all that it has said by now.
     pub fn log(&self) -> String {
+        wait_for_log_thread(self.process.id());
         fs::read(self.folder.0.join("log")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
@@ -291,6 +306,16 @@ impl Drop for Proxy {
     }
 }
 
+/// Waits until the thread of a process that writes its log has nothing to do. A line's thread is made ready to run before the one that
+/// said the line goes on; so whoever saw an answer finds all lines of before written.
+pub fn wait_for_log_thread(pid: u32) {
+    wait_until("the log to be written", || {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let stats = tasks.filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+        !stats.into_iter().any(|stat| stat.contains(" (log) R ") || stat.contains(" (log) D "))
+    });
+}
+
 /// Writes a file that only its owner may read.
 fn write_private(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
@@ -320,6 +345,10 @@ pub fn column_names(body: &[u8]) -> Vec<String> {
 /// Starts a program whose output goes to the file `log`. `setpriv` ends it with this program, should a test be killed.
 fn spawn(folder: &Path, program: &str, arguments: &[&str], log: &str) -> Child {
     let log = File::options().create(true).append(true).open(folder.join(log)).unwrap();
+    spawn_into(folder, program, arguments, log.into())
+}
+
+fn spawn_into(folder: &Path, program: &str, arguments: &[&str], log: OwnedFd) -> Child {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program]).args(arguments);
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);

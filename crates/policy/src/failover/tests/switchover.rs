@@ -148,8 +148,10 @@ fn one_that_cannot_be_finished_is_undone() {
         ),
     ];
     for (name, play, deed, why) in cases {
-        let (mut play, name) =
-            (Play { state: play.state.clone(), rules: play.rules.clone(), now: play.now, said: Vec::new() }, *name);
+        let (mut play, name) = (
+            Play { state: play.state.clone(), rules: play.rules.clone(), now: play.now, said: Vec::new(), disk: Done::Yes },
+            *name,
+        );
         deed(&mut play);
         play.tell(Event::Timer);
         if play.said.last().map(String::as_str) == Some("end 0") {
@@ -318,7 +320,8 @@ fn a_standby_is_told_to_promote_itself_when_it_has_replayed_all() {
     play.said.clear();
     inspected(&mut play, Ok(105));
     play.check("it has the last record, and has not replayed it", &[]);
-    let mut slow = Play { state: play.state.clone(), rules: play.rules.clone(), now: play.now, said: Vec::new() };
+    let mut slow =
+        Play { state: play.state.clone(), rules: play.rules.clone(), now: play.now, said: Vec::new(), disk: Done::Yes };
     slow.now += 20;
     slow.probed(2, seen(cut_off(106, mark())));
     slow.check("now it has", &["promote 2"]);

@@ -42,7 +42,7 @@ impl Door<'_> {
         let Some(side) = self.w.shared.files.tls.load().server.clone() else { return false };
         if self.buffer.is_empty() {
             // An error here shows again at the handshake.
-            let _ = self.socket.readable(&self.w.reactor, self.deadline).await;
+            let _ = self.wait_for_bytes().await;
         }
         while !self.w.takes_handshake() {
             self.w.reactor.wake(self.w.reactor.current_task());

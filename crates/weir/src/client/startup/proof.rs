@@ -1,7 +1,6 @@
 //! Asks a client for a proof: md5, SCRAM, or the password itself.
 
 use super::{Door, broke};
-use crate::process::shared::Stop;
 use std::io;
 use std::time::{Duration, Instant};
 use weir_io::socket::Got;
@@ -139,7 +138,7 @@ impl Door<'_> {
     }
 
     /// Waits, and looks now and then for a stop of the proxy: a silent client shall not delay that.
-    async fn wait_for_bytes(&self) -> Result<(), Fault> {
+    pub(super) async fn wait_for_bytes(&self) -> Result<(), Fault> {
         loop {
             let look = self.w.now() + LOOK_PERIOD;
             let until = self.deadline.map_or(look, |deadline| deadline.min(look));
@@ -147,10 +146,7 @@ impl Door<'_> {
                 Err(cause) if cause.kind() == io::ErrorKind::TimedOut && Some(until) != self.deadline => {}
                 readable => return readable.map_err(|e| broke(&e)),
             }
-            if self.w.shared.stop_mode() >= Stop::Fast {
-                let text = "terminating connection due to administrator command";
-                return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, text));
-            }
+            self.check_stop_at_rest()?;
         }
     }
 

@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 use tokio::task::{spawn_blocking, spawn_local};
 use weir_config::Config;
 use weir_io::own_files;
@@ -20,6 +21,9 @@ const TEST: &str = "backend_down_request";
 
 /// The default of `work_dir`.
 const TMP: &str = "/tmp";
+
+/// Time between two attempts to write `pgpool_status` where the disk is full.
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
 
 /// What to do about a file of somebody else.
 const ADVICE: &str = "remove it, or have work_dir name a folder of Weir's own";
@@ -55,6 +59,8 @@ pub struct Files {
     /// The text that is to be in `pgpool_status`, and if somebody is writing.
     status: RefCell<Option<String>>,
     is_writing: Cell<bool>,
+    /// That the state cannot be written was told.
+    is_refused: Cell<bool>,
 }
 
 impl Files {
@@ -62,7 +68,14 @@ impl Files {
     pub fn new(config: &Config) -> Files {
         let folder = config.work_dir.clone();
         let state = folder.join(format!("weir_failover.{}", config.port));
-        Files { folder, old: old_folder(config), state, status: RefCell::default(), is_writing: Cell::new(false) }
+        Files {
+            folder,
+            old: old_folder(config),
+            state,
+            status: RefCell::default(),
+            is_writing: Cell::default(),
+            is_refused: Cell::default(),
+        }
     }
 
     /// True if there is anything to remember: where somebody else decides, he is asked again.
@@ -138,10 +151,21 @@ impl Files {
         let written =
             spawn_blocking(move || own_files::replace(&path, &text)).await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
         match written {
-            Ok(()) => Done::Yes,
+            Ok(()) => {
+                if self.is_refused.replace(false) {
+                    c.shared.log.say(Level::Log, format_args!("{} is written again", self.state.display()));
+                }
+                Done::Yes
+            }
             Err(cause) => {
-                let path = self.state.display();
-                c.shared.log.say(Level::Error, format_args!("{path} cannot be written, so that no failover goes on: {cause}"));
+                if !self.is_refused.replace(true) {
+                    let (path, folder) = (self.state.display(), self.folder.display());
+                    let text = format_args!(
+                        "{path} cannot be written, so that no failover is decided until it can: {cause}; work_dir ({folder}) must be a folder \
+                         that Weir may write to"
+                    );
+                    c.shared.log.say(Level::Error, text);
+                }
                 Done::No
             }
         }
@@ -155,12 +179,25 @@ impl Files {
         }
         let (own, c) = (self.clone(), c.clone());
         spawn_local(async move {
+            let path = own.folder.join(STATUS);
+            let mut is_behind = false;
             while let Some(text) = own.status.take() {
-                let path = own.folder.join(STATUS);
-                let shown = path.display().to_string();
-                let written = spawn_blocking(move || own_files::replace(&path, &text)).await;
-                if let Ok(Err(cause)) = written {
-                    c.shared.log.say(Level::Warning, format_args!("{shown} cannot be written: {cause}"));
+                let (place, copy) = (path.clone(), text.clone());
+                match spawn_blocking(move || own_files::replace(&place, &copy)).await {
+                    Ok(Ok(())) if is_behind => {
+                        is_behind = false;
+                        c.shared.log.say(Level::Log, format_args!("{} is written again", path.display()));
+                    }
+                    Ok(Err(cause)) => {
+                        if !std::mem::replace(&mut is_behind, true) {
+                            let text = "a restart would forget which nodes are out of use; it is tried again until it succeeds";
+                            c.shared.log.say(Level::Error, format_args!("{} cannot be written: {cause}; {text}", path.display()));
+                        }
+                        // Unless a newer one has come meanwhile.
+                        own.status.borrow_mut().get_or_insert(text);
+                        tokio::time::sleep(RETRY_PERIOD).await;
+                    }
+                    Ok(Ok(())) | Err(_) => {}
                 }
             }
             own.is_writing.set(false);

@@ -31,7 +31,7 @@ enum Promoter {
     /// Weir, or its command.
     Weir,
     Others,
-    /// Nobody: the servers are no copies of each other, and roles alone tell.
+    /// Nobody: the servers are no copies of each other, and their numbers alone tell.
     Nobody,
 }
 
@@ -65,8 +65,10 @@ impl Door {
 
     /// The gate that workers see.
     fn shown(&self, rules: &Rules, state: &State) -> Gate {
-        let decider = if self.promoter == Promoter::Nobody { Decider::Roles } else { state.decider(rules) };
-        match decider {
+        if self.promoter == Promoter::Nobody {
+            return state.first_in_use(rules).map_or(Gate::Shut, Gate::First);
+        }
+        match state.decider(rules) {
             // As long as nothing was released, nobody sees the gate open and shut.
             Decider::Gate if self.is_by_roles() => Gate::ByRoles,
             Decider::Gate => self.gate,
@@ -85,8 +87,13 @@ impl Door {
             let horizon = horizon_of(c, state, node);
             c.view.borrow_mut().horizon = horizon;
         }
-        let before = c.view.borrow().generation;
-        cluster_view::govern(c, self.shown(rules, state), is_out);
+        let (before, gate) = (c.view.borrow().generation, self.shown(rules, state));
+        if let Gate::First(node) = gate
+            && c.view.borrow().gate != gate
+        {
+            c.shared.log.say(Level::Log, format_args!("everything goes to node {node} (backend_clustering_mode = raw)"));
+        }
+        cluster_view::govern(c, gate, is_out);
         if c.view.borrow().generation != before {
             c.nudge(Nudge::Governed);
         }

@@ -1,10 +1,11 @@
 //! Files of the log: their names, and when the next one begins.
 
-use super::civil;
+use super::line::civil;
+use super::outlet::Unwritten;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_config::LogFileConfig;
 use weir_io::own_files;
 
@@ -12,6 +13,7 @@ use weir_io::own_files;
 const FOLDER_MODE: u32 = 0o700;
 
 /// The file that is written now.
+#[derive(Debug)]
 pub struct LogFile {
     config: LogFileConfig,
     file: File,
@@ -34,6 +36,13 @@ impl LogFile {
         LogFile::begin(config, now_s, Why::Start, None)
     }
 
+    /// A file that never changes.
+    #[cfg(test)]
+    pub fn of_pipe(pipe: io::PipeWriter) -> LogFile {
+        let file = File::from(std::os::fd::OwnedFd::from(pipe));
+        LogFile { config: LogFileConfig::default(), file, path: "a pipe".into(), bytes: 0, ends_at_s: None }
+    }
+
     fn begin(config: &LogFileConfig, now_s: u64, why: Why, before: Option<&PathBuf>) -> io::Result<LogFile> {
         if !config.directory.is_dir() {
             DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(&config.directory)?;
@@ -52,7 +61,7 @@ impl LogFile {
     }
 
     /// Writes a line, to the next file if this one is too old or too large.
-    pub fn write(&mut self, line: &[u8], now_s: u64) -> io::Result<()> {
+    pub fn write(&mut self, line: &[u8], now_s: u64) -> Result<(), Unwritten> {
         let why = if self.ends_at_s.is_some_and(|end| now_s >= end) {
             Some(Why::Age)
         } else {
@@ -60,13 +69,25 @@ impl LogFile {
             is_large.then_some(Why::Size)
         };
         if let Some(why) = why {
-            *self = LogFile::begin(&self.config, now_s, why, Some(&self.path))?;
+            let begun = LogFile::begin(&self.config, now_s, why, Some(&self.path));
+            *self = begun.map_err(|cause| failed("open a file in", &self.config.directory, cause))?;
             // A name without a time in it: the same file goes on, and is not looked at again for every line.
             if why == Why::Size {
                 self.bytes = 0;
             }
         }
-        self.file.write_all(line)?;
+        let mut rest = line;
+        while !rest.is_empty() {
+            match self.file.write(rest) {
+                Ok(count) if count > 0 => rest = &rest[count..],
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                ended => {
+                    let cause = ended.err().unwrap_or_else(|| io::ErrorKind::WriteZero.into());
+                    let is_torn = rest.len() < line.len();
+                    return Err(Unwritten { cause: failed("write the log file", &self.path, cause), is_torn });
+                }
+            }
+        }
         self.bytes += line.len() as u64;
         Ok(())
     }
@@ -76,6 +97,10 @@ impl LogFile {
         *self = LogFile::begin(config, now_s, Why::Start, None)?;
         Ok(())
     }
+}
+
+fn failed(act: &str, path: &Path, cause: io::Error) -> io::Error {
+    io::Error::new(cause.kind(), format!("cannot {act} {}: {cause}", path.display()))
 }
 
 /// The end of the period a time lies in. Periods begin at midnight 1970 in UTC, so that a day's file holds a day. Source: PostgreSQL,

@@ -1,177 +1,261 @@
-//! The thread that writes the log to files and to syslog: a disk or a daemon that hangs must not hold up clients.
+//! The thread of one destination of the log: one that hangs must hold up neither clients nor signals nor the other destination.
 
-use super::file::LogFile;
-use super::{Level, now_s};
-use std::io::Write;
-use std::os::unix::net::UnixDatagram;
+use super::Level;
+use super::outlet::Outlet;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
+use std::time::Instant;
 use weir_config::LogConfig;
 
 /// Lines that wait to be written; more are counted and left out.
 const LINES_MAX: usize = 16 << 10;
-/// Where syslog listens. Source: syslog(3).
-const SYSLOG: &str = "/dev/log";
-/// Longest line for syslog; datagrams have a limit.
-const SYSLOG_BYTES_MAX: usize = 8 << 10;
+/// Their length in all: a line holds a statement, and that may be long.
+const BYTES_MAX: usize = 16 << 20;
 
-enum Order {
-    Line {
-        level: Level,
-        text: Vec<u8>,
-        to_file: bool,
-        to_syslog: bool,
-    },
-    /// The configuration was read again: files may have been moved away.
-    Settings(Box<LogConfig>),
-    /// A new file is to begin.
-    Rotate,
+#[derive(Debug)]
+struct Line {
+    level: Level,
+    text: String,
+    /// Lines before this one that found no room.
+    lost: u64,
 }
 
-/// The way to the thread.
+/// What waits for the thread.
+#[derive(Debug, Default)]
+struct Queue {
+    lines: VecDeque<Line>,
+    bytes: usize,
+    /// Lines that found no room since the last one that did.
+    lost: u64,
+    settings: Option<Box<LogConfig>>,
+    rotation: Rotation,
+    /// Lines that were ever taken in, and those done with.
+    taken: u64,
+    done: u64,
+    life: Life,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Rotation {
+    #[default]
+    No,
+    Wanted,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    #[default]
+    Open,
+    /// No more lines come.
+    Closed,
+    /// The thread has ended.
+    Over,
+}
+
+/// One thing for the thread to do.
+enum Task {
+    Line(Line),
+    Settings(Box<LogConfig>),
+    Rotate,
+    End { lost: u64 },
+}
+
+#[derive(Debug, Default)]
+struct Desk {
+    queue: Mutex<Queue>,
+    /// For the thread: there is something to do.
+    work: Condvar,
+    /// For those who wait for it.
+    progress: Condvar,
+}
+
+/// The way to the thread. Dropped, it lets the thread write what it has, and end.
 #[derive(Debug)]
 pub struct Writer {
-    orders: Option<SyncSender<Order>>,
-    lost: Arc<AtomicU64>,
-    thread: Option<JoinHandle<()>>,
+    desk: Arc<Desk>,
+    files: Files,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Files {
+    Some,
+    None,
 }
 
 impl Writer {
-    /// Opens the first file and starts the thread. Error: neither file nor thread can be had.
-    pub fn start(config: &LogConfig) -> std::io::Result<Writer> {
-        let file = if config.file.is_used { Some(LogFile::open(&config.file, now_s())?) } else { None };
-        let (orders, taken) = sync_channel(LINES_MAX);
-        let lost = Arc::new(AtomicU64::new(0));
-        let (settings, theirs) = (config.clone(), lost.clone());
-        let thread = std::thread::Builder::new().name("log".into());
-        let thread = thread.spawn(move || work(&taken, file, settings, &theirs))?;
-        Ok(Writer { orders: Some(orders), lost, thread: Some(thread) })
+    /// Error: no thread can be had.
+    pub fn start(outlet: Outlet) -> std::io::Result<Writer> {
+        let files = if outlet.has_files() { Files::Some } else { Files::None };
+        let desk = Arc::new(Desk::default());
+        let theirs = desk.clone();
+        std::thread::Builder::new().name("log".into()).spawn(move || work(&theirs, outlet))?;
+        Ok(Writer { desk, files })
+    }
+
+    pub fn has_files(&self) -> bool {
+        self.files == Files::Some
     }
 
     /// Has a line written. It is left out, and counted, when too many wait already.
-    pub fn line(&self, level: Level, text: &str, to_file: bool, to_syslog: bool) {
-        self.send(Order::Line { level, text: text.as_bytes().to_vec(), to_file, to_syslog });
+    pub fn line(&self, level: Level, text: String) {
+        self.change(|queue| {
+            let is_full = queue.lines.len() >= LINES_MAX || queue.bytes + text.len() > BYTES_MAX;
+            // A line longer than all that may wait is taken where none does.
+            if is_full && !queue.lines.is_empty() {
+                queue.lost += 1;
+                return;
+            }
+            queue.bytes += text.len();
+            queue.taken += 1;
+            let lost = std::mem::take(&mut queue.lost);
+            queue.lines.push_back(Line { level, text, lost });
+        });
     }
 
     pub fn set(&self, config: &LogConfig) {
-        self.send(Order::Settings(Box::new(config.clone())));
+        self.change(|queue| queue.settings = Some(Box::new(config.clone())));
     }
 
     pub fn rotate(&self) {
-        self.send(Order::Rotate);
+        self.change(|queue| queue.rotation = Rotation::Wanted);
     }
 
-    fn send(&self, order: Order) {
-        let Some(orders) = &self.orders else { return };
-        if let Err(TrySendError::Full(_)) = orders.try_send(order) {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+    /// Waits until all lines of before are done with.
+    pub fn flush(&self, until: Instant) {
+        let wanted = self.desk.queue.lock().taken;
+        self.wait(until, |queue| queue.done >= wanted);
+    }
+
+    /// Waits until all is written and the thread has ended.
+    pub fn end(self, until: Instant) {
+        self.close();
+        self.wait(until, |queue| queue.life == Life::Over);
+    }
+
+    fn close(&self) {
+        self.change(|queue| match queue.life {
+            Life::Open => queue.life = Life::Closed,
+            Life::Closed | Life::Over => {}
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Queue)) {
+        change(&mut self.desk.queue.lock());
+        // After the lock is free, so that the thread runs from here on: tests look whether it rests.
+        self.desk.work.notify_one();
+    }
+
+    fn wait(&self, until: Instant, is_done: impl Fn(&Queue) -> bool) {
+        let mut queue = self.desk.queue.lock();
+        while !is_done(&queue) && queue.life != Life::Over {
+            if self.desk.progress.wait_until(&mut queue, until).timed_out() {
+                return;
+            }
         }
     }
 }
 
 impl Drop for Writer {
-    /// Writes all lines before the proxy is gone.
     fn drop(&mut self) {
-        self.orders = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.close();
     }
 }
 
-fn work(orders: &Receiver<Order>, mut file: Option<LogFile>, mut settings: LogConfig, lost: &AtomicU64) {
-    let syslog = UnixDatagram::unbound().ok();
-    while let Ok(order) = orders.recv() {
-        let missing = lost.swap(0, Ordering::Relaxed);
-        if missing > 0 {
-            let text = format!("{missing} lines of the log are missing: they came faster than they could be written\n");
-            write_file(&mut file, text.as_bytes());
-        }
-        match order {
-            Order::Line { level, text, to_file, to_syslog } => {
-                if to_file {
-                    write_file(&mut file, &text);
-                }
-                if to_syslog && let Some(socket) = &syslog {
-                    // Nobody listens there: nothing to be done about it.
-                    let _ = socket.send_to(&datagram(&settings, level, &text), SYSLOG);
-                }
+impl Desk {
+    /// Waits for something to do.
+    fn next(&self) -> Task {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(settings) = queue.settings.take() {
+                return Task::Settings(settings);
             }
-            Order::Settings(new) => {
-                settings = *new;
-                reopen(&mut file, &settings);
+            if std::mem::take(&mut queue.rotation) == Rotation::Wanted {
+                return Task::Rotate;
             }
-            Order::Rotate => reopen(&mut file, &settings),
+            if let Some(line) = queue.lines.pop_front() {
+                queue.bytes -= line.text.len();
+                return Task::Line(line);
+            }
+            if queue.life != Life::Open {
+                return Task::End { lost: std::mem::take(&mut queue.lost) };
+            }
+            self.work.wait(&mut queue);
         }
     }
-}
 
-/// Opens the file anew: the next one if its name has another time in it by now.
-fn reopen(file: &mut Option<LogFile>, settings: &LogConfig) {
-    let Some(open) = file else { return };
-    if let Err(cause) = open.reopen(&settings.file, now_s()) {
-        complain(&format!("cannot open a file in {}: {cause}\n", settings.file.directory.display()));
+    fn tell(&self, change: impl FnOnce(&mut Queue)) {
+        change(&mut self.queue.lock());
+        self.progress.notify_all();
     }
 }
 
-/// What cannot be written to the file goes to stderr, which is all there is then.
-fn write_file(file: &mut Option<LogFile>, text: &[u8]) {
-    let Some(open) = file else { return };
-    if let Err(cause) = open.write(text, now_s()) {
-        complain(&format!("cannot write the log file: {cause}\n{}", String::from_utf8_lossy(text)));
-    }
-}
-
-fn complain(text: &str) {
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
-}
-
-/// Priority, name, process number and text. Source: RFC 3164.
-fn datagram(settings: &LogConfig, level: Level, text: &[u8]) -> Vec<u8> {
-    let priority = facility(settings.syslog_facility) * 8 + severity(level);
-    let mut out = format!("<{priority}>{}[{}]: ", settings.syslog_ident, std::process::id()).into_bytes();
-    let text = text.strip_suffix(b"\n").unwrap_or(text);
-    out.extend_from_slice(&text[..text.len().min(SYSLOG_BYTES_MAX)]);
-    out
-}
-
-/// Numbers of facilities. Source: RFC 3164, section 4.1.1.
-fn facility(word: &str) -> u32 {
-    match word {
-        "USER" => 1,
-        "DAEMON" => 3,
-        "AUTH" => 4,
-        "AUTHPRIV" => 10,
-        local => 16 + local.strip_prefix("LOCAL").and_then(|number| number.parse().ok()).unwrap_or(0),
-    }
-}
-
-/// As PostgreSQL maps its levels, `write_syslog` in elog.c.
-fn severity(level: Level) -> u32 {
-    match level {
-        Level::Debug5 | Level::Debug4 | Level::Debug3 | Level::Debug2 | Level::Debug1 => 7,
-        Level::Log | Level::Info => 6,
-        Level::Notice | Level::Warning => 5,
-        Level::Error => 4,
-        Level::Fatal => 3,
-        Level::Panic => 2,
+fn work(desk: &Desk, mut outlet: Outlet) {
+    loop {
+        match desk.next() {
+            Task::Line(line) => {
+                outlet.note_lost(line.lost);
+                outlet.write(line.level, &line.text);
+                desk.tell(|queue| queue.done += 1);
+            }
+            Task::Settings(settings) => outlet.set(*settings),
+            Task::Rotate => outlet.reopen(),
+            Task::End { lost } => {
+                outlet.note_lost(lost);
+                outlet.finish();
+                return desk.tell(|queue| queue.life = Life::Over);
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::log::file::LogFile;
+    use std::io::Read;
+    use std::time::Duration;
     use weir_config::Config;
 
+    /// A minute is long enough for any machine; none of these waits ends by it.
+    fn limit() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
     #[test]
-    fn syslog_gets_priority_and_name() {
+    fn a_destination_that_hangs_holds_up_nobody_and_lines_beyond_the_bound_are_counted() {
+        let (mut read, write) = std::io::pipe().unwrap();
         let mut settings = Config::default().log;
-        (settings.syslog_facility, settings.syslog_ident) = ("LOCAL3", "weir".into());
-        let sent = String::from_utf8(datagram(&settings, Level::Error, b"hello\n")).unwrap();
-        assert_eq!(sent, format!("<156>weir[{}]: hello", std::process::id()));
-        settings.syslog_facility = "DAEMON";
-        assert!(datagram(&settings, Level::Error, b"hello").starts_with(b"<28>weir["));
+        settings.line_prefix = String::new();
+        let writer = Writer::start(Outlet::of_file(LogFile::of_pipe(write), &settings)).unwrap();
+        let text = |number: usize| format!("{number} {}\n", "x".repeat(5_000));
+        let sent = 3 * BYTES_MAX / 5_000;
+        (0..sent).for_each(|number| writer.line(Level::Log, text(number)));
+        writer.flush(Instant::now());
+        let reader = std::thread::spawn(move || {
+            let mut all = String::new();
+            read.read_to_string(&mut all).unwrap();
+            all
+        });
+        writer.flush(limit());
+        writer.line(Level::Log, "the last\n".into());
+        writer.end(limit());
+        let all = reader.join().unwrap();
+        let lines: Vec<&str> = all.lines().collect();
+        let kept = lines.len() - 2;
+        assert!(kept * 5_000 < BYTES_MAX + (1 << 20) && kept > 1_000, "{kept} of {sent}");
+        assert!((0..kept).all(|number| text(number).trim_end() == lines[number]), "in order, and whole");
+        let missing = sent - kept;
+        let said = format!("WARNING:  {missing} lines of the log are missing: they came faster than they could be written");
+        assert_eq!(lines[kept..], [said.as_str(), "the last"]);
+    }
+
+    #[test]
+    fn an_end_does_not_wait_for_ever_and_takes_the_last_lines_where_it_can() {
+        let (read, write) = std::io::pipe().unwrap();
+        let writer = Writer::start(Outlet::of_file(LogFile::of_pipe(write), &Config::default().log)).unwrap();
+        writer.line(Level::Log, "x".repeat(1 << 20));
+        writer.end(Instant::now());
+        drop(read);
     }
 }

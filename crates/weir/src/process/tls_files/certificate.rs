@@ -1,16 +1,19 @@
 //! Contents of certificates: names, dates, and the hash a login can be bound to.
 
-use rustls::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer};
 use sha2::{Digest, Sha256, Sha384, Sha512};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use x509_cert::Certificate;
 use x509_cert::attr::AttributeTypeAndValue;
 use x509_cert::der::asn1::{AnyRef, ContextSpecific};
 use x509_cert::der::oid::ObjectIdentifier;
-use x509_cert::der::{Decode, Encode, Reader, Tag, TagNumber, Tagged};
+use x509_cert::der::{DateTime, Decode, Encode, Reader, Tag, TagNumber, Tagged};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::spki::AlgorithmIdentifierOwned;
+
+/// Time before the end of a certificate from which on it is told.
+const NOTICE: Duration = Duration::from_secs(14 * 86_400);
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const SUBJECT_ALT_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
@@ -174,12 +177,59 @@ pub fn is_common_name(der: &CertificateDer<'_>, host: &str) -> bool {
     !names_hosts && subject(der).common_name.is_some_and(|name| weir_policy::tls::is_name_of(&name, host))
 }
 
+/// The time of a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    from: DateTime,
+    until: DateTime,
+}
+
+impl Validity {
+    fn has(&self, now: SystemTime) -> bool {
+        self.from.to_system_time() <= now && now <= self.until.to_system_time()
+    }
+
+    /// What an operator is to know about it.
+    pub fn warning(&self, now: SystemTime) -> Option<String> {
+        let (from, until) = (self.from, self.until);
+        if now > until.to_system_time() {
+            return Some(format!("the certificate expired at {until}: all who verify it refuse it"));
+        }
+        if now < from.to_system_time() {
+            return Some(format!("the certificate is not valid before {from}: all who verify it refuse it"));
+        }
+        let is_near = until.to_system_time().duration_since(now).is_ok_and(|left| left < NOTICE);
+        is_near.then(|| format!("the certificate expires at {until}"))
+    }
+}
+
+/// The time of a certificate, if it can be read.
+pub fn validity(der: &CertificateDer<'_>) -> Option<Validity> {
+    let validity = Certificate::from_der(der).ok()?.tbs_certificate.validity;
+    Some(Validity { from: validity.not_before.to_date_time(), until: validity.not_after.to_date_time() })
+}
+
 /// True if a certificate is in force at a time.
 pub fn is_in_force(der: &CertificateDer<'_>, now: SystemTime) -> bool {
-    Certificate::from_der(der).is_ok_and(|certificate| {
-        let validity = &certificate.tbs_certificate.validity;
-        validity.not_before.to_system_time() <= now && now <= validity.not_after.to_system_time()
-    })
+    validity(der).is_some_and(|validity| validity.has(now))
+}
+
+/// Why a revocation list cannot be used, if it cannot. rustls wants version 2, which RFC 5280 (section 5.1.2.1) demands.
+pub fn why_unusable(der: &CertificateRevocationListDer<'_>) -> Option<String> {
+    let outer = AnyRef::from_der(der).ok()?;
+    // The list to be signed begins with its version; one of version 1 leaves it out and begins with an algorithm.
+    let first = outer.sequence(|reader| {
+        let inner: AnyRef<'_> = reader.decode()?;
+        reader.read_slice(reader.remaining_len())?;
+        inner.sequence(|reader| {
+            let tag = reader.peek_tag()?;
+            reader.read_slice(reader.remaining_len())?;
+            Ok(tag)
+        })
+    });
+    let text = "is a revocation list of version 1; version 2 is needed: name crl_extensions in openssl's configuration, or run \
+                \"openssl ca -gencrl -crlexts ...\"";
+    (first.ok()? == Tag::Sequence).then(|| text.into())
 }
 
 /// The public key of a certificate of any version.
@@ -264,6 +314,37 @@ mod tests {
             }
         }
         assert_eq!(end_point(&shop.certificate(&["-newkey", "ed25519", "-subj", "/CN=a"])), None);
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_told_two_weeks_before_and_after_it() {
+        let shop = Shop::new("validity");
+        let der =
+            shop.certificate(&["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=a", "-days", "100"]);
+        let validity = validity(&der).unwrap();
+        let days = |days: u64| Duration::from_secs(days * 86_400);
+        let said = |now: SystemTime| validity.warning(now).unwrap_or_default();
+        assert_eq!(said(validity.until.to_system_time() - days(15)), "");
+        assert!(said(validity.until.to_system_time() - days(13)).starts_with("the certificate expires at 20"));
+        assert!(said(validity.until.to_system_time() + days(1)).starts_with("the certificate expired at 20"));
+        assert!(said(validity.from.to_system_time() - days(1)).starts_with("the certificate is not valid before 20"));
+    }
+
+    #[test]
+    fn a_revocation_list_of_version_1_is_named_as_such() {
+        let shop = Shop::new("crl");
+        shop.certificate(&["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=a"]);
+        std::fs::write(shop.0.join("index"), "").unwrap();
+        std::fs::write(shop.0.join("number"), "01\n").unwrap();
+        let conf =
+            "[ca]\ndefault_ca=d\n[d]\ndatabase=index\ndefault_md=sha256\ncrlnumber=number\n[e]\nauthorityKeyIdentifier=keyid\n";
+        for (number, version, more) in [("", 1, &[][..]), ("crlnumber=number\n", 2, &["-crlexts", "e"])] {
+            std::fs::write(shop.0.join("conf"), conf.replace("crlnumber=number\n", number)).unwrap();
+            let fixed = ["ca", "-gencrl", "-config", "conf", "-cert", "cert", "-keyfile", "key", "-crldays", "9", "-out", "crl"];
+            shop.run(&[&fixed, more].concat());
+            let list = CertificateRevocationListDer::from_pem_file(shop.0.join("crl")).unwrap();
+            assert_eq!(why_unusable(&list).is_some(), version == 1, "{version}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! An agent beside a server of a test, and a client of it.
 
 use crate::support::ground::{LIMIT, Owned, cluster_with};
+use crate::support::proxy::wait_for_log_thread;
 use crate::support::{has_programs, wait_until};
 use std::fs::{self, File};
 use std::net::TcpStream;
@@ -146,6 +147,7 @@ impl Agent {
     }
 
     pub fn log(&self) -> String {
+        wait_for_log_thread(self.process.id());
         fs::read_to_string(self.folder.path("log")).unwrap_or_default()
     }
 

@@ -1,0 +1,225 @@
+//! The text of one line: with the prefix of `pgpool.conf`, or as JSON.
+
+use super::{Field, Level, Who};
+use std::fmt::Write as _;
+use std::time::Duration;
+use weir_config::LogConfig;
+
+/// How lines look.
+#[derive(Debug)]
+pub enum Form {
+    /// With the words of `log_line_prefix`.
+    Text {
+        prefix: String,
+    },
+    Json,
+}
+
+impl Form {
+    pub fn of(config: &LogConfig) -> Form {
+        if config.is_json { Form::Json } else { Form::Text { prefix: config.line_prefix.clone() } }
+    }
+
+    /// The line with its end. `now` counts from 1970.
+    pub fn line(
+        &self,
+        level: Level,
+        who: &Who<'_>,
+        text: std::fmt::Arguments<'_>,
+        fields: &[(&str, Field<'_>)],
+        now: Duration,
+    ) -> String {
+        let mut line = String::with_capacity(160);
+        match self {
+            Form::Json => push_json(&mut line, level, who, text, fields, now),
+            Form::Text { prefix } => {
+                push_prefix(&mut line, prefix, who, now.as_secs(), now.subsec_millis());
+                line.push_str(name(level));
+                line.push_str(":  ");
+                let _ = line.write_fmt(text);
+                make_one_line(&mut line);
+            }
+        }
+        line.push('\n');
+        line
+    }
+}
+
+fn name(level: Level) -> &'static str {
+    match level {
+        Level::Debug5 | Level::Debug4 | Level::Debug3 | Level::Debug2 | Level::Debug1 => "DEBUG",
+        Level::Info => "INFO",
+        Level::Notice => "NOTICE",
+        Level::Warning => "WARNING",
+        Level::Error => "ERROR",
+        Level::Log => "LOG",
+        Level::Fatal => "FATAL",
+        Level::Panic => "PANIC",
+    }
+}
+
+/// One object: time, level, the session, the text, and the line's own values.
+fn push_json(
+    line: &mut String,
+    level: Level,
+    who: &Who<'_>,
+    text: std::fmt::Arguments<'_>,
+    fields: &[(&str, Field<'_>)],
+    now: Duration,
+) {
+    let (date, time) = (utc(now.as_secs()), now.subsec_millis());
+    let date = date.replacen(' ', "T", 1);
+    let _ = write!(line, "{{\"time\":\"{date}.{time:03}Z\",\"level\":\"{}\",\"pid\":{}", name(level), std::process::id());
+    for (name, value) in
+        [("user", who.user), ("database", who.database), ("application", who.application), ("client", who.client)]
+    {
+        if !value.is_empty() {
+            let _ = write!(line, ",\"{name}\":");
+            push_quoted(line, value);
+        }
+    }
+    if who.session > 0 {
+        let _ = write!(line, ",\"session\":{}", who.session);
+    }
+    for (name, value) in fields {
+        let _ = write!(line, ",\"{name}\":");
+        match value {
+            Field::Text(text) => push_quoted(line, text),
+            Field::Number(number) => {
+                let _ = write!(line, "{number}");
+            }
+        }
+    }
+    line.push_str(",\"message\":");
+    push_quoted(line, &text.to_string());
+    line.push('}');
+}
+
+/// A JSON string. Source: RFC 8259, section 7.
+fn push_quoted(line: &mut String, text: &str) {
+    line.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => line.push_str("\\\""),
+            '\\' => line.push_str("\\\\"),
+            '\n' => line.push_str("\\n"),
+            '\r' => line.push_str("\\r"),
+            '\t' => line.push_str("\\t"),
+            c if (c as u32) < 0x20 => {
+                let _ = write!(line, "\\u{:04x}", c as u32);
+            }
+            c => line.push(c),
+        }
+    }
+    line.push('"');
+}
+
+/// Writes control characters as escapes. Names and statements are a client's. A line break in one must not look like a line of
+/// ours, nor may its bytes move an operator's terminal.
+fn make_one_line(line: &mut String) {
+    let is_control = |c: char| c.is_control() && c != '\t';
+    if !line.contains(is_control) {
+        return;
+    }
+    let mut clean = String::with_capacity(line.len() + 16);
+    for c in line.chars() {
+        match c {
+            '\n' => clean.push_str("\\n"),
+            '\r' => clean.push_str("\\r"),
+            c if is_control(c) => {
+                let _ = write!(clean, "\\x{:02x}", c as u32);
+            }
+            c => clean.push(c),
+        }
+    }
+    *line = clean;
+}
+
+/// Expands `log_line_prefix`. Source: `pgpool.conf`, `log_line_prefix`: %a %p %P %t %m %d %u %l %%.
+fn push_prefix(line: &mut String, prefix: &str, who: &Who<'_>, seconds: u64, millis: u32) {
+    let mut chars = prefix.chars();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            line.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('a') => line.push_str(if who.application.is_empty() { "[No Connection]" } else { who.application }),
+            Some('p') => line.push_str(&std::process::id().to_string()),
+            Some('P') => line.push_str("weir"),
+            Some('t') => line.push_str(&utc(seconds)),
+            Some('m') => line.push_str(&format!("{}.{millis:03}", utc(seconds))),
+            Some('d') => line.push_str(who.database),
+            Some('u') => line.push_str(who.user),
+            Some('h') => line.push_str(who.client),
+            Some('l') => line.push_str(&who.session.to_string()),
+            Some('%') => line.push('%'),
+            Some(_) | None => {}
+        }
+    }
+}
+
+/// `YYYY-MM-DD hh:mm:ss` in UTC.
+pub fn utc(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil(days as i64);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// Date of a day counted from 1970-01-01, in the Gregorian calendar: eras of 400 years that begin in March.
+pub fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (seconds, expected) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (1_709_251_199, "2024-02-29 23:59:59"),
+            (4_102_444_800, "2100-01-01 00:00:00"),
+        ] {
+            assert_eq!(utc(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn json_has_who_what_and_values() {
+        let mut line = String::new();
+        let who = Who { user: "j\"oe", session: 7, ..Who::default() };
+        let fields = [("duration_ms", Field::Number(1.5)), ("rule", Field::Text("read"))];
+        push_json(&mut line, Level::Log, &who, format_args!("a\n\u{1}é"), &fields, std::time::Duration::from_millis(5));
+        let pid = std::process::id();
+        let expected = format!(
+            r#"{{"time":"1970-01-01T00:00:00.005Z","level":"LOG","pid":{pid},"user":"j\"oe","session":7,"duration_ms":1.5,"rule":"read","message":"a\n\u0001é"}}"#
+        );
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn what_a_client_calls_itself_makes_no_lines_of_its_own() {
+        let mut line = "joe\nLOG:  all is well\r\u{1b}[31m\u{9b}é\t密".to_string();
+        make_one_line(&mut line);
+        assert_eq!(line, "joe\\nLOG:  all is well\\r\\x1b[31m\\x9bé\t密");
+    }
+
+    #[test]
+    fn the_prefix_is_expanded() {
+        let mut line = String::new();
+        let who = Who { user: "joe", database: "d", application: "psql", client: "", session: 7 };
+        push_prefix(&mut line, "%t %u@%d %a %l%% ", &who, 0, 5);
+        assert_eq!(line, "1970-01-01 00:00:00 joe@d psql 7% ");
+    }
+}
