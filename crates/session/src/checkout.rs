@@ -98,18 +98,22 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
             if settle_in(s, w, conn, role_for(s, w, need, begins)) == Met::Others {
                 return Ok(Some(again(s)));
             }
-            // The settings that sessions begin with have changed, and only this server connection tells.
-            match s.misread(statement) {
-                Misread::No => return Ok(begin_on(s, w, statement, begins)),
-                Misread::Names if s.state.begins_recoded < s.recoding() => s.state.begins_recoded = s.recoding(),
-                // From now on the session is on the primary.
-                Misread::Whole if !was_otherwise => s.state.begins_otherwise = true,
-                Misread::Names | Misread::Whole => return Ok(begin_on(s, w, statement, begins)),
-            }
-            Ok(Some(again(s)))
+            Ok(if is_read_as_chosen(s, statement, was_otherwise) { begin_on(s, w, statement, begins) } else { Some(again(s)) })
         }
         None => Ok(Some(Flow::Need(need))),
     }
+}
+
+/// False if the server connection reads the statement otherwise than it was chosen for: the settings that sessions begin with have changed, and only
+/// the connection tells. `was_otherwise`: the session's texts were read otherwise before, too.
+fn is_read_as_chosen(s: &mut Session, statement: &Statement, was_otherwise: bool) -> bool {
+    match s.misread(statement) {
+        Misread::Names if s.state.begins_recoded < s.recoding() => s.state.begins_recoded = s.recoding(),
+        // From now on the session is on the primary.
+        Misread::Whole if !was_otherwise => s.state.begins_otherwise = true,
+        Misread::No | Misread::Names | Misread::Whole => return true,
+    }
+    false
 }
 
 /// The role in which the primary is taken for a statement: a read may run again, if a catalog shows that it only reads. That holds for a read that no
@@ -149,7 +153,7 @@ fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -
 fn fit_of(s: &Session, w: &Context, conn: &Conn) -> Fit {
     let is_alike = Arc::ptr_eq(&conn.settings, &s.state.settings)
         && Arc::ptr_eq(&conn.by_sql, &s.state.by_sql)
-        && Arc::ptr_eq(&conn.defaults, &s.state.base);
+        && Arc::ptr_eq(&conn.defaults, &s.state.defaults.base);
     match sequences::claim(s, w, conn) {
         Claim::Own => Fit::Own,
         Claim::Others => Fit::Any,

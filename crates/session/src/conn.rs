@@ -85,9 +85,7 @@ pub struct ConnStatus {
     pub session: AtomicU32,
     /// Sessions that used it.
     pub uses: AtomicU64,
-    pub kept: AtomicU8,
-    /// Since when it is kept, in milliseconds since the start of the proxy.
-    pub kept_ms: AtomicU64,
+    pub keeping: Keeping,
     /// Must be closed after this use: a cancel request may still be on its way to it.
     pub doomed: AtomicBool,
     pub last: LastStatement,
@@ -97,6 +95,15 @@ pub struct ConnStatus {
     /// Its node was given up, so that the connection was broken by us.
     pub given_up: AtomicBool,
     pub breaker: Box<dyn Breaker>,
+}
+
+/// What keeps a server connection with its session.
+#[derive(Debug, Default)]
+pub struct Keeping {
+    /// As `Kept::code`; 0: nothing.
+    pub code: AtomicU8,
+    /// Since when, in milliseconds since the start of the proxy.
+    pub since_ms: AtomicU64,
 }
 
 /// The last statement on a server connection.
@@ -192,7 +199,7 @@ impl Conn {
     pub fn rests(&self, now: Us) {
         self.rested_at.set(now);
         self.status.session.store(0, Ordering::Relaxed);
-        self.status.kept.store(0, Ordering::Relaxed);
+        self.status.keeping.code.store(0, Ordering::Relaxed);
     }
 
     /// True if it has rested for so long.
@@ -221,11 +228,11 @@ impl Conn {
     /// Why the session that has it keeps it.
     /// True: it was kept already.
     pub fn set_pin(&self, kept: Option<Kept>, now_ms: u64) -> bool {
-        let was_kept = self.status.kept.load(Ordering::Relaxed) > 0;
+        let was_kept = self.status.keeping.code.load(Ordering::Relaxed) > 0;
         if !was_kept && kept.is_some() {
-            self.status.kept_ms.store(now_ms, Ordering::Relaxed);
+            self.status.keeping.since_ms.store(now_ms, Ordering::Relaxed);
         }
-        self.status.kept.store(kept.map_or(0, Kept::code), Ordering::Relaxed);
+        self.status.keeping.code.store(kept.map_or(0, Kept::code), Ordering::Relaxed);
         was_kept
     }
 }

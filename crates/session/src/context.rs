@@ -62,9 +62,7 @@ pub struct Common {
     /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
     pub(crate) pins_told: AtomicU32,
     settings: Interned,
-    /// One `Defaults` for all connections that begin with the same.
-    defaults: Mutex<HashSet<Arc<Defaults>>>,
-    unknown_defaults: Arc<Defaults>,
+    defaults: InternedDefaults,
     pub reloads: Reloads,
 }
 
@@ -84,6 +82,14 @@ impl Reloads {
             let _ = count.compare_exchange(known, known + 1, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
+}
+
+/// One `Defaults` for all connections that begin with the same.
+#[derive(Default)]
+struct InternedDefaults {
+    known: Mutex<HashSet<Arc<Defaults>>>,
+    /// Of a connection whose server was not asked.
+    unknown: Arc<Defaults>,
 }
 
 /// One `Settings` for all sessions that asked for the same.
@@ -114,15 +120,14 @@ impl Common {
             last_look: LastLook::default(),
             pins_told: AtomicU32::new(0),
             settings: Interned { known: Mutex::default(), sweep_at, made: AtomicU64::new(0) },
-            defaults: Mutex::default(),
-            unknown_defaults: Arc::default(),
+            defaults: InternedDefaults::default(),
             reloads: Reloads(std::array::from_fn(|_| AtomicU64::new(0))),
         }
     }
 
     /// One `Defaults` for all that are the same. Those nobody uses are dropped as new ones come.
     pub fn intern_defaults(&self, defaults: Defaults) -> Arc<Defaults> {
-        let mut known = self.defaults.lock();
+        let mut known = self.defaults.known.lock();
         if let Some(found) = known.get(&defaults) {
             return found.clone();
         }
@@ -136,7 +141,7 @@ impl Common {
 
     /// Those of a connection whose server was not asked.
     pub fn unknown_defaults(&self) -> Arc<Defaults> {
-        self.unknown_defaults.clone()
+        self.defaults.unknown.clone()
     }
 
     /// One `Settings` for all sessions that asked for the same, and its number, never given twice. Those nobody uses are dropped as

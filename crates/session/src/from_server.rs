@@ -399,15 +399,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
     let (is_on_standby, status) = (s.is_on_standby(), s.transaction());
     let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
     note_report(w, node, &report);
-    if let Some(Server { upstream, .. }) = &mut s.server {
-        upstream.left.failed(&Failure { sqlstate: report.sqlstate, context: report.context, routine: report.routine });
-    }
-    if matches!(report.sqlstate, b"0A000" | b"26000") {
-        // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
-        if let Some(Server { conn, .. }) = &mut s.server {
-            conn.known.stale_all();
-        }
-    }
+    s.server.iter_mut().for_each(|server| note_failure(server, &report));
     if asked_alone && s.retry.on_refused_ahead(is_on_standby, report.severity, report.sqlstate) {
         // The connection goes as soon as it has said that it is ready.
         if let Some(Server { upstream, .. }) = &mut s.server {
@@ -447,6 +439,16 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
         s.intake.skip = skip_before;
     }
     s.down.eat(header);
+}
+
+/// What a statement's error says of the server connection.
+fn note_failure(server: &mut Server, report: &Report) {
+    let Server { conn, upstream } = server;
+    upstream.left.failed(&Failure { sqlstate: report.sqlstate, context: report.context, routine: report.routine });
+    if matches!(report.sqlstate, b"0A000" | b"26000") {
+        // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
+        conn.known.stale_all();
+    }
 }
 
 /// The server goes. `asked_alone`: only a question of ours was under way. The message that waits for it takes its way again when the connection is

@@ -385,11 +385,11 @@ fn still_waits(s: &Session, w: &Context, answers: &CachedResults, key: &[u8], un
 fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
     if let Some(Asker { settings, base, hash }) = &s.cache.who
         && Arc::ptr_eq(settings, &s.state.settings)
-        && Arc::ptr_eq(base, &s.state.base)
+        && Arc::ptr_eq(base, &s.state.defaults.base)
     {
         return *hash;
     }
-    let (settings, base) = (s.state.settings.clone(), s.state.base.clone());
+    let (settings, base) = (s.state.settings.clone(), s.state.defaults.base.clone());
     let is_off =
         settings.get(SETTING).is_some_and(|value| matches!(value.to_ascii_lowercase().as_str(), "off" | "false" | "no" | "0"));
     // Nobody knows if a connection still has the settings of the query: another client's RESET takes them away.

@@ -37,12 +37,7 @@ pub struct State {
     /// The settings that the session began with: those of its startup packet, those that a login event trigger left, and the defaults of its login
     /// that it holds against those of other connections.
     pub(crate) startup: Arc<Settings>,
-    /// The last of these.
-    pub(crate) held: Settings,
-    /// The defaults that it goes by.
-    pub(crate) base: Arc<Defaults>,
-    /// The other defaults that it met last, against which it holds all that must be.
-    pub(crate) met: Arc<Defaults>,
+    pub(crate) defaults: SessionDefaults,
     /// The settings it has now.
     pub settings: Arc<Settings>,
     /// How these have servers read its texts.
@@ -68,6 +63,16 @@ pub struct State {
     pub choice: Choice,
 }
 
+/// The defaults of a session's parameters, whatever those of its server connection are.
+pub struct SessionDefaults {
+    /// Those that it goes by.
+    pub(crate) base: Arc<Defaults>,
+    /// The others that it met last, against which it holds all that must be.
+    pub(crate) met: Arc<Defaults>,
+    /// Those of its login that it holds as settings.
+    pub(crate) held: Settings,
+}
+
 /// Changes of a transaction that concern others once it is over.
 #[derive(Debug, Default)]
 pub struct Effects {
@@ -82,9 +87,7 @@ pub struct Effects {
 impl State {
     pub fn new(startup: Arc<Settings>, meaning: u64, by_sql: Arc<BySql>, base: Arc<Defaults>) -> State {
         State {
-            held: Settings::default(),
-            met: base.clone(),
-            base,
+            defaults: SessionDefaults { met: base.clone(), base, held: Settings::default() },
             makes_temporary: startup.makes_temporary(),
             reading: startup.reading(),
             choice: Choice::of(&startup),

@@ -21,7 +21,8 @@ pub enum Met {
 /// session's settings: the values that it holds against others are among them.
 #[inline]
 pub fn meet(s: &mut Session, w: &Context) -> Met {
-    let is_known = |conn: &Conn| Arc::ptr_eq(&conn.defaults, &s.state.base) || Arc::ptr_eq(&conn.defaults, &s.state.met);
+    let is_known =
+        |conn: &Conn| Arc::ptr_eq(&conn.defaults, &s.state.defaults.base) || Arc::ptr_eq(&conn.defaults, &s.state.defaults.met);
     if s.conn().is_none_or(is_known) { Met::Alike } else { take_in(s, w) }
 }
 
@@ -30,19 +31,22 @@ fn take_in(s: &mut Session, w: &Context) -> Met {
     let Some(conn) = s.conn() else { return Met::Alike };
     let place = if conn.is_to_primary(&w.view()) { Place::Primary } else { Place::Elsewhere };
     let theirs = conn.defaults.clone();
-    let meeting = s.state.base.meet(&theirs, place);
-    let mut own =
-        Own { startup: (*s.state.startup).clone(), now: (*s.state.settings).clone(), held: std::mem::take(&mut s.state.held) };
+    let meeting = s.state.defaults.base.meet(&theirs, place);
+    let mut own = Own {
+        startup: (*s.state.startup).clone(),
+        now: (*s.state.settings).clone(),
+        held: std::mem::take(&mut s.state.defaults.held),
+    };
     let changed = own.take_in(&meeting);
-    s.state.held = own.held;
+    s.state.defaults.held = own.held;
     if own.startup != *s.state.startup {
         s.state.startup = w.shared.intern_settings(own.startup).0;
     }
     let before = s.state.settings.clone();
     set_settings(s, w, own.now);
-    s.state.met = theirs.clone();
+    s.state.defaults.met = theirs.clone();
     if meeting.base == Base::Theirs {
-        s.state.base = theirs.clone();
+        s.state.defaults.base = theirs.clone();
     }
     for name in &changed {
         if let Some((name, value)) = theirs.report_of(name) {

@@ -20,7 +20,7 @@ use weir_policy::prepared::Known;
 use weir_policy::sequences::Tally;
 use weir_session::account::Account;
 use weir_session::catalogs::Database;
-use weir_session::conn::{Address, Breaker, Conn, ConnStatus, LastStatement, Reading, ServerLine, Terms};
+use weir_session::conn::{Address, Breaker, Conn, ConnStatus, Keeping, LastStatement, Reading, ServerLine, Terms};
 use weir_session::context::{Common, Context, Parts};
 use weir_session::host::{Field, Level, Nudge, Program, Signal, Stop, Who};
 use weir_session::listen_hub::Hub;
@@ -323,8 +323,7 @@ fn conn(w: &Context, node: u16, serial: u64) -> Conn {
         generation: w.view().generation,
         session: AtomicU32::new(0),
         uses: AtomicU64::new(0),
-        kept: AtomicU8::new(0),
-        kept_ms: AtomicU64::new(0),
+        keeping: Keeping::default(),
         doomed: AtomicBool::new(false),
         last: LastStatement::default(),
         prepared: AtomicU32::new(0),

@@ -216,7 +216,7 @@ fn errors(page: &mut Page, shared: &Shared) {
 }
 
 fn kept(page: &mut Page, shared: &Shared) {
-    let reasons = connection_list::kept(shared, |_| true);
+    let reasons = shared.pools.kept(|_| true);
     let name = "weir_server_connections_pinned";
     page.head(name, Kind::Gauge, "Server connections that stay with a client because of state it left there.");
     for (reason, count) in reasons {

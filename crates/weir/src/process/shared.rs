@@ -122,8 +122,6 @@ pub struct Shared {
     pub(super) store_common: Option<Arc<StoreCommon>>,
     pub(crate) mailboxes: Vec<Mailbox>,
     pub(crate) pools: Pools,
-    /// What connections to each node begin with.
-    pub(crate) defaults: defaults::OfNodes,
     pub(crate) clients: Clients,
     /// Databases an administrator closed.
     pub(crate) pause_state: PauseState,
@@ -152,6 +150,8 @@ pub struct Cluster {
     pub(crate) failover: ArcSwap<FailoverView>,
     /// How nodes answered who asked for their roles.
     pub(crate) probes: Probes,
+    /// What connections to each node begin with.
+    pub(crate) defaults: defaults::OfNodes,
     /// The last answers of agents beside servers.
     pub(crate) agents: AgentsSeen,
 }
@@ -205,6 +205,7 @@ impl Shared {
                 failover: ArcSwap::from_pointee(FailoverView::default()),
                 probes: Probes::default(),
                 agents: AgentsSeen::default(),
+                defaults: defaults::OfNodes::default(),
             },
             common,
             store_common: config.cache.store().map(|_| StoreCommon::new()),
@@ -213,7 +214,6 @@ impl Shared {
             access: Access::new(access, salt_secret),
             mailboxes,
             pools: Pools::default(),
-            defaults: defaults::OfNodes::default(),
             clients: Clients::default(),
             pause_state: PauseState::default(),
             stats: Table::default(),

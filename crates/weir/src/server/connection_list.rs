@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_session::conn::ConnStatus;
-use weir_session::flow::Kept;
 use weir_session::status::Doing;
 
 /// Clients of one user and database, and their server connections over all nodes.
@@ -53,7 +52,7 @@ pub fn conns_of(pool: &Pool) -> Conns {
         if status.session.load(Ordering::Relaxed) == 0 {
             continue;
         }
-        if status.kept.load(Ordering::Relaxed) > 0 {
+        if status.keeping.code.load(Ordering::Relaxed) > 0 {
             conns.kept += 1;
         } else {
             conns.active += 1;
@@ -82,18 +81,6 @@ pub fn groups(shared: &Shared) -> BTreeMap<(Arc<str>, Arc<str>), Group> {
         }
     }
     groups
-}
-
-/// Server connections that stay with their sessions, by the reason in words. `counts` says which pools are looked at.
-pub fn kept(shared: &Shared, counts: impl Fn(&Pool) -> bool) -> BTreeMap<&'static str, usize> {
-    let mut reasons = BTreeMap::new();
-    for (_, status) in conns(shared).into_iter().filter(|(pool, _)| counts(pool)) {
-        let code = status.kept.load(Ordering::Relaxed);
-        if code > 0 && status.session.load(Ordering::Relaxed) > 0 {
-            *reasons.entry(Kept::reason(code)).or_default() += 1;
-        }
-    }
-    reasons
 }
 
 /// Every server connection: its pool and its status.

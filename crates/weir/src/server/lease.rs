@@ -3,7 +3,6 @@
 use crate::control::mail::Nudge;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
-use crate::server::connection_list;
 use crate::server::pool::server_conn::{self, Login, OpenError, ServerConn, Transport, defaults};
 use crate::server::pool::{Lease, Limit, Pool, Purpose, Refusal, Wait};
 use std::collections::BTreeMap;
@@ -322,8 +321,7 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
                 pool.key.node
             );
             let is_own = matches!(limit, Limit::PoolSize(_));
-            let kept =
-                connection_list::kept(&w.shared, |other| other.key.node == pool.key.node && (!is_own || other.key == pool.key));
+            let kept = w.shared.pools.kept(|other| other.key.node == pool.key.node && (!is_own || other.key == pool.key));
             with_reasons(Fault::error(sqlstate::TOO_MANY_CONNECTIONS, message), &kept, is_own)
         }
         // `lease_conn` tells of it as of a login that failed.

@@ -21,7 +21,7 @@ use crate::process::worker::Worker;
 use crate::server::pool::server_conn::{ConnStatus, ServerConn};
 use foldhash::HashMap;
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,6 +29,7 @@ use weir_config::Config;
 use weir_config::limits::{self, Limits};
 use weir_policy::pool::{Backoff, Counts, Fit, Grant, Refused, grant, is_surplus, missing};
 use weir_policy::vouching::Vouching;
+use weir_session::flow::Kept;
 use weir_session::metrics::Metric;
 
 use weir_io::reactor::{TaskId, parked};
@@ -814,6 +815,18 @@ impl Waiter {
 }
 
 impl Pools {
+    /// Server connections that stay with their sessions, by the reason in words. `counts` says which pools are looked at.
+    pub fn kept(&self, counts: impl Fn(&Pool) -> bool) -> BTreeMap<&'static str, usize> {
+        let mut reasons = BTreeMap::new();
+        for status in self.all().iter().filter(|pool| counts(pool)).flat_map(|pool| pool.statuses()) {
+            let code = status.keeping.code.load(Ordering::Relaxed);
+            if code > 0 && status.session.load(Ordering::Relaxed) > 0 {
+                *reasons.entry(Kept::reason(code)).or_default() += 1;
+            }
+        }
+        reasons
+    }
+
     /// Forgets the pools of a user and database that no server let in, so that invented names leave nothing behind.
     pub fn forget_unused(&self, user: &str, database: &str) {
         self.pools.lock().retain(|key, pool| {

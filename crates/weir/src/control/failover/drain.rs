@@ -36,5 +36,7 @@ pub fn open(c: &Control, is_meant: impl Fn(NodeId) -> bool) -> usize {
         let rests = || c.shared.session_statuses.get(pid).is_some_and(|session| session.doing() == Doing::Idle);
         pid != 0 && !(is_kept && rests())
     };
-    statuses.filter(|status| is_open(status.session.load(Ordering::Relaxed), status.kept.load(Ordering::Relaxed) != 0)).count()
+    statuses
+        .filter(|status| is_open(status.session.load(Ordering::Relaxed), status.keeping.code.load(Ordering::Relaxed) != 0))
+        .count()
 }

@@ -196,8 +196,8 @@ pub fn pool_rows(shared: &Shared) -> Vec<RoleRow> {
 
 fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus, statement: String) -> Vec<String> {
     let session = shared.session_statuses.get(status.session.load(Ordering::Relaxed));
-    let kept = status.kept.load(Ordering::Relaxed);
-    let kept_s = seconds(SystemTime::now()).saturating_sub(at_s(shared, status.kept_ms.load(Ordering::Relaxed)));
+    let kept = status.keeping.code.load(Ordering::Relaxed);
+    let kept_s = seconds(SystemTime::now()).saturating_sub(at_s(shared, status.keeping.since_ms.load(Ordering::Relaxed)));
     let doing = session.as_ref().map_or(Doing::Idle, |s| s.doing()).name();
     let favourite = session.as_ref().map_or(u32::MAX, |s| s.favourite.load(Ordering::Relaxed));
     // The client that was there last began its last statement then.

@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::TcpConfig;
 use weir_config::passwd::Secret;
@@ -31,7 +31,7 @@ use weir_policy::reset::needed_at_rest;
 use weir_policy::sequences::Tally;
 use weir_policy::tls::{Attempt, Check, plan};
 pub use weir_session::conn::{Address, Conn, ConnStatus};
-use weir_session::conn::{LastStatement, Reading, ServerLine, Terms, escapes, of_client, recoding};
+use weir_session::conn::{Keeping, LastStatement, Reading, ServerLine, Terms, escapes, of_client, recoding};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::reports::Reports;
 use weir_session::task::Us;
@@ -327,8 +327,7 @@ fn status_of(serial: u64, address: &Address, generation: u64, greeting: &mut Gre
         generation,
         session: AtomicU32::new(0),
         uses: AtomicU64::new(0),
-        kept: AtomicU8::new(0),
-        kept_ms: AtomicU64::new(0),
+        keeping: Keeping::default(),
         doomed: AtomicBool::new(false),
         last: LastStatement::default(),
         prepared: AtomicU32::new(0),

@@ -94,7 +94,7 @@ impl OfNodes {
 
 fn compare(w: &Worker, node: u16, defaults: &Arc<Defaults>) {
     let Some(primary) = w.primary_node() else { return };
-    for (node, differences) in w.shared.defaults.take_in(node, defaults, primary) {
+    for (node, differences) in w.shared.cluster.defaults.take_in(node, defaults, primary) {
         let text = format_args!(
             "node {node}: its configuration has other settings for sessions than that of node {primary}, the primary: {}; sessions keep those of \
              their login on both. Make the configurations alike",
