@@ -70,7 +70,7 @@ pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), Fault> {
     let now = w.view().primary_since;
     let before = std::mem::replace(&mut s.reads.causal.primary_since, now);
     // From now on it follows the reloads of this one.
-    s.state.defaults.met = s.state.defaults.base.clone();
+    s.state.defaults.met.clear();
     if w.shared.positions.keep(&s.reads.causal.seen, before) == Kept::All {
         return Ok(());
     }

@@ -153,7 +153,7 @@ fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -
 fn fit_of(s: &Session, w: &Context, conn: &Conn) -> Fit {
     let is_alike = Arc::ptr_eq(&conn.settings, &s.state.settings)
         && Arc::ptr_eq(&conn.by_sql, &s.state.by_sql)
-        && Arc::ptr_eq(&conn.defaults, &s.state.defaults.base);
+        && s.state.defaults.knows(&conn.defaults);
     match sequences::claim(s, w, conn) {
         Claim::Own => Fit::Own,
         Claim::Others => Fit::Any,

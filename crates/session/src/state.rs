@@ -67,10 +67,28 @@ pub struct State {
 pub struct SessionDefaults {
     /// Those that it goes by.
     pub(crate) base: Arc<Defaults>,
-    /// The others that it met last, against which it holds all that must be.
-    pub(crate) met: Arc<Defaults>,
+    /// The others that it met last, against which it holds all that must be: one for each server that it reads from, in ordinary use.
+    pub(crate) met: Vec<Arc<Defaults>>,
     /// Those of its login that it holds as settings.
     pub(crate) held: Settings,
+}
+
+/// More than these are not remembered: a session that meets them again compares them again.
+const MET_MAX: usize = 8;
+
+impl SessionDefaults {
+    /// True if the session holds against these all that must be.
+    #[inline]
+    pub fn knows(&self, theirs: &Arc<Defaults>) -> bool {
+        Arc::ptr_eq(theirs, &self.base) || self.met.iter().any(|met| Arc::ptr_eq(theirs, met))
+    }
+
+    pub fn note_met(&mut self, theirs: Arc<Defaults>) {
+        if self.met.len() == MET_MAX {
+            self.met.remove(0);
+        }
+        self.met.push(theirs);
+    }
 }
 
 /// Changes of a transaction that concern others once it is over.
@@ -87,7 +105,7 @@ pub struct Effects {
 impl State {
     pub fn new(startup: Arc<Settings>, meaning: u64, by_sql: Arc<BySql>, base: Arc<Defaults>) -> State {
         State {
-            defaults: SessionDefaults { met: base.clone(), base, held: Settings::default() },
+            defaults: SessionDefaults { met: Vec::new(), base, held: Settings::default() },
             makes_temporary: startup.makes_temporary(),
             reading: startup.reading(),
             choice: Choice::of(&startup),

@@ -21,9 +21,7 @@ pub enum Met {
 /// session's settings: the values that it holds against others are among them.
 #[inline]
 pub fn meet(s: &mut Session, w: &Context) -> Met {
-    let is_known =
-        |conn: &Conn| Arc::ptr_eq(&conn.defaults, &s.state.defaults.base) || Arc::ptr_eq(&conn.defaults, &s.state.defaults.met);
-    if s.conn().is_none_or(is_known) { Met::Alike } else { take_in(s, w) }
+    if s.conn().is_none_or(|conn| s.state.defaults.knows(&conn.defaults)) { Met::Alike } else { take_in(s, w) }
 }
 
 #[cold]
@@ -44,9 +42,12 @@ fn take_in(s: &mut Session, w: &Context) -> Met {
     }
     let before = s.state.settings.clone();
     set_settings(s, w, own.now);
-    s.state.defaults.met = theirs.clone();
     if meeting.base == Base::Theirs {
+        // Against the new values the session may hold others.
+        s.state.defaults.met.clear();
         s.state.defaults.base = theirs.clone();
+    } else {
+        s.state.defaults.note_met(theirs.clone());
     }
     for name in &changed {
         if let Some((name, value)) = theirs.report_of(name) {
