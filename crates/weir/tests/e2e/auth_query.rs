@@ -28,7 +28,8 @@ fn a_user_without_an_entry_is_asked_for_at_the_server() {
     assert_eq!(current_user(&proxy, "ünï", "pässwörd 密"), Ok("ünï".into()));
     let long = "x".repeat(5000);
     for user in ["anna", "nobody", "guest", "O'Brien\\", &long] {
-        assert_eq!(current_user(&proxy, user, "wrong"), Err(format!("{WRONG} \"{user}\"")));
+        let name: String = user.chars().take(63).collect();
+        assert_eq!(current_user(&proxy, user, "wrong"), Err(format!("{WRONG} \"{name}\"")));
     }
     // A changed password counts at once without a cache.
     cluster.primary().query("alter role anna password 'another'").unwrap();
