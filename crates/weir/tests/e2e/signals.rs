@@ -60,30 +60,19 @@ fn sigint_tells_clients_and_ends() {
 }
 
 #[test]
-fn sigint_after_sigterm_does_not_wait_any_more() {
-    let ground = Ground::new();
-    let mut proxy = ground.primary_proxy("");
-    let mut client = ground.client(&proxy);
-    client.run("begin");
-    proxy.signal(Signal::TERM);
-    wait_until("new clients to be refused", || refuses_new_clients(&proxy));
-    proxy.signal(Signal::INT);
-    assert_eq!(client.until_end()[0].failure().sqlstate, "57P01");
-    assert!(proxy.wait_end().success());
-}
-
-#[test]
-fn a_second_sigterm_does_not_wait_any_more() {
-    let ground = Ground::new();
-    let mut proxy = ground.primary_proxy("");
-    let mut client = ground.client(&proxy);
-    client.run("begin");
-    proxy.signal(Signal::TERM);
-    wait_until("new clients to be refused", || refuses_new_clients(&proxy));
-    client.run("select 1");
-    proxy.signal(Signal::TERM);
-    assert_eq!(client.until_end()[0].failure().sqlstate, "57P01");
-    assert!(proxy.wait_end().success());
+fn a_second_signal_after_sigterm_does_not_wait_any_more() {
+    for second in [Signal::INT, Signal::TERM] {
+        let ground = Ground::new();
+        let mut proxy = ground.primary_proxy("");
+        let mut client = ground.client(&proxy);
+        client.run("begin");
+        proxy.signal(Signal::TERM);
+        wait_until("new clients to be refused", || refuses_new_clients(&proxy));
+        client.run("select 1");
+        proxy.signal(second);
+        assert_eq!(client.until_end()[0].failure().sqlstate, "57P01");
+        assert!(proxy.wait_end().success());
+    }
 }
 
 #[test]
