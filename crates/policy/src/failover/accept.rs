@@ -368,6 +368,10 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if let Some(gate) = switchover::gate(state) {
         return gate;
     }
+    if state.is_kept_dead(rules, epoch.node) {
+        // Nobody takes its place, so that its transactions need not end. Reads go elsewhere while no node is the primary.
+        return waits(Held::Gone);
+    }
     if state.store.stored < state.store.accepted && rules.keeps(Rule::StoreFirst) {
         return waits(Held::Unconfirmed);
     }

@@ -244,7 +244,16 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     let dead: Vec<(NodeId, Ms, Failure)> =
         state.nodes.iter().filter_map(|(id, node)| node.dead.map(|(since, failure)| (*id, since, failure))).collect();
     for (id, since, failure) in dead {
-        if state::is_untouchable(rules, id) || rules.always_primary() == Some(id) || switchover::spares(state) == Some(id) {
+        if switchover::spares(state) == Some(id) {
+            continue;
+        }
+        if state::is_kept(rules, id) {
+            // It stays in its place. `State::is_avoided` and the gate see to it that nobody uses it meanwhile.
+            if state.primary() == Some(id) && matches!(rules.mode, Mode::Builtin | Mode::Command) {
+                let is_always = rules.always_primary() == Some(id);
+                let why = if is_always { Refusal::AlwaysPrimary } else { Refusal::DisallowToFailover };
+                attempt::stuck(state, why, out);
+            }
             continue;
         }
         let is_primary = state.primary() == Some(id);
@@ -508,6 +517,9 @@ fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, o
         }
         state.planned.named = Some(id);
         return Ok(true);
+    }
+    if let Some(kept) = state.primary().filter(|kept| state::is_kept(rules, *kept)) {
+        return Err(format!("node {kept} may not be replaced: its backend_flag is DISALLOW_TO_FAILOVER or ALWAYS_PRIMARY"));
     }
     if !is_primary && matches!(state.gate, Gate::Open { .. } | Gate::Held(Held::Checked, Transactions::Go)) {
         return Err(format!("node {id} is in recovery and the primary works: stop or detach the primary first"));
