@@ -225,7 +225,7 @@ pub struct Follower {
 pub enum Failure {
     /// The host says that nobody listens: the server does not run.
     Refused,
-    /// No route, name not found, reset while connecting.
+    /// No route, reset while connecting.
     Unreachable,
     /// No answer within the limit: hung, or packets are lost.
     TimedOut,
@@ -233,7 +233,7 @@ pub enum Failure {
     Lost,
     /// 57P01 or 57P02 in the middle of a look: this session was ended, by an operator perhaps. The next look tells more.
     Ended,
-    /// This proxy lacks descriptors, ports, memory or a right: nobody was asked.
+    /// This proxy lacks descriptors, ports, memory, a right, or an address of the host's name: nobody was asked.
     Local,
     /// 57P03: it starts, or recovers from a crash.
     Starting,
@@ -393,7 +393,9 @@ impl Failure {
             Failure::TimedOut => "does not answer in time",
             Failure::Lost => "ended the connection",
             Failure::Ended => "ended the session of the check",
-            Failure::Local => "was not asked, since this proxy lacks descriptors, ports, memory or a right",
+            Failure::Local => {
+                "was not asked, since this proxy lacks descriptors, ports, memory, a right or an address of its name"
+            }
             Failure::Starting => "starts or recovers from a crash",
             Failure::ShuttingDown => "shuts down",
             Failure::TooManyConnections => "has too many connections",
