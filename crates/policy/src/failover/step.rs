@@ -134,8 +134,12 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
     let again = matches!(node.look, Look::UnderWay { again: true, .. });
     node.looked_at = Some(begun_at);
     let before = node.failure;
+    let took_ms = now.saturating_sub(begun_at);
     match found {
         Found::Answered(facts) => {
+            if node_rules.health.is_near(took_ms, node.health.stats.duration_max_ms) {
+                out.push(Action::Report(Report::Slow { node: id, took_ms, limit_ms: node_rules.health.limit_ms() }));
+            }
             if node.seen.as_ref().is_none_or(|seen| seen.facts.started_at != facts.started_at) {
                 node.incarnation_at = now;
             }
@@ -158,6 +162,8 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
     };
     let next = match verdict {
         Verdict::Doubtful { again_at } => again_at,
+        // Clients may have been answered at the begin of the look, and the server have died then.
+        Verdict::Mute(Failure::Late) => now + node_rules.health.retry_delay_ms.clamp(RECHECK_MS, UNQUIET_MS),
         Verdict::Alive | Verdict::Mute(_) | Verdict::Dead(_) => now + period(state, rules, id),
     };
     let node = state.nodes.get_mut(&id).expect("it was there above");

@@ -617,6 +617,46 @@ fn a_standby_that_may_not_be_detached_is_not_read_while_it_is_dead() {
     play.check("writes are not touched", &[]);
 }
 
+/// A postmaster that is stuck, or logins that take longer than a look may.
+#[test]
+fn a_primary_that_answers_clients_is_not_given_up_for_a_late_login() {
+    let mut play = Play::new(|_| ());
+    let late = |play: &mut Play, clients: Clients| {
+        let begun_at = play.now;
+        play.now += 1000;
+        play.tell(Event::Probed { node: 0, begun_at, found: gone(Failure::TimedOut) }.beside(clients));
+        play.probed(1, seen(standby(90, 10)));
+        play.probed(2, seen(standby(95, 10)));
+    };
+    for _ in 0..20 {
+        late(&mut play, Clients::Answered);
+    }
+    play.check("clients are answered", &[]);
+    assert_eq!((play.state.nodes[&0].failure, play.state.nodes[&0].dead), (Some(Failure::Late), None));
+    let due = play.state.next_due();
+    assert!(due <= play.now + 1000, "it is looked at again soon: the server may have died since it answered");
+    late(&mut play, Clients::HeardNothing);
+    play.check("one look without an answer", &[]);
+    late(&mut play, Clients::HeardNothing);
+    play.check("two", &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]);
+    let refused = Event::Probed { node: 0, begun_at: 1, found: gone(Failure::Refused) };
+    assert_eq!(refused.clone().beside(Clients::Answered), refused, "nobody listens any more, whatever was answered before");
+}
+
+#[test]
+fn a_look_that_comes_near_to_its_limit_is_told_once() {
+    let mut play = Play::new(|_| ());
+    let limit_ms = play.rules.nodes[1].health.limit_ms();
+    let slow = |play: &mut Play| {
+        let begun_at = play.now;
+        play.now += limit_ms * 3 / 4;
+        let event = Event::Probed { node: 1, begun_at, found: seen(standby(100, 5)) };
+        let told = step(&mut play.state, &play.rules, &event, play.now);
+        told.iter().filter(|action| matches!(action, Action::Report(Report::Slow { node: 1, .. }))).count()
+    };
+    assert_eq!([slow(&mut play), slow(&mut play)], [1, 0]);
+}
+
 #[test]
 fn operators_are_answered_truly() {
     let mut play = Play::new(|rules| rules.nodes[1].flag = Flag::DisallowToFailover);
