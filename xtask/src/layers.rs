@@ -117,6 +117,7 @@ const MODULES: &[Module] = &[
     row(0, "log", &[]),
     row(0, "look_places", &[]),
     row(0, "mail", &[]),
+    row(0, "names", &[]),
     row(0, "pause_state", &[]),
     row(0, "pid_file", &[]),
     row(0, "prompt", &[]),

@@ -50,7 +50,7 @@ pub enum FailureKind {
     Unreachable,
     /// It is there, and will not be asked: it is full, or takes another password.
     Refused,
-    /// This proxy lacks descriptors, ports, memory or a right: nobody was asked.
+    /// This proxy lacks descriptors, ports, memory, a right, or an address of the host's name: nobody was asked.
     Local,
 }
 

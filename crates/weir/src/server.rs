@@ -6,6 +6,7 @@ pub mod first_look;
 pub mod lease;
 pub mod listen_task;
 pub mod min_pool;
+pub mod names;
 pub mod pool;
 pub mod store_conn;
 pub mod stores;

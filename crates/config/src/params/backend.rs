@@ -32,7 +32,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Data directory of a node, handed to failover and recovery commands.", ..BUILT },
     Param { name: "backend_flag", kind: Kind::Words { separator: '|', values: &["ALLOW_TO_FAILOVER", "DISALLOW_TO_FAILOVER", "ALWAYS_PRIMARY"] }, default: "", applies: Applies::OnReload, indexed: Indexed::Node,
         set: |c, n, v| c.node(n).set_flags(&v.list()),
-        help: "Properties of a node, with bars between them. DISALLOW_TO_FAILOVER: never detach it because it failed (ALLOW_TO_FAILOVER is the default). ALWAYS_PRIMARY: take it for the primary without asking it.", ..BUILT },
+        help: "Properties of a node, with bars between them. DISALLOW_TO_FAILOVER: never detach it because it failed (ALLOW_TO_FAILOVER is the default). ALWAYS_PRIMARY: take it for the primary without asking it. Neither is used while it does not answer: writes wait for such a primary, and reads go to standbys.", ..BUILT },
     Param { name: "backend_application_name", kind: Kind::Text(Everyone), default: "", applies: Applies::OnReload, indexed: Indexed::Node,
         set: |c, n, v| c.node(n).application_name = v.text(),
         help: "Name under which a standby appears in pg_stat_replication of the primary.", ..BUILT },

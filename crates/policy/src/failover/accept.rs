@@ -368,6 +368,10 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if let Some(gate) = switchover::gate(state) {
         return gate;
     }
+    if state.is_kept_dead(rules, epoch.node) {
+        // Nobody takes its place, so that its transactions need not end. Reads go elsewhere while no node is the primary.
+        return waits(Held::Gone);
+    }
     // Where nothing was ever stored no decision of ours was either: attempts wait for the disk. A restart would find this primary as this start did.
     let is_behind = state.store.stored < state.store.accepted && state.store.disk != Disk::Refuses;
     if is_behind && rules.keeps(Rule::StoreFirst) {

@@ -168,6 +168,12 @@ pub enum Report {
         kind: Command,
         node: NodeId,
     },
+    /// A look took more than half of the time that it may.
+    Slow {
+        node: NodeId,
+        took_ms: Ms,
+        limit_ms: Ms,
+    },
     /// It lives and lets no look in, so that nothing is known of its state.
     Mute {
         node: NodeId,

@@ -225,15 +225,17 @@ pub struct Follower {
 pub enum Failure {
     /// The host says that nobody listens: the server does not run.
     Refused,
-    /// No route, name not found, reset while connecting.
+    /// No route, reset while connecting.
     Unreachable,
     /// No answer within the limit: hung, or packets are lost.
     TimedOut,
+    /// The same, and statements of clients ended there meanwhile: the server lives, and logins take too long.
+    Late,
     /// The connection ended before the answer, without a word.
     Lost,
     /// 57P01 or 57P02 in the middle of a look: this session was ended, by an operator perhaps. The next look tells more.
     Ended,
-    /// This proxy lacks descriptors, ports, memory or a right: nobody was asked.
+    /// This proxy lacks descriptors, ports, memory, a right, or an address of the host's name: nobody was asked.
     Local,
     /// 57P03: it starts, or recovers from a crash.
     Starting,
@@ -328,6 +330,27 @@ impl LinkEnd {
     }
 }
 
+impl Event {
+    /// A look's outcome, with what clients saw of the node while it lasted.
+    #[must_use]
+    pub fn beside(self, clients: Clients) -> Event {
+        match (self, clients) {
+            (Event::Probed { node, begun_at, found: Found::Failed(Failure::TimedOut) }, Clients::Answered) => {
+                Event::Probed { node, begun_at, found: Found::Failed(Failure::Late) }
+            }
+            (event, _) => event,
+        }
+    }
+}
+
+/// If statements of clients ended on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    Answered,
+    /// Nor need they have asked anything.
+    HeardNothing,
+}
+
 impl Failure {
     /// The failure that an error of a server stands for.
     ///
@@ -352,6 +375,7 @@ impl Failure {
             Failure::Refused | Failure::Unreachable | Failure::TimedOut | Failure::Lost | Failure::ShuttingDown => true,
             Failure::Starting
             | Failure::Ended
+            | Failure::Late
             | Failure::Local
             | Failure::TooManyConnections
             | Failure::WrongPassword
@@ -361,13 +385,14 @@ impl Failure {
         }
     }
 
-    /// True if the server answers that it lets nobody in, which says nothing of its state.
+    /// True if the server answers and lets this look not in, which says nothing of its state.
     pub fn is_mute(self) -> bool {
         match self {
             Failure::TooManyConnections
             | Failure::WrongPassword
             | Failure::NoDatabase
             | Failure::OutOfResources
+            | Failure::Late
             | Failure::Refuses => true,
             Failure::Refused
             | Failure::Unreachable
@@ -391,9 +416,12 @@ impl Failure {
             Failure::Refused => "refuses connections",
             Failure::Unreachable => "cannot be reached",
             Failure::TimedOut => "does not answer in time",
+            Failure::Late => "answers clients and no login in time",
             Failure::Lost => "ended the connection",
             Failure::Ended => "ended the session of the check",
-            Failure::Local => "was not asked, since this proxy lacks descriptors, ports, memory or a right",
+            Failure::Local => {
+                "was not asked, since this proxy lacks descriptors, ports, memory, a right or an address of its name"
+            }
             Failure::Starting => "starts or recovers from a crash",
             Failure::ShuttingDown => "shuts down",
             Failure::TooManyConnections => "has too many connections",

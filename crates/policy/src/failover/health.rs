@@ -150,6 +150,12 @@ impl Stats {
 }
 
 impl HealthRules {
+    /// True if a look that was answered after this time came so near to the limit that the next ones may miss it, for the first time.
+    pub(super) fn is_near(&self, took_ms: Ms, longest_ms: Ms) -> bool {
+        let half = self.limit_ms() / 2;
+        took_ms > half && longest_ms <= half
+    }
+
     /// Longest time of one look.
     pub fn limit_ms(&self) -> Ms {
         if self.timeout_ms == 0 || self.period_ms == 0 { LOOK_MS } else { self.timeout_ms }
@@ -192,6 +198,9 @@ mod tests {
         check("a wrong password is no death", None, &[Some(WrongPassword); 9], Verdict::Mute(WrongPassword));
         check("nor are too many connections", None, &[Some(TooManyConnections); 9], Verdict::Mute(TooManyConnections));
         check("nor is a missing database", None, &[Some(NoDatabase); 9], Verdict::Mute(NoDatabase));
+        check("nor is a late login, while clients are answered", None, &[Some(Late); 9], Verdict::Mute(Late));
+        check("late, and then silent", None, &[Some(TimedOut), Some(Late), Some(TimedOut)], doubt(3510));
+        check("silent at last", None, &[Some(Late), Some(TimedOut), Some(TimedOut)], Verdict::Dead(TimedOut));
         check("nor is a full disk", None, &[Some(OutOfResources); 9], Verdict::Mute(OutOfResources));
         check("crash recovery of some seconds", None, &[Some(Starting); 9], doubt(9210));
         check("crash recovery that does not end", None, &[Some(Starting); 11], Verdict::Dead(Starting));

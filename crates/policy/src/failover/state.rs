@@ -239,6 +239,19 @@ impl State {
         }
     }
 
+    /// True if sessions must not use this node now: it is out of use, or it is dead and stays in its place all the same. The latter is used again as
+    /// soon as it answers.
+    pub fn is_avoided(&self, rules: &Rules, id: NodeId) -> bool {
+        let by_roles = matches!(rules.mode, Mode::Follow | Mode::Off);
+        let has_checks = rules.node(id).is_some_and(|node| node.health.period_ms > 0);
+        self.is_out(rules, id) || (self.is_kept_dead(rules, id) && (!by_roles || has_checks))
+    }
+
+    /// True if this node is dead by its health, and in use since `backend_flag` has it stay.
+    pub(super) fn is_kept_dead(&self, rules: &Rules, id: NodeId) -> bool {
+        is_kept(rules, id) && self.nodes.get(&id).is_some_and(|node| node.is_in_use() && node.dead.is_some())
+    }
+
     /// The source that says where writes go. Where others promote, a server whose history nobody was allowed to see is known by its role alone.
     pub fn decider(&self, rules: &Rules) -> Decider {
         let is_known = self.primary().is_some() && (self.history().is_some() || rules.always_primary().is_some());
@@ -342,6 +355,11 @@ impl State {
     pub fn history(&self) -> Option<&History> {
         self.durable.history.as_ref()
     }
+}
+
+/// True if nobody takes the place of this node, however long it is dead.
+pub(super) fn is_kept(rules: &Rules, id: NodeId) -> bool {
+    is_untouchable(rules, id) || rules.always_primary() == Some(id)
 }
 
 /// True if this node may not be taken out of use.

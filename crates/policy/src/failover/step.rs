@@ -147,8 +147,12 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
     let again = matches!(node.look, Look::UnderWay { again: true, .. });
     node.looked_at = Some(begun_at);
     let before = node.failure;
+    let took_ms = now.saturating_sub(begun_at);
     match found {
         Found::Answered(facts) => {
+            if node_rules.health.is_near(took_ms, node.health.stats.duration_max_ms) {
+                out.push(Action::Report(Report::Slow { node: id, took_ms, limit_ms: node_rules.health.limit_ms() }));
+            }
             if node.seen.as_ref().is_none_or(|seen| seen.facts.started_at != facts.started_at) {
                 node.incarnation_at = now;
             }
@@ -171,6 +175,8 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
     };
     let next = match verdict {
         Verdict::Doubtful { again_at } => again_at,
+        // Clients may have been answered at the begin of the look, and the server have died then.
+        Verdict::Mute(Failure::Late) => now + node_rules.health.retry_delay_ms.clamp(RECHECK_MS, UNQUIET_MS),
         Verdict::Alive | Verdict::Mute(_) | Verdict::Dead(_) => now + period(state, rules, id),
     };
     let node = state.nodes.get_mut(&id).expect("it was there above");
@@ -264,7 +270,16 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     let dead: Vec<(NodeId, Ms, Failure)> =
         state.nodes.iter().filter_map(|(id, node)| node.dead.map(|(since, failure)| (*id, since, failure))).collect();
     for (id, since, failure) in dead {
-        if state::is_untouchable(rules, id) || rules.always_primary() == Some(id) || switchover::spares(state) == Some(id) {
+        if switchover::spares(state) == Some(id) {
+            continue;
+        }
+        if state::is_kept(rules, id) {
+            // It stays in its place. `State::is_avoided` and the gate see to it that nobody uses it meanwhile.
+            if state.primary() == Some(id) && matches!(rules.mode, Mode::Builtin | Mode::Command) {
+                let is_always = rules.always_primary() == Some(id);
+                let why = if is_always { Refusal::AlwaysPrimary } else { Refusal::DisallowToFailover };
+                attempt::stuck(state, why, out);
+            }
             continue;
         }
         let is_primary = state.primary() == Some(id);
@@ -528,6 +543,9 @@ fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, o
         }
         state.planned.named = Some(id);
         return Ok(true);
+    }
+    if let Some(kept) = state.primary().filter(|kept| state::is_kept(rules, *kept)) {
+        return Err(format!("node {kept} may not be replaced: its backend_flag is DISALLOW_TO_FAILOVER or ALWAYS_PRIMARY"));
     }
     if !is_primary && matches!(state.gate, Gate::Open { .. } | Gate::Held(Held::Checked, Transactions::Go)) {
         return Err(format!("node {id} is in recovery and the primary works: stop or detach the primary first"));

@@ -596,6 +596,89 @@ fn a_node_that_an_operator_took_out_stays_so_when_its_server_stops() {
     );
 }
 
+/// `backend_flag` says who is replaced, and not who is used.
+#[test]
+fn a_primary_that_may_not_be_replaced_is_not_used_while_it_is_dead() {
+    for (name, flag, why) in [
+        ("DISALLOW_TO_FAILOVER", Flag::DisallowToFailover, "stuck DisallowToFailover"),
+        ("ALWAYS_PRIMARY", Flag::AlwaysPrimary, "stuck AlwaysPrimary"),
+    ] {
+        let mut play = Play::new(|rules| rules.nodes[0].flag = flag);
+        let is_avoided = |play: &Play| [0, 1, 2].map(|id| play.state.is_avoided(&play.rules, id));
+        play.after(1000, [gone(Failure::Refused), seen(standby(90, 10)), seen(standby(95, 10))]);
+        assert_eq!(is_avoided(&play), [false; 3], "{name}: in doubt");
+        play.after(500, [gone(Failure::Refused), seen(standby(90, 510)), seen(standby(95, 510))]);
+        play.check(name, &["hold Gone Go", why]);
+        assert_eq!(is_avoided(&play), [true, false, false], "{name}");
+        assert_eq!(play.state.nodes[&0].standing, Standing::Waiting, "{name}: it is in its place");
+        assert!(!play.state.is_out(&play.rules, 0), "{name}: no command and no pgpool_status say that it is gone");
+        play.tell(Event::Operator { ticket: 1, request: Request::Promote(1) });
+        let refused = "reply Err(\"node 0 may not be replaced: its backend_flag is DISALLOW_TO_FAILOVER or ALWAYS_PRIMARY\")";
+        play.check(name, &[refused]);
+        for _ in 0..5 {
+            play.after(1000, [gone(Failure::Refused), seen(standby(90, 9000)), seen(standby(95, 9000))]);
+        }
+        play.check(name, &[]);
+        play.after(1000, [seen(Facts { started_at: 2, ..primary(100) }), seen(standby(100, 10)), seen(standby(100, 10))]);
+        play.check(name, &["release 0"]);
+        assert_eq!(is_avoided(&play), [false; 3], "{name}: it is back");
+    }
+}
+
+/// A standby with the flag, too: it is not read while it is dead, and used again without an operator.
+#[test]
+fn a_standby_that_may_not_be_detached_is_not_read_while_it_is_dead() {
+    let mut play = Play::new(|rules| rules.nodes[1].flag = Flag::DisallowToFailover);
+    let is_avoided = |play: &Play| play.state.is_avoided(&play.rules, 1);
+    for _ in 0..2 {
+        play.after(1000, [seen(primary(100)), gone(Failure::Refused), seen(standby(95, 10))]);
+    }
+    assert!(is_avoided(&play) && !play.state.is_out(&play.rules, 1));
+    play.after(1000, [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))]);
+    assert!(!is_avoided(&play));
+    play.check("writes are not touched", &[]);
+}
+
+/// A postmaster that is stuck, or logins that take longer than a look may.
+#[test]
+fn a_primary_that_answers_clients_is_not_given_up_for_a_late_login() {
+    let mut play = Play::new(|_| ());
+    let late = |play: &mut Play, clients: Clients| {
+        let begun_at = play.now;
+        play.now += 1000;
+        play.tell(Event::Probed { node: 0, begun_at, found: gone(Failure::TimedOut) }.beside(clients));
+        play.probed(1, seen(standby(90, 10)));
+        play.probed(2, seen(standby(95, 10)));
+    };
+    for _ in 0..20 {
+        late(&mut play, Clients::Answered);
+    }
+    play.check("clients are answered", &[]);
+    assert_eq!((play.state.nodes[&0].failure, play.state.nodes[&0].dead), (Some(Failure::Late), None));
+    let due = play.state.next_due();
+    assert!(due <= play.now + 1000, "it is looked at again soon: the server may have died since it answered");
+    late(&mut play, Clients::HeardNothing);
+    play.check("one look without an answer", &[]);
+    late(&mut play, Clients::HeardNothing);
+    play.check("two", &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]);
+    let refused = Event::Probed { node: 0, begun_at: 1, found: gone(Failure::Refused) };
+    assert_eq!(refused.clone().beside(Clients::Answered), refused, "nobody listens any more, whatever was answered before");
+}
+
+#[test]
+fn a_look_that_comes_near_to_its_limit_is_told_once() {
+    let mut play = Play::new(|_| ());
+    let limit_ms = play.rules.nodes[1].health.limit_ms();
+    let slow = |play: &mut Play| {
+        let begun_at = play.now;
+        play.now += limit_ms * 3 / 4;
+        let event = Event::Probed { node: 1, begun_at, found: seen(standby(100, 5)) };
+        let told = step(&mut play.state, &play.rules, &event, play.now);
+        told.iter().filter(|action| matches!(action, Action::Report(Report::Slow { node: 1, .. }))).count()
+    };
+    assert_eq!([slow(&mut play), slow(&mut play)], [1, 0]);
+}
+
 #[test]
 fn operators_are_answered_truly() {
     let mut play = Play::new(|rules| rules.nodes[1].flag = Flag::DisallowToFailover);

@@ -13,12 +13,13 @@ use crate::server::pool::login::{Channel, Greeting, Handshake, Step, protocol, r
 use crate::server::pool::server_conn::{Address, Login, MESSAGE_BYTES_MAX, OpenError, Rows, is_worth_another};
 use crate::server::pool::server_conn::{flooded, tcp_options};
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -442,12 +443,25 @@ pub fn read_row(address: &Address, body: &[u8]) -> Result<Vec<Option<String>>, O
     Ok(row.into_iter().map(|cell| cell.map(|cell| String::from_utf8_lossy(cell).into_owned())).collect())
 }
 
-/// Tries each address of a name in turn. A name is asked of the system on another thread, since that blocks. Cancel safe.
-async fn connect_any(shared: &Shared, address: &Address, deadline: Instant) -> io::Result<TcpStream> {
+/// Addresses of a name. Cancel safe.
+async fn resolve(shared: &Arc<Shared>, hostname: &str, deadline: Instant) -> io::Result<Vec<IpAddr>> {
+    if let Ok(ip) = hostname.parse() {
+        return Ok(vec![ip]);
+    }
+    let (done, answered) = oneshot::channel();
+    let wake = move || {
+        let _ = done.send(());
+    };
+    let question = shared.ask_name(hostname, deadline.into_std(), Box::new(wake));
+    let _ = timeout_at(question.until.into(), answered).await;
+    shared.addresses(hostname, &question)
+}
+
+/// Tries each address of a name in turn. Cancel safe.
+async fn connect_any(shared: &Arc<Shared>, address: &Address, deadline: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let places: Vec<SocketAddr> = tokio::net::lookup_host((address.hostname.as_str(), address.port)).await?.collect();
-    for place in places {
-        match within(deadline, TcpStream::connect(place)).await {
+    for ip in resolve(shared, &address.hostname, deadline).await? {
+        match within(deadline, TcpStream::connect(SocketAddr::new(ip, address.port))).await {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 set_tcp(&socket2::SockRef::from(&stream), &tcp_options(&shared.config.load().tcp))?;

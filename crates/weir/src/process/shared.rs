@@ -8,13 +8,15 @@ use crate::monitor::log::Log;
 use crate::monitor::pause_state::PauseState;
 use crate::monitor::probes::Probes;
 use crate::process::tls_files::TlsFiles;
+use crate::server::names::{Names, News, Question, Wake};
 use crate::server::pool::Pools;
 use crate::server::pool::server_conn::{ServerConn, defaults};
 use crate::server::stores::Common as StoreCommon;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::fmt::Arguments;
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -154,6 +156,8 @@ pub struct Cluster {
     pub(crate) defaults: defaults::OfNodes,
     /// The last answers of agents beside servers.
     pub(crate) agents: AgentsSeen,
+    /// The last addresses of hosts.
+    names: Arc<Names>,
 }
 
 /// The clients of all workers.
@@ -206,6 +210,7 @@ impl Shared {
                 probes: Probes::default(),
                 agents: AgentsSeen::default(),
                 defaults: defaults::OfNodes::default(),
+                names: Arc::default(),
             },
             common,
             store_common: config.cache.store().map(|_| StoreCommon::new()),
@@ -287,6 +292,26 @@ impl Shared {
         self.doors.copies.lock().clear();
         self.tell_all(|| Message::Stop);
         self.nudge_prober(Nudge::Stopping);
+    }
+
+    /// Has the system asked for the addresses of a host. `wake`: see `Names::ask`.
+    pub(crate) fn ask_name(self: &Arc<Shared>, hostname: &str, deadline: Instant, wake: Wake) -> Question {
+        let config = self.config.load();
+        let is_named = |name: &str| config.nodes.iter().any(|node| node.hostname == name);
+        let (shared, host) = (self.clone(), hostname.to_owned());
+        let tell = move |news| match news {
+            News::Fails { cause } => {
+                let text = "cannot be resolved, which says nothing of its server; its last addresses are used meanwhile";
+                shared.log.say(Level::Warning, format_args!("host name \"{host}\" {text}: {cause}"));
+            }
+            News::ResolvesAgain => shared.log.say(Level::Log, format_args!("host name \"{host}\" can be resolved again")),
+        };
+        self.cluster.names.ask(hostname, deadline, is_named, wake, tell)
+    }
+
+    /// The addresses of a host by an answer, or by the last one.
+    pub(crate) fn addresses(&self, hostname: &str, question: &Question) -> io::Result<Vec<IpAddr>> {
+        self.cluster.names.outcome(hostname, question)
     }
 
     /// The secret for logins to servers as a user: for a database by another name its entry comes first.

@@ -4,6 +4,7 @@ mod anew;
 mod cuts;
 mod faults;
 pub mod load;
+mod names;
 mod parameters;
 mod strangers;
 
@@ -143,6 +144,29 @@ fn a_primary_that_is_stopped_without_traffic_is_replaced_at_once() {
         eprintln!("stop {mode:?} without traffic: {} ms, the stop included", begun.elapsed().as_millis());
         assert!(begun.elapsed() < Duration::from_secs(20), "{mode:?}: it was the next look");
     }
+}
+
+/// The postmaster alone: no login is answered, and the connections that are open are as good as ever.
+#[test]
+fn a_primary_whose_postmaster_hangs_serves_those_who_are_connected() {
+    let cluster = servers(2, &[]);
+    let proxy = builtin(&cluster, "");
+    let load = Load::begin(&proxy, 4);
+    load.wait_acknowledged(50);
+    let postmaster = Pid::from_raw(cluster.primary().pid().unwrap() as i32).unwrap();
+    kill_process(postmaster, Signal::STOP).unwrap();
+    wait_until("it to be named", || proxy.log().contains("node 0 answers clients and no login in time when it is looked at"));
+    let given_up = ["is given up", "quarantine", "writes wait: the primary is"];
+    let begun = proxy.log().len();
+    check_never("the primary is given up", Duration::from_secs(8), || {
+        given_up.iter().any(|words| proxy.log()[begun..].contains(words))
+    });
+    load.wait_acknowledged(100);
+    kill_process(postmaster, Signal::CONT).unwrap();
+    load.wait_acknowledged(50);
+    let outcome = load.end();
+    assert_eq!((outcome.lost, outcome.errors.len(), failovers(&proxy)), (0, 0, 0), "{:?}", outcome.errors);
+    assert!(outcome.missing_on(cluster.primary()).is_empty());
 }
 
 #[test]

@@ -342,6 +342,15 @@ pub fn column_names(body: &[u8]) -> Vec<String> {
     names
 }
 
+/// The file that stands for /etc/hosts; see `spawn`.
+pub const HOSTS: &str = "etc_hosts";
+
+/// True if a program may have an /etc/hosts of its own here.
+pub fn has_own_hosts() -> bool {
+    let asked = Command::new("unshare").args(["--mount", "mount", "--bind", "/etc/hosts", "/etc/hosts"]).output();
+    asked.is_ok_and(|asked| asked.status.success())
+}
+
 /// Starts a program whose output goes to the file `log`. `setpriv` ends it with this program, should a test be killed.
 fn spawn(folder: &Path, program: &str, arguments: &[&str], log: &str) -> Child {
     let log = File::options().create(true).append(true).open(folder.join(log)).unwrap();
@@ -350,7 +359,14 @@ fn spawn(folder: &Path, program: &str, arguments: &[&str], log: &str) -> Child {
 
 fn spawn_into(folder: &Path, program: &str, arguments: &[&str], log: OwnedFd) -> Child {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", program]).args(arguments);
+    command.args(["--pdeathsig", "KILL"]);
+    // A file of that name is /etc/hosts for this program alone, which asks nobody else for names.
+    if folder.join(HOSTS).exists() {
+        fs::write(folder.join("nsswitch"), "hosts: files\n").unwrap();
+        let words = "mount --bind \"$0/etc_hosts\" /etc/hosts && mount --bind \"$0/nsswitch\" /etc/nsswitch.conf && exec \"$@\"";
+        command.args(["unshare", "--mount", "sh", "-c", words]).arg(folder);
+    }
+    command.arg(program).args(arguments);
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     // A file of that name beside the configuration sets the program's environment.
     let environment = fs::read_to_string(folder.join("env")).unwrap_or_default();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::Config;
 use weir_policy::failover::{
-    Action, Done, End, Event, Failure, Found, Loss, Lost, Mode, Ms, NodeId, Pledge, Repointed, Report, Transactions, Why,
+    Action, Clients, Done, End, Event, Failure, Found, Loss, Lost, Mode, Ms, NodeId, Pledge, Repointed, Report, Transactions, Why,
 };
 
 /// Tells what became of an order, also if its task ends by a fault.
@@ -144,6 +144,7 @@ impl Driver {
         let Some((node, limit_ms)) = target(&order) else { return };
         let promise = Promise { c: self.c.clone(), otherwise: failed(&order, begun_at, Failure::Refuses) };
         let reach = self.reach.clone();
+        let answers = reach.answers(node);
         self.orders.spawn_local(async move {
             let limit = Duration::from_millis(limit_ms);
             let deadline = Instant::now() + limit;
@@ -157,7 +158,8 @@ impl Driver {
                 Err(_) => failed(&order, begun_at, Failure::TimedOut),
             };
             if let Some(event) = event {
-                promise.keep(event);
+                let clients = if reach.answers(node) == answers { Clients::HeardNothing } else { Clients::Answered };
+                promise.keep(event.beside(clients));
             }
         });
     }

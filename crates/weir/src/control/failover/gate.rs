@@ -79,7 +79,7 @@ impl Door {
 
     /// Shows workers the gate, and the nodes that are in use.
     pub fn show(&self, c: &Control, rules: &Rules, state: &State) {
-        let is_out = |id| state.is_out(rules, id);
+        let is_out = |id| state.is_avoided(rules, id);
         if let Gate::Open { node, .. } = self.gate
             && c.view.borrow().horizon.is_none()
         {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use weir_config::Config;
 use weir_policy::failover::{Failure, History, Lsn, Mode, NodeId, Rules, State};
+use weir_session::metrics::Counters;
 
 /// As servers show it.
 const NAME: &str = "weir_failover";
@@ -135,6 +136,12 @@ impl Reach {
                 accepted.1.insert(*id, facts.position);
             }
         }
+    }
+
+    /// Statements of clients that have ended on a node so far.
+    pub fn answers(&self, node: NodeId) -> u64 {
+        let ended = |counters: &Counters| counters.times(node).buckets.iter().sum::<u64>();
+        self.c.shared.counters.iter().map(ended).sum()
     }
 
     /// Says something about a node.

@@ -70,6 +70,7 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
             let text = "it counts as alive, and its role and its log are not known";
             log.say(Level::Warning, format_args!("node {node} {} when it is looked at: {text}", failure.describe()));
         }
+        Report::Slow { node, took_ms, limit_ms } => slow(c, *node, *took_ms, *limit_ms),
         Report::CommandFailed { kind, node } => {
             let name = match kind {
                 Command::Failover => "failover_command",
@@ -79,6 +80,12 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
             log.say(Level::Error, format_args!("{name} for node {node} failed"));
         }
     }
+}
+
+fn slow(c: &Control, node: NodeId, took_ms: Ms, limit_ms: Ms) {
+    let text = "raise health_check_timeout, or a server that lives may be given up";
+    let took = format_args!("node {node}: a look took {took_ms} ms, and {limit_ms} ms count as no answer: {text}");
+    c.shared.log.say(Level::Warning, took);
 }
 
 /// A primary was accepted.

@@ -6,17 +6,17 @@ pub mod inquiry;
 use crate::process::shared::WorkerId;
 use crate::process::worker::Worker;
 use crate::server::bounds;
+use crate::server::names::Unresolved;
 use crate::server::pool::login::{self, Greeting, Notices, keep_notice, protocol, refused};
 use crate::server::pool::{Pool, Purpose};
-use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::TcpConfig;
 use weir_config::passwd::Secret;
@@ -127,13 +127,23 @@ impl OpenError {
         }
     }
 
-    /// This process is out of descriptors, ports or memory, or may not connect: nothing is known of the node.
+    /// This process is out of descriptors, ports or memory, may not connect, or has never had an address of the name: nothing is known of the node.
     pub fn is_local(&self) -> bool {
         let OpenError::Connect { cause, .. } = self else { return false };
-        matches!(
-            Errno::from_io_error(cause),
-            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL | Errno::ACCESS | Errno::PERM)
-        )
+        let is_unresolved = cause.get_ref().is_some_and(|cause| cause.is::<Unresolved>());
+        is_unresolved
+            || matches!(
+                Errno::from_io_error(cause),
+                Some(
+                    Errno::MFILE
+                        | Errno::NFILE
+                        | Errno::NOBUFS
+                        | Errno::NOMEM
+                        | Errno::ADDRNOTAVAIL
+                        | Errno::ACCESS
+                        | Errno::PERM
+                )
+            )
     }
 
     /// The server is there, and lets no more in.
@@ -646,30 +656,19 @@ pub async fn connect_any(w: &Worker, hostname: &str, port: u16, deadline: Instan
     Err(last)
 }
 
-/// Addresses of a name. Numbers need no asking; a name is asked of the system on a thread of its own, since that blocks.
+/// Addresses of a name. Numbers need no asking.
 async fn resolve(w: &Worker, hostname: &str, deadline: Instant) -> io::Result<Vec<IpAddr>> {
     if let Ok(ip) = hostname.parse() {
         return Ok(vec![ip]);
     }
-    type Answer = Mutex<Option<io::Result<Vec<IpAddr>>>>;
-    let answer: Arc<Answer> = Arc::default();
-    let done = Arc::new(AtomicBool::new(false));
-    let (theirs, theirs_done, name) = (answer.clone(), done.clone(), hostname.to_string());
     let (shared, id, task) = (w.shared.clone(), w.id, w.reactor.current_task());
-    std::thread::Builder::new().name("resolve".into()).spawn(move || {
-        let found = (name.as_str(), 0).to_socket_addrs().map(|all| all.map(|a| a.ip()).collect());
-        *theirs.lock() = Some(found);
-        theirs_done.store(true, Ordering::Release);
-        shared.mailboxes[usize::from(id)].send(crate::process::shared::Message::Wake(task));
-    })?;
-    while !done.load(Ordering::Acquire) {
-        w.reactor.wake_at(deadline);
-        if Instant::now() >= deadline {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
+    let wake = move || shared.mailboxes[usize::from(id)].send(crate::process::shared::Message::Wake(task));
+    let question = w.shared.ask_name(hostname, deadline, Box::new(wake));
+    while !question.is_over() && Instant::now() < question.until {
+        w.reactor.wake_at(question.until);
         weir_io::reactor::parked().await;
     }
-    answer.lock().take().unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+    w.shared.addresses(hostname, &question)
 }
 
 /// Cleans a server connection by `reset_query_list` and gives it back; closes it when that fails. Runs as a task of its own.

@@ -3,7 +3,9 @@
 use super::load::Load;
 use super::{ANY, BUILTIN, NAMES, before, builtin, check, failovers, primaries, servers, wait_followed, with_pcp};
 use crate::support::proxy::{Backend, pcp};
+use crate::support::raw::tags;
 use crate::support::time::check_never;
+use crate::support::wire::query;
 use crate::support::{Proxy, Raw, wait_until};
 use std::time::{Duration, Instant};
 use weir_demo::{Crew, Mode, ReservedPort, Server};
@@ -50,6 +52,42 @@ fn a_primary_by_configuration_is_never_replaced() {
         let outcome = load.end();
         assert!(outcome.missing_on(cluster.primary()).is_empty(), "{flag}");
         assert_eq!((outcome.lost, failovers(&proxy)), (0, 0), "{flag}");
+    }
+}
+
+/// It is not replaced, and reads do not wait for it: those of new sessions, and those of old ones, whatever server they read at. With causal reads a
+/// session that read at the primary must see as much again, which nobody may have: it waits.
+#[test]
+fn reads_leave_a_dead_primary_that_may_not_be_replaced() {
+    for (flag, causal) in [("ALWAYS_PRIMARY", "off"), ("DISALLOW_TO_FAILOVER", "off"), ("DISALLOW_TO_FAILOVER", "session")] {
+        let name = format!("{flag}, causal_reads = {causal}");
+        let cluster = servers(2, &[]);
+        // A read that waited for the primary would end the test.
+        let conf = format!(
+            "failover_alone = on\nbackend_flag0 = '{flag}'\nbackend_weight0 = 1\ncausal_reads = {causal}\nfailover_wait = 600s\n"
+        );
+        let proxy = builtin(&cluster, &conf);
+        let log_in = || Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap();
+        let mut old: Vec<Raw> = (0..12).map(|_| log_in()).collect();
+        let primary = cluster.primary().port().to_string();
+        let at = |client: &mut Raw| client.value("select inet_server_port() from readable");
+        let before: Vec<String> = old.iter_mut().map(at).collect();
+        assert!(before.contains(&primary), "{name}: {before:?}");
+        cluster.primary().kill9().unwrap();
+        for (session, before) in old.iter_mut().zip(before).filter(|(_, before)| causal == "off" || *before != primary) {
+            assert_ne!(at(session), primary, "{name}: a session that read at {before}");
+        }
+        for _ in 0..12 {
+            assert_ne!(at(&mut log_in()), primary, "{name}: a new session");
+        }
+        assert_eq!(proxy.nodes("status"), ["down", "up", "up"], "{name}");
+        let mut writer = log_in();
+        writer.send(&query("insert into written values (7)"));
+        assert!(writer.is_silent_for(Duration::from_millis(500)), "{name}: a write waits");
+        cluster.primary().start().unwrap();
+        assert_eq!(tags(&writer.until_ready()), "CZ", "{name}: it goes on without an operator");
+        wait_until("the primary to be read again", || (0..12).any(|_| at(&mut log_in()) == primary));
+        assert_eq!(failovers(&proxy), 0, "{name}");
     }
 }
 

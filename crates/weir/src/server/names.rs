@@ -1,0 +1,273 @@
+//! The addresses of servers' names.
+//!
+//! The system is asked on a thread, since that blocks, and never twice at a time for one name: with a resolver that hangs there is one thread for
+//! each name. What a name had at the last answer is kept. A resolver that is away says nothing of a server, so that its last addresses serve
+//! meanwhile.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Time that a new answer has before the last one serves. A slow answer is known to who asks next.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Those that one answer wakes. Others wait for nothing.
+const WAITERS_MAX: usize = 1024;
+
+type Found = Result<Vec<IpAddr>, String>;
+/// Wakes somebody who waits for an answer.
+pub type Wake = Box<dyn FnOnce() + Send>;
+
+/// No address of a name is known: nothing was learned of the server.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the name cannot be resolved: {0}")]
+pub struct Unresolved(String);
+
+/// Something for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    Fails { cause: String },
+    ResolvesAgain,
+}
+
+/// See the module.
+pub struct Names {
+    lookup: fn(&str) -> Found,
+    known: Mutex<BTreeMap<String, Name>>,
+}
+
+#[derive(Default)]
+struct Name {
+    /// Those of the last answer; none: there was none.
+    addresses: Vec<IpAddr>,
+    last: Last,
+    under_way: Option<(Instant, Arc<Lookup>)>,
+}
+
+/// The last answer of the system.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Last {
+    #[default]
+    Good,
+    Failed,
+}
+
+struct Lookup(Mutex<Progress>);
+
+enum Progress {
+    UnderWay(Vec<Wake>),
+    Over(Found),
+}
+
+/// One wish for the addresses of a name.
+pub struct Question {
+    lookup: Arc<Lookup>,
+    /// No answer is waited for after this.
+    pub until: Instant,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        Names::new(|name| match (name, 0).to_socket_addrs() {
+            Ok(all) => Ok(all.map(|address| address.ip()).collect()),
+            Err(cause) => Err(cause.to_string()),
+        })
+    }
+}
+
+impl Names {
+    fn new(lookup: fn(&str) -> Found) -> Names {
+        Names { lookup, known: Mutex::default() }
+    }
+
+    /// Has the system asked, if it is not being asked already. `wake` is called at the answer, if that may be waited for, or dropped. `is_named`:
+    /// the configuration names this host. Others are forgotten.
+    pub fn ask(
+        self: &Arc<Names>,
+        name: &str,
+        deadline: Instant,
+        is_named: impl Fn(&str) -> bool,
+        wake: Wake,
+        tell: impl FnOnce(News) + Send + 'static,
+    ) -> Question {
+        let now = Instant::now();
+        // The rest is left to connect in.
+        let half = now + deadline.saturating_duration_since(now) / 2;
+        let mut known = self.known.lock();
+        if !known.contains_key(name) {
+            known.retain(|other, entry| is_named(other) || entry.under_way.is_some());
+        }
+        let entry = known.entry(name.to_owned()).or_default();
+        let (begun_at, lookup) = match &entry.under_way {
+            Some(under_way) => under_way.clone(),
+            None => {
+                // No thread: that is an answer like another one, and the next to ask tries again.
+                let begun = self.begin(name, tell);
+                let progress = begun
+                    .as_ref()
+                    .map_or_else(|cause| Progress::Over(Err(cause.to_string())), |()| Progress::UnderWay(Vec::new()));
+                let lookup = (now, Arc::new(Lookup(Mutex::new(progress))));
+                entry.under_way = begun.is_ok().then(|| lookup.clone());
+                lookup
+            }
+        };
+        let until = if entry.addresses.is_empty() { half } else { half.min(begun_at + PATIENCE) };
+        if until > now
+            && let Progress::UnderWay(waiters) = &mut *lookup.0.lock()
+            && waiters.len() < WAITERS_MAX
+        {
+            waiters.push(wake);
+        }
+        Question { lookup, until }
+    }
+
+    /// The caller holds the lock, so that the answer is taken in after it has noted the question.
+    fn begin(self: &Arc<Names>, name: &str, tell: impl FnOnce(News) + Send + 'static) -> io::Result<()> {
+        let (names, of) = (self.clone(), name.to_owned());
+        let work = move || {
+            let found = (names.lookup)(&of);
+            if let Some(news) = names.finish(&of, found) {
+                tell(news);
+            }
+        };
+        std::thread::Builder::new().name("resolve".into()).spawn(work).map(drop)
+    }
+
+    /// Takes in an answer, and wakes those who wait for it.
+    fn finish(&self, name: &str, found: Found) -> Option<News> {
+        let found = found.and_then(|all| if all.is_empty() { Err("it has no address".to_owned()) } else { Ok(all) });
+        let mut known = self.known.lock();
+        let entry = known.get_mut(name)?;
+        let (_, lookup) = entry.under_way.take()?;
+        let last = if found.is_ok() { Last::Good } else { Last::Failed };
+        let before = std::mem::replace(&mut entry.last, last);
+        if let Ok(addresses) = &found {
+            entry.addresses.clone_from(addresses);
+        }
+        let news = match &found {
+            Ok(_) if before == Last::Failed => Some(News::ResolvesAgain),
+            Err(cause) if before == Last::Good && !entry.addresses.is_empty() => Some(News::Fails { cause: cause.clone() }),
+            Ok(_) | Err(_) => None,
+        };
+        drop(known);
+        let before = std::mem::replace(&mut *lookup.0.lock(), Progress::Over(found));
+        if let Progress::UnderWay(waiters) = before {
+            waiters.into_iter().for_each(|wake| wake());
+        }
+        news
+    }
+
+    /// The addresses to try, once the answer is there or was waited for long enough.
+    pub fn outcome(&self, name: &str, question: &Question) -> io::Result<Vec<IpAddr>> {
+        let cause = match &*question.lookup.0.lock() {
+            Progress::Over(Ok(addresses)) => return Ok(addresses.clone()),
+            Progress::Over(Err(cause)) => cause.clone(),
+            Progress::UnderWay(_) => "the system has not answered in time".to_owned(),
+        };
+        let known = self.known.lock();
+        let last = known.get(name).map(|entry| entry.addresses.clone()).unwrap_or_default();
+        if last.is_empty() { Err(io::Error::other(Unresolved(cause))) } else { Ok(last) }
+    }
+}
+
+impl Question {
+    pub fn is_over(&self) -> bool {
+        matches!(&*self.lookup.0.lock(), Progress::Over(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    const FIRST: &str = "10.0.0.1";
+    const SECOND: &str = "10.0.0.2";
+
+    fn names() -> Arc<Names> {
+        Arc::new(Names::new(|_| panic!("the test answers")))
+    }
+
+    /// Notes a question whose answer the test gives, as if it had been asked so long ago.
+    fn pose(names: &Arc<Names>, name: &str, before: Duration) {
+        let lookup = Arc::new(Lookup(Mutex::new(Progress::UnderWay(Vec::new()))));
+        let begun_at = Instant::now().checked_sub(before).unwrap();
+        names.known.lock().entry(name.to_owned()).or_default().under_way = Some((begun_at, lookup));
+    }
+
+    fn ask(names: &Arc<Names>, name: &str, wake: Wake) -> Question {
+        names.ask(name, Instant::now() + Duration::from_secs(60), |_| true, wake, |_| ())
+    }
+
+    fn of(address: &str) -> Found {
+        Ok(vec![address.parse().unwrap()])
+    }
+
+    fn shown(names: &Names, question: &Question) -> Result<String, String> {
+        let found = names.outcome("db", question).map_err(|cause| cause.to_string())?;
+        Ok(found.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn the_last_addresses_serve_while_a_name_does_not_resolve() {
+        let names = names();
+        let check = |answer: Found, expected: Result<&str, &str>, news: Option<News>| {
+            pose(&names, "db", Duration::ZERO);
+            let question = ask(&names, "db", Box::new(|| ()));
+            assert!(!question.is_over());
+            assert_eq!(names.finish("db", answer.clone()), news, "{answer:?}");
+            assert!(question.is_over());
+            assert_eq!(shown(&names, &question), expected.map(str::to_owned).map_err(str::to_owned), "{answer:?}");
+        };
+        let fails = || Some(News::Fails { cause: "away".into() });
+        check(Err("away".into()), Err("the name cannot be resolved: away"), None);
+        check(of(FIRST), Ok(FIRST), Some(News::ResolvesAgain));
+        check(Err("away".into()), Ok(FIRST), fails());
+        check(Err("away".into()), Ok(FIRST), None);
+        check(of(SECOND), Ok(SECOND), Some(News::ResolvesAgain));
+        check(Ok(Vec::new()), Ok(SECOND), Some(News::Fails { cause: "it has no address".into() }));
+    }
+
+    #[test]
+    fn a_resolver_that_hangs_is_waited_for_by_those_who_know_no_address() {
+        let names = names();
+        pose(&names, "db", Duration::ZERO);
+        let (woken, wakes) = mpsc::channel();
+        let wake = || {
+            let woken = woken.clone();
+            Box::new(move || woken.send(()).unwrap())
+        };
+        let (one, other) = (ask(&names, "db", wake()), ask(&names, "db", wake()));
+        assert!(Arc::ptr_eq(&one.lookup, &other.lookup), "one question at a time");
+        assert!(one.until > Instant::now() + PATIENCE);
+        assert_eq!(shown(&names, &one), Err("the name cannot be resolved: the system has not answered in time".into()));
+        names.finish("db", of(FIRST));
+        assert_eq!(wakes.try_iter().count(), 2);
+        pose(&names, "db", PATIENCE);
+        let third = ask(&names, "db", wake());
+        assert!(third.until <= Instant::now(), "others have waited for this answer already");
+        assert_eq!(shown(&names, &third), Ok(FIRST.into()));
+        names.finish("db", of(SECOND));
+        assert_eq!((wakes.try_iter().count(), shown(&names, &third)), (0, Ok(SECOND.into())));
+    }
+
+    #[test]
+    fn names_that_are_configured_no_more_are_forgotten() {
+        let names = names();
+        for at in 0..100 {
+            let name = format!("db{at}");
+            pose(&names, &name, Duration::ZERO);
+            ask(&names, &name, Box::new(|| ()));
+            names.finish(&name, of(FIRST));
+        }
+        assert_eq!(names.known.lock().len(), 100);
+        let names = Arc::new(Names { lookup: |_| of(FIRST), known: Mutex::new(std::mem::take(&mut *names.known.lock())) });
+        let (told, wait) = mpsc::channel();
+        let wake = Box::new(move || told.send(()).unwrap());
+        names.ask("new", Instant::now() + Duration::from_secs(60), |name| name == "db7", wake, |_| ());
+        wait.recv().unwrap();
+        assert_eq!(names.known.lock().keys().collect::<Vec<_>>(), ["db7", "new"]);
+    }
+}
