@@ -279,6 +279,11 @@ impl Context {
         self.no_settings.clone()
     }
 
+    /// No session of this worker uses the database any more.
+    pub fn forget_functions(&self, database: &str) {
+        self.functions.borrow_mut().forget(database);
+    }
+
     /// A random word: xorshift, good enough to spread reads.
     pub fn dice(&self) -> u32 {
         let mut x = self.dice.any.get();
