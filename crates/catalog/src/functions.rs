@@ -70,6 +70,11 @@ impl Books {
         }
         functions
     }
+
+    /// Nobody uses the database any more.
+    pub fn forget(&mut self, database: &str) {
+        self.databases.remove(database);
+    }
 }
 
 /// Judgement of a function.

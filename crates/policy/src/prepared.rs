@@ -1,8 +1,9 @@
 //! Statements that one server connection has prepared, under Weir's names; the servers' descriptions of them; and the choice of
 //! those to close when there are too many.
 
+use foldhash::HashMap;
 use foldhash::fast::FixedState;
-use foldhash::{HashMap, HashSet};
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher};
 use weir_wire::frame::split_cstr;
 
@@ -116,14 +117,16 @@ struct Place {
     /// When it was used last.
     used: u64,
     shape: Shape,
+    /// A statement that its Parse had closed before. It is on the server still if that Parse did not happen.
+    closed: Option<StatementId>,
 }
 
-/// The statements of one server connection.
+/// The statements of one server connection. Those in use and the stale ones are never more than the limit together.
 #[derive(Debug, Default)]
 pub struct Known {
     used: HashMap<StatementId, Place>,
-    /// Still on the server, but must be prepared anew before the next use.
-    stale: HashSet<StatementId>,
+    /// Still on the server, but must be prepared anew before the next use. These make room first.
+    stale: BTreeSet<StatementId>,
     clock: u64,
 }
 
@@ -160,21 +163,29 @@ impl Known {
     /// fails.
     pub fn touch(&mut self, id: StatementId, max: usize) -> Need {
         self.clock += 1;
-        let place = Place { used: self.clock, shape: Shape::UNKNOWN };
+        let (used, shape) = (self.clock, Shape::UNKNOWN);
         if let Some(known) = self.used.get_mut(&id) {
-            *known = place;
+            *known = Place { used, shape, closed: Some(id) };
             return Need::Nothing;
         }
-        if !self.stale.is_empty() && self.stale.remove(&id) {
-            self.used.insert(id, place);
-            return Need::Parse { evict: Some(id) };
-        }
-        let evict = if self.used.len() >= max.max(1) { self.oldest() } else { None };
-        if let Some(evict) = evict {
-            self.used.remove(&evict);
-        }
-        self.used.insert(id, place);
+        let evict = if self.stale.remove(&id) {
+            Some(id)
+        } else if self.used.len() + self.stale.len() >= max.max(1) {
+            self.make_room()
+        } else {
+            None
+        };
+        self.used.insert(id, Place { used, shape, closed: evict });
         Need::Parse { evict }
+    }
+
+    fn make_room(&mut self) -> Option<StatementId> {
+        if let Some(stale) = self.stale.pop_first() {
+            return Some(stale);
+        }
+        let oldest = self.oldest()?;
+        self.used.remove(&oldest);
+        Some(oldest)
     }
 
     /// Linear, but only when a server connection is full and a new statement comes.
@@ -182,8 +193,12 @@ impl Known {
         self.used.iter().min_by_key(|(_, place)| place.used).map(|(id, _)| *id)
     }
 
+    /// The Parse of a statement may not have happened, nor the Close before it.
     pub fn forget(&mut self, id: StatementId) {
-        self.used.remove(&id);
+        let Some(Place { closed, .. }) = self.used.remove(&id) else { return };
+        if let Some(closed) = closed.filter(|closed| !self.used.contains_key(closed)) {
+            self.stale.insert(closed);
+        }
     }
 
     /// The server has none of them any more.
@@ -227,7 +242,7 @@ mod tests {
         assert_eq!(known.touch(1, 2), Need::Nothing);
         assert_eq!(known.touch(3, 2), Need::Parse { evict: Some(2) });
         known.forget(3);
-        assert_eq!(known.touch(3, 2), Need::Parse { evict: None });
+        assert_eq!(known.touch(3, 2), Need::Parse { evict: Some(2) }, "it may not have been closed");
     }
 
     #[test]
@@ -238,6 +253,36 @@ mod tests {
         assert!(!known.contains(1));
         assert_eq!(known.touch(1, 5), Need::Parse { evict: Some(1) });
         assert_eq!(known.touch(1, 5), Need::Nothing);
+    }
+
+    #[test]
+    fn stale_statements_count_until_they_are_closed() {
+        const MAX: usize = 3;
+        let (mut known, mut on_server) = (Known::default(), BTreeSet::new());
+        for round in 0..10 {
+            for id in round * 10..round * 10 + 5 {
+                let Need::Parse { evict } = known.touch(id, MAX) else { panic!("{id} is new") };
+                evict.into_iter().for_each(|evict| assert!(on_server.remove(&evict), "{evict} is not there"));
+                on_server.insert(id);
+                assert!(on_server.len() <= MAX, "the limit is {MAX}, the server holds {on_server:?}");
+            }
+            known.stale_all();
+        }
+    }
+
+    #[test]
+    fn a_statement_whose_close_did_not_happen_is_closed_later() {
+        let mut known = Known::default();
+        known.touch(1, 1);
+        for failed in 2..5 {
+            assert_eq!(known.touch(failed, 1), Need::Parse { evict: Some(1) }, "an error comes before the Close each time");
+            known.forget(failed);
+        }
+        assert_eq!(known.touch(1, 1), Need::Parse { evict: Some(1) });
+        // Prepared once more, for another client, behind an error.
+        known.touch(1, 1);
+        known.forget(1);
+        assert_eq!(known.touch(5, 1), Need::Parse { evict: Some(1) });
     }
 
     fn column(name: &str, table: u32, of: u32, format: u16) -> Vec<u8> {

@@ -66,6 +66,11 @@ impl Roles {
         }
     }
 
+    /// Forgets users whom nobody relies upon any more.
+    pub fn retain(&mut self, is_used: impl Fn(&str) -> bool) {
+        self.seen.retain(|user, _| is_used(user));
+    }
+
     /// True if it is time to look at all users again; if so, somebody does.
     pub fn begin_look(&mut self, now_ms: u64) -> bool {
         let is_due = self.looked_at_ms.is_none_or(|at_ms| now_ms.saturating_sub(at_ms) >= LOOK_MIN_MS);
@@ -121,6 +126,17 @@ mod tests {
         assert_eq!(roles.standing("joe", 5), Standing::Doubtful);
         assert_eq!(roles.note(&joe, "16385", 6), Some(5), "who came before the doubt is of the role before");
         assert_eq!(roles.standing("joe", 6), Standing::Certain);
+    }
+
+    #[test]
+    fn who_is_forgotten_is_in_doubt_again() {
+        let mut roles = Roles::default();
+        for user in ["joe", "sue"] {
+            assert_eq!(roles.note(&Arc::from(user), "16384", 0), None);
+        }
+        roles.retain(|user| user == "sue");
+        assert_eq!((roles.standing("joe", 0), roles.standing("sue", 0)), (Standing::Doubtful, Standing::Certain));
+        assert_eq!(roles.seen.len(), 1);
     }
 
     #[test]

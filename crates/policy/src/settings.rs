@@ -114,6 +114,12 @@ impl Settings {
         self.pairs.is_empty()
     }
 
+    /// Memory that they take, nearly.
+    pub fn bytes(&self) -> usize {
+        let of_pair = |(name, value): &(String, String)| size_of::<(String, String)>() + name.len() + value.len();
+        self.pairs.iter().map(of_pair).sum()
+    }
+
     /// Names and values, sorted by name.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()))

@@ -258,11 +258,14 @@ impl Database {
         self.usage.is_wanted_empty.load(Ordering::SeqCst)
     }
 
-    /// Nobody looks after it any more.
+    /// Nobody looks after it any more. Its next watch reads all of it, so that nothing of the catalog is of use until then.
     pub fn close(&self) {
         self.usage.is_wanted_empty.store(false, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
         self.hides(Hidden::ASSUMED.and(Hidden::SEQUENCES));
+        if !self.has_sessions() {
+            self.current.store(None);
+        }
         self.usage.is_watched.store(false, Ordering::SeqCst);
     }
 
@@ -324,6 +327,15 @@ impl Catalogs {
         }
     }
 
+    /// Forgets the databases that nothing else holds, and returns them.
+    pub fn forget_unheld(&self) -> Vec<Arc<Database>> {
+        let is_unheld = |database: &Arc<Database>| Arc::strong_count(database) == 1 && !database.is_watched();
+        let mut databases = self.databases.lock();
+        let gone: Vec<_> = databases.values().filter(|database| is_unheld(database)).cloned().collect();
+        gone.iter().for_each(|database| drop(databases.remove(&database.name)));
+        gone
+    }
+
     pub fn all(&self) -> Vec<Arc<Database>> {
         self.databases.lock().values().cloned().collect()
     }
@@ -362,6 +374,23 @@ mod tests {
         assert_eq!(database.tried(), [(0, 1), (1, 1)]);
         assert!(!database.is_untried((0, 2)));
         assert_eq!(database.tried(), []);
+    }
+
+    #[test]
+    fn nothing_of_a_database_is_kept_that_nobody_uses() {
+        let catalogs = Catalogs::default();
+        let (used, unused) =
+            (catalogs.database(&"used".into(), Instant::now()), catalogs.database(&"unused".into(), Instant::now()));
+        let visit = Visit::begin(&used, &"joe".into());
+        for database in [&used, &unused] {
+            assert!(database.open() && database.publish(catalogs.next_edition(), Some(Arc::default()), 0));
+            assert!(catalogs.forget_unheld().is_empty(), "it is looked after");
+            database.close();
+        }
+        assert!(used.catalog().is_some() && unused.catalog().is_none());
+        drop((unused, visit));
+        assert_eq!(catalogs.forget_unheld().iter().map(|database| &*database.name).collect::<Vec<_>>(), ["unused"]);
+        assert_eq!(catalogs.all().len(), 1);
     }
 
     #[test]

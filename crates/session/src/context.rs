@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 use weir_catalog::functions::Books;
 use weir_config::Config;
@@ -33,11 +33,16 @@ use weir_policy::cluster::ClusterView;
 use weir_policy::defaults::Defaults;
 use weir_policy::settings::Settings;
 
-/// Fewer interned settings than this are never swept.
+/// Fewer interned settings than this are never swept for their number.
 const SETTINGS_SWEEP_MIN: usize = 1024;
 
 /// Fewer interned defaults than this are never swept. There are some for each node, user and database.
 const DEFAULTS_SWEEP_MIN: usize = 256;
+/// Settings larger than this are large.
+const SETTINGS_LARGE_BYTES: usize = 4 << 10;
+
+/// Bytes of large settings that come between two sweeps of these: about so much is kept that nobody uses.
+const SETTINGS_SWEEP_BYTES: usize = 4 << 20;
 
 /// Facts that the sessions of all threads share.
 pub struct Common {
@@ -93,11 +98,50 @@ struct InternedDefaults {
 }
 
 /// One `Settings` for all sessions that asked for the same.
-struct Interned {
-    known: Mutex<HashMap<Arc<Settings>, u64>>,
+#[derive(Default)]
+struct Interned(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    settings: HashMap<Arc<Settings>, u64>,
     /// Number at which those nobody uses are dropped.
-    sweep_at: AtomicUsize,
-    made: AtomicU64,
+    sweep_at: usize,
+    /// Bytes of the large ones that came since such a sweep.
+    large_bytes: usize,
+    made: u64,
+}
+
+impl Interned {
+    fn intern(&self, settings: Settings) -> (Arc<Settings>, u64) {
+        let mut known = self.0.lock();
+        if let Some((found, number)) = known.settings.get_key_value(&settings) {
+            return (found.clone(), *number);
+        }
+        known.make_room(settings.bytes());
+        let settings = Arc::new(settings);
+        let number = known.made;
+        known.made += 1;
+        known.settings.insert(settings.clone(), number);
+        (settings, number)
+    }
+}
+
+impl Known {
+    /// Drops settings that nobody uses, before others of this size come.
+    fn make_room(&mut self, bytes: usize) {
+        let is_large = |bytes: usize| bytes > SETTINGS_LARGE_BYTES;
+        let bytes = if is_large(bytes) { bytes } else { 0 };
+        self.large_bytes += bytes;
+        if self.settings.len() >= self.sweep_at.max(SETTINGS_SWEEP_MIN) {
+            self.settings.retain(|settings, _| Arc::strong_count(settings) > 1);
+            self.sweep_at = self.settings.len() * 2;
+            self.large_bytes = bytes;
+        } else if self.large_bytes > SETTINGS_SWEEP_BYTES {
+            // Only the large ones go: the statements of other sessions hang on the numbers of theirs.
+            self.settings.retain(|settings, _| Arc::strong_count(settings) > 1 || !is_large(settings.bytes()));
+            self.large_bytes = bytes;
+        }
+    }
 }
 
 impl Common {
@@ -105,7 +149,6 @@ impl Common {
     pub fn new(config: &Config, threads: usize, begun: Instant, seed: u32) -> Common {
         let positions = Positions::default();
         positions.obey(config.routing.causal_reads());
-        let sweep_at = AtomicUsize::new(SETTINGS_SWEEP_MIN);
         Common {
             positions,
             suspects: Suspects::default(),
@@ -119,7 +162,7 @@ impl Common {
             awaiting_primary: AtomicU32::new(0),
             last_look: LastLook::default(),
             pins_told: AtomicU32::new(0),
-            settings: Interned { known: Mutex::default(), sweep_at, made: AtomicU64::new(0) },
+            settings: Interned::default(),
             defaults: InternedDefaults::default(),
             reloads: Reloads(std::array::from_fn(|_| AtomicU64::new(0))),
         }
@@ -147,19 +190,7 @@ impl Common {
     /// One `Settings` for all sessions that asked for the same, and its number, never given twice. Those nobody uses are dropped as
     /// new ones come.
     pub fn intern_settings(&self, settings: Settings) -> (Arc<Settings>, u64) {
-        let Interned { known, sweep_at, made } = &self.settings;
-        let mut known = known.lock();
-        if let Some((found, number)) = known.get_key_value(&settings) {
-            return (found.clone(), *number);
-        }
-        if known.len() >= sweep_at.load(Ordering::Relaxed) {
-            known.retain(|settings, _| Arc::strong_count(settings) > 1);
-            sweep_at.store((known.len() * 2).max(SETTINGS_SWEEP_MIN), Ordering::Relaxed);
-        }
-        let settings = Arc::new(settings);
-        let number = made.fetch_add(1, Ordering::Relaxed);
-        known.insert(settings.clone(), number);
-        (settings, number)
+        self.settings.intern(settings)
     }
 }
 
@@ -300,6 +331,11 @@ impl Context {
         self.no_settings.clone()
     }
 
+    /// No session of this worker uses the database any more.
+    pub fn forget_functions(&self, database: &str) {
+        self.functions.borrow_mut().forget(database);
+    }
+
     /// A random word: xorshift, good enough to spread reads.
     pub fn dice(&self) -> u32 {
         let mut x = self.dice.any.get();
@@ -390,5 +426,49 @@ impl Context {
 
     pub fn log_conn(&self, address: &Address, text: std::fmt::Arguments<'_>) {
         self.log(Level::Log, &Who::default(), format_args!("server connection to {address}: {text}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes_kept(interned: &Interned) -> usize {
+        interned.0.lock().settings.keys().map(|settings| settings.bytes()).sum()
+    }
+
+    #[test]
+    fn large_settings_that_nobody_uses_are_not_kept() {
+        let many_names = (0..1500).fold(Settings::default(), |all, n| all.with(&format!("app.name_{n}"), "a value"));
+        let long = (0..6).fold(Settings::default(), |all, n| all.with(&format!("app.name_{n}"), &"x".repeat(100_000)));
+        for begun in [long, many_names] {
+            let interned = Interned::default();
+            let (used, number) = interned.intern(begun.clone());
+            for n in 0..400 {
+                interned.intern(begun.with("app.other", &n.to_string()));
+                let kept = bytes_kept(&interned);
+                assert!(kept <= SETTINGS_SWEEP_BYTES + 2 * begun.bytes(), "{kept} bytes are kept after {n}");
+            }
+            assert_eq!(interned.intern(begun), (used, number), "somebody uses it");
+        }
+    }
+
+    #[test]
+    fn small_settings_keep_their_numbers_while_somebody_sets_large_values() {
+        let interned = Interned::default();
+        let small = Settings::default().with("search_path", "app");
+        let (_, number) = interned.intern(small.clone());
+        let large = "x".repeat(100_000);
+        (0..400).for_each(|n| drop(interned.intern(Settings::default().with("app.name", &format!("{large}{n}")))));
+        assert_eq!(interned.intern(small).1, number);
+    }
+
+    #[test]
+    fn many_small_settings_are_bounded_by_their_number() {
+        let interned = Interned::default();
+        for n in 0..5 * SETTINGS_SWEEP_MIN {
+            interned.intern(Settings::default().with("app.name", &n.to_string()));
+            assert!(interned.0.lock().settings.len() <= SETTINGS_SWEEP_MIN);
+        }
     }
 }

@@ -103,10 +103,17 @@ impl Period {
     }
 }
 
+#[derive(Debug, Default)]
+struct Rows {
+    of: Vec<(Whose, Arc<Stats>)>,
+    /// What users were forgotten with, by database: its numbers never fall while it has a row.
+    forgotten: BTreeMap<Arc<str>, Totals>,
+}
+
 /// All numbers of a proxy.
 #[derive(Debug, Default)]
 pub struct Table {
-    rows: Mutex<Vec<(Whose, Arc<Stats>)>>,
+    rows: Mutex<Rows>,
     last: Mutex<Option<(Instant, Period)>>,
 }
 
@@ -114,19 +121,31 @@ impl Table {
     /// New numbers for a user and database; the caller counts in them.
     pub fn open(&self, user: &Arc<str>, database: &Arc<str>) -> Arc<Stats> {
         let stats = Arc::new(Stats::default());
-        self.rows.lock().push(((database.clone(), user.clone()), stats.clone()));
+        self.rows.lock().of.push(((database.clone(), user.clone()), stats.clone()));
         stats
     }
 
     /// Forgets numbers: of a user and database that no server let in.
     pub fn close(&self, stats: &Arc<Stats>) {
-        self.rows.lock().retain(|(_, known)| !Arc::ptr_eq(known, stats));
+        self.rows.lock().of.retain(|(_, known)| !Arc::ptr_eq(known, stats));
+    }
+
+    /// Forgets numbers of a user that nobody counts in any more: they stay in those of the database, unless they were the last.
+    pub fn retire(&self, stats: &Arc<Stats>) {
+        let Rows { of, forgotten } = &mut *self.rows.lock();
+        let Some(at) = of.iter().position(|(_, known)| Arc::ptr_eq(known, stats)) else { return };
+        let ((database, _), _) = of.swap_remove(at);
+        if of.iter().any(|((other, _), _)| *other == database) {
+            forgotten.entry(database).or_default().take_in(stats);
+        } else {
+            forgotten.remove(&database);
+        }
     }
 
     /// The numbers of each user and database, over all workers.
     pub fn by_pool(&self) -> BTreeMap<Whose, Totals> {
         let mut totals = BTreeMap::<Whose, Totals>::new();
-        for (whose, stats) in self.rows.lock().iter() {
+        for (whose, stats) in &self.rows.lock().of {
             totals.entry(whose.clone()).or_default().take_in(stats);
         }
         totals
@@ -134,7 +153,7 @@ impl Table {
 
     /// The numbers of each database.
     pub fn by_database(&self) -> BTreeMap<Arc<str>, Totals> {
-        let mut totals = BTreeMap::<Arc<str>, Totals>::new();
+        let mut totals = self.rows.lock().forgotten.clone();
         for ((database, _), more) in self.by_pool() {
             totals.entry(database).or_default().add(&more);
         }
@@ -197,5 +216,19 @@ mod tests {
         assert_eq!((joe.get(Stat::Sent), joe.waits.count()), (11, 1));
         table.close(&other);
         assert_eq!(table.by_pool().len(), 1);
+    }
+
+    #[test]
+    fn numbers_of_a_database_do_not_fall_when_a_user_is_forgotten() {
+        let table = Table::default();
+        let sent = || table.by_database().get("shop").map(|totals| totals.get(Stat::Sent));
+        let users: Vec<_> = (0..3).map(|n| table.open(&format!("user_{n}").into(), &"shop".into())).collect();
+        users.iter().for_each(|stats| stats.add(Stat::Sent, 5));
+        for left in [2, 1] {
+            table.retire(&users[left]);
+            assert_eq!((sent(), table.by_pool().len()), (Some(15), left));
+        }
+        table.retire(&users[0]);
+        assert_eq!(sent(), None, "nobody uses it any more");
     }
 }

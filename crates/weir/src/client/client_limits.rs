@@ -14,6 +14,8 @@ pub struct Seats(Arc<Mutex<Counts>>);
 struct Counts {
     users: HashMap<Arc<str>, u32>,
     databases: HashMap<Arc<str>, u32>,
+    /// By the role of the servers that a user stands for.
+    roles: HashMap<Arc<str>, u32>,
     /// By the name that the servers have for a database.
     served: HashMap<Arc<str>, u32>,
     addresses: HashMap<IpAddr, u32>,
@@ -32,8 +34,17 @@ pub enum Full {
 pub struct Seat {
     seats: Seats,
     address: Option<IpAddr>,
-    /// User, database, and the servers' name of the database, once they have been proven.
-    whose: Option<(Arc<str>, Arc<str>, Arc<str>)>,
+    whose: Option<Whose>,
+}
+
+/// Names of a client, once they have been proven.
+#[derive(Clone, Debug)]
+pub struct Whose {
+    pub(crate) user: Arc<str>,
+    pub(crate) database: Arc<str>,
+    /// The servers' names.
+    pub(crate) role: Arc<str>,
+    pub(crate) served: Arc<str>,
 }
 
 impl Seats {
@@ -49,17 +60,17 @@ impl Seats {
     pub fn has_clients_of(&self, database: &str) -> bool {
         self.0.lock().served.contains_key(database)
     }
+
+    /// True if anyone is connected as a role of the servers, by any name.
+    pub fn has_role(&self, role: &str) -> bool {
+        self.0.lock().roles.contains_key(role)
+    }
 }
 
 impl Seat {
     /// Counts the client by its user and database, too.
-    pub fn take(
-        &mut self,
-        user: &Arc<str>,
-        (database, served): (&Arc<str>, &Arc<str>),
-        user_max: u32,
-        database_max: u32,
-    ) -> Result<(), Full> {
+    pub fn take(&mut self, whose: Whose, user_max: u32, database_max: u32) -> Result<(), Full> {
+        let Whose { user, database, role, served } = &whose;
         let mut counts = self.seats.0.lock();
         count(&mut counts.users, user.clone(), user_max).map_err(Full::User)?;
         if let Err(max) = count(&mut counts.databases, database.clone(), database_max) {
@@ -67,7 +78,8 @@ impl Seat {
             return Err(Full::Database(max));
         }
         counts.served.entry(served.clone()).and_modify(|known| *known += 1).or_insert(1);
-        self.whose = Some((user.clone(), database.clone(), served.clone()));
+        counts.roles.entry(role.clone()).and_modify(|known| *known += 1).or_insert(1);
+        self.whose = Some(whose);
         Ok(())
     }
 }
@@ -78,10 +90,11 @@ impl Drop for Seat {
         if let Some(address) = &self.address {
             uncount(&mut counts.addresses, address);
         }
-        if let Some((user, database, served)) = &self.whose {
+        if let Some(Whose { user, database, role, served }) = &self.whose {
             uncount(&mut counts.users, user);
             uncount(&mut counts.databases, database);
             uncount(&mut counts.served, served);
+            uncount(&mut counts.roles, role);
         }
     }
 }
@@ -110,21 +123,22 @@ mod tests {
     #[test]
     fn clients_are_counted_until_they_leave_and_those_turned_away_are_not() {
         let seats = Seats::default();
-        let (joe, ann, shop) = (Arc::<str>::from("joe"), Arc::<str>::from("ann"), Arc::<str>::from("shop"));
+        let of = |user: &str| Whose { user: user.into(), database: "shop".into(), role: "forced".into(), served: "shop".into() };
         let home = Some(IpAddr::from([127, 0, 0, 1]));
         let mut one = seats.at_door(home, 2).unwrap();
-        one.take(&joe, (&shop, &shop), 1, 2).unwrap();
+        one.take(of("joe"), 1, 2).unwrap();
         let mut two = seats.at_door(home, 2).unwrap();
-        assert_eq!(two.take(&joe, (&shop, &shop), 1, 2), Err(Full::User(1)));
-        two.take(&ann, (&shop, &shop), 1, 2).unwrap();
+        assert_eq!(two.take(of("joe"), 1, 2), Err(Full::User(1)));
+        two.take(of("ann"), 1, 2).unwrap();
         assert_eq!(seats.at_door(home, 2).unwrap_err(), Full::Address(2));
         let mut local = seats.at_door(None, 2).unwrap();
-        assert_eq!(local.take(&"eve".into(), (&shop, &shop), 1, 2), Err(Full::Database(2)));
+        assert_eq!(local.take(of("eve"), 1, 2), Err(Full::Database(2)));
         drop(one);
-        local.take(&joe, (&shop, &shop), 1, 2).unwrap();
+        local.take(of("joe"), 1, 2).unwrap();
         assert!(seats.has_clients_of("shop") && !seats.has_clients_of("house"));
+        assert!(seats.has_role("forced") && !seats.has_role("joe"));
         drop((two, local));
-        assert!(!seats.has_clients_of("shop"));
+        assert!(!seats.has_clients_of("shop") && !seats.has_role("forced"));
         let counts = seats.0.lock();
         assert!(counts.users.is_empty() && counts.databases.is_empty() && counts.addresses.is_empty());
     }

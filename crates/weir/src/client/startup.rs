@@ -9,7 +9,7 @@ mod place;
 mod proof;
 mod replicate;
 
-use crate::client::client_limits::{Full, Seat};
+use crate::client::client_limits::{self, Full, Seat};
 use crate::client::greetings::{APPLICATION_NAME, StartupSettings, Welcome};
 use crate::control::mail::Nudge;
 use crate::monitor::console;
@@ -483,8 +483,13 @@ impl Door<'_> {
         let limits = pools.limits.get();
         let (users, databases) = (limits.clients.per_user, limits.clients.per_database);
         let Some(seat) = &mut self.seat else { return Ok(()) };
-        let names = (&pools.client_database, &pools.database);
-        seat.take(&pools.client_user, names, users, databases).map_err(|full| {
+        let whose = client_limits::Whose {
+            user: pools.client_user.clone(),
+            database: pools.client_database.clone(),
+            role: pools.user.clone(),
+            served: pools.database.clone(),
+        };
+        seat.take(whose, users, databases).map_err(|full| {
             self.w.count(Metric::ClientsRefused);
             let text = match full {
                 Full::User(max) => {

@@ -24,6 +24,7 @@ pub async fn housekeep(w: Rc<Worker>) {
         take_turns(&w, &mut turns);
         w.reactor.sleep(HOUSEKEEPING).await;
         retire_conns(&w);
+        w.forget_unused();
         w.mailbox().beat_ms.store(w.millis(Instant::now()), Ordering::Relaxed);
         w.reactor.sweep();
     }

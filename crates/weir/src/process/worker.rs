@@ -28,8 +28,10 @@ use weir_session::metrics::Metric;
 use weir_session::stats::Stat;
 use weir_session::status::{Doing, Number, SessionStatus};
 use weir_session::store::Store;
+use weir_session::task::Us;
 
 mod orders;
+mod unused;
 
 /// A session as its worker knows it.
 pub struct Entry {
@@ -56,6 +58,8 @@ impl Deref for Entry {
 pub struct PoolSet {
     pub(crate) account: Rc<Account>,
     pools: RefCell<Vec<Option<Arc<Pool>>>>,
+    /// Since when nobody uses it, as far as was seen.
+    unused_since: Cell<Option<Us>>,
 }
 
 impl Deref for PoolSet {
@@ -313,7 +317,7 @@ impl Worker {
             limits,
             known,
         };
-        let set = PoolSet { account: Rc::new(account), pools: RefCell::default() };
+        let set = PoolSet { account: Rc::new(account), pools: RefCell::default(), unused_since: Cell::new(None) };
         sets.entry(key).or_insert(Rc::new(set)).clone()
     }
 

@@ -363,6 +363,11 @@ impl Pool {
         self.inner.lock().statuses.remove(&serial);
     }
 
+    /// True if it has no server connection, and nobody waits for one.
+    pub fn is_empty(&self) -> bool {
+        self.inner.lock().is_empty()
+    }
+
     /// Conns at rest, server connections in all, sessions waiting.
     pub fn census(&self) -> (usize, u32, usize) {
         let inner = self.inner.lock();
@@ -764,6 +769,10 @@ impl Pool {
 }
 
 impl Inner {
+    fn is_empty(&self) -> bool {
+        self.open == 0 && self.waiters.is_empty() && self.wanted.is_empty()
+    }
+
     /// The waiter that gets a server connection: one that waits for this very connection, unless others have waited longer for
     /// any.
     fn next_for(&mut self, serial: u64) -> Option<Waiter> {
@@ -829,14 +838,12 @@ impl Pools {
 
     /// Forgets the pools of a user and database that no server let in, so that invented names leave nothing behind.
     pub fn forget_unused(&self, user: &str, database: &str) {
-        self.pools.lock().retain(|key, pool| {
-            let inner = pool.inner.lock();
-            &*key.user != user
-                || &*key.client_database != database
-                || inner.open > 0
-                || !inner.waiters.is_empty()
-                || !inner.wanted.is_empty()
-        });
+        self.pools.lock().retain(|key, pool| &*key.user != user || &*key.client_database != database || !pool.is_empty());
+    }
+
+    /// Forgets pools that only this table holds.
+    pub fn forget_unheld(&self) {
+        self.pools.lock().retain(|_, pool| Arc::strong_count(pool) > 1 || !pool.is_empty());
     }
 }
 

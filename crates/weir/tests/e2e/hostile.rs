@@ -138,6 +138,20 @@ fn tens_of_thousands_of_different_statements_do_not_fill_the_memory() {
 }
 
 #[test]
+fn settings_of_one_client_do_not_fill_the_memory() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 2");
+    let mut client = ground.client(&proxy);
+    (0..6).for_each(|n| client.run(&format!("set app.long_{n} = '{}'", "x".repeat(100_000))));
+    (0..20).for_each(|n| client.run(&format!("set app.short = '{n}'")));
+    let before = proxy.rss_kb();
+    (20..220).for_each(|n| client.run(&format!("set app.short = '{n}'")));
+    let growth = proxy.rss_kb().saturating_sub(before);
+    assert!(growth < 30_000, "{growth} kB more after 200 settings");
+    assert_eq!(client.value("select length(current_setting('app.long_5'))"), "100000");
+}
+
+#[test]
 fn many_hostile_clients_at_once_disturb_no_other() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy("statement_analysis_max = 64MB\npool_size = 6");

@@ -299,6 +299,49 @@ fn a_client_that_waits_too_long_gets_a_link_out_of_the_reserve() {
 }
 
 #[test]
+fn users_and_databases_that_nobody_uses_any_more_are_forgotten() {
+    const KEPT: usize = 100;
+    let ground = Ground::new();
+    let (name, primary) = (&ground.database, ground.cluster.primary());
+    let roles: Vec<String> = (0..KEPT + 30).map(|number| format!("{name}_{number}")).collect();
+    let made: Vec<String> = roles.iter().map(|role| format!("create role {role} login")).collect();
+    ground.prepare(&made.join(";"));
+    primary.query(&format!("create database {name}_once")).unwrap();
+    ground.cluster.wait_caught_up().unwrap();
+    let proxy = ground.proxy("worker_threads = 1\nserver_idle_timeout = 1\nmax_server_connections_per_node = 12");
+    let mut console = proxy.console();
+    let mut once = Raw::tcp(proxy.port()).log_in("postgres", &format!("{name}_once"), &[]).unwrap();
+    wait_for_catalog(&mut once, &format!("{name}_once"));
+    drop(once);
+    let mut of_once = |column: usize| {
+        let rows = console.rows("show pool_catalogs");
+        rows.into_iter().find(|row| row[0] == format!("{name}_once")).map(|mut row| row.swap_remove(column))
+    };
+    const BYTES: usize = 4;
+    wait_until("its catalog to be dropped", || of_once(BYTES).is_none_or(|bytes| bytes == "0"));
+    let mut last = None;
+    for role in &roles {
+        let mut client = Raw::tcp(proxy.port()).log_in(role, name, &[]).unwrap();
+        assert_eq!(client.value("select current_user"), *role);
+        last = Some(client);
+    }
+    let mut admin = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    let mut known = || {
+        let users = crate::support::proxy::show(&mut admin, "users", "name");
+        roles.iter().filter(|role| users.contains(role)).count()
+    };
+    wait_until("the roles beyond those kept to be forgotten", || known() <= KEPT + 1);
+    wait_until("the database to be forgotten", || of_once(0).is_none());
+    // Who comes back is served as before, and so is a client that was there all the time.
+    assert_eq!(last.unwrap().value("select current_user"), roles[KEPT + 29]);
+    let mut back = Raw::tcp(proxy.port()).log_in(&roles[0], name, &[]).unwrap();
+    assert_eq!(back.value("select current_user"), roles[0]);
+    drop((back, proxy));
+    ground.prepare(&roles.iter().map(|role| format!("drop role {role}")).collect::<Vec<_>>().join(";"));
+    primary.query(&format!("drop database {name}_once")).unwrap();
+}
+
+#[test]
 fn a_minimum_of_links_is_kept_while_there_are_clients() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy("min_pool_size = 3\nserver_idle_timeout = 1");

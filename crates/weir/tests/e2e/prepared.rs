@@ -190,6 +190,33 @@ fn a_full_connection_makes_room_for_another_statement() {
 }
 
 #[test]
+fn a_full_connection_stays_within_its_limit_after_errors() {
+    const MAX: u32 = 20;
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy(&format!("pool_size = 1\nprepared_statements_max = {MAX}"));
+    let mut client = ground.client(&proxy);
+    for round in 0..4 {
+        for number in 0..MAX + 5 {
+            prepare(&mut client, "s", &format!("select {round} + {number}"));
+            client.send(&[wire::close(b'S', "s"), wire::sync()].concat());
+            client.until_ready();
+        }
+        // Its error makes all statements there stale.
+        prepare(&mut client, "s", "do $$ begin raise sqlstate '0A000'; end $$");
+        assert_eq!(run(&mut client, "s", &[]).unwrap_err().sqlstate, "0A000");
+        client.send(&[wire::close(b'S', "s"), wire::sync()].concat());
+        client.until_ready();
+        // Closes behind an error do not happen.
+        client.send(&wire::parse("bad", "selec"));
+        (0..MAX).for_each(|number| client.send(&wire::parse(&format!("n{number}"), &format!("select {round} - {number}"))));
+        client.send(&wire::sync());
+        assert_eq!(tags(&client.until_ready()), "EZ");
+    }
+    let on_server = client.value("select count(*) from pg_prepared_statements");
+    assert!(on_server.parse::<u32>().unwrap() <= MAX, "prepared_statements_max is {MAX}, the server holds {on_server}");
+}
+
+#[test]
 fn a_duplicate_name_is_an_error_and_the_old_statement_stays() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy("");

@@ -1,0 +1,62 @@
+//! Users and databases that nobody uses any more: a worker keeps some of them, for the next login, and forgets the rest.
+//!
+//! Roles and databases come and go (a new role each hour for each service, a database for each test), and nobody tells Weir when one has had
+//! its last client. So their number is bounded, and not their age.
+
+use super::{PoolSet, Worker};
+use std::rc::Rc;
+use weir_session::task::Us;
+
+/// Pairs of user and database without sessions and server connections that a worker keeps.
+const UNUSED_MAX: usize = 100;
+
+impl PoolSet {
+    /// True if it serves no session or login, and has no server connection.
+    fn is_unused(this: &Rc<PoolSet>) -> bool {
+        // The table's own.
+        Rc::strong_count(this) == 1
+            && Rc::strong_count(&this.account) == 1
+            && this.pools.borrow().iter().flatten().all(|pool| pool.is_empty())
+    }
+}
+
+impl Worker {
+    /// Forgets users and databases that have not been used for longest, beyond those that are kept.
+    pub fn forget_unused(&self) {
+        let now = self.now_us();
+        let mut unused: Vec<(Us, Rc<PoolSet>)> = Vec::new();
+        for set in self.pool_sets.borrow().values() {
+            let since = PoolSet::is_unused(set).then(|| set.unused_since.get().unwrap_or(now));
+            set.unused_since.set(since);
+            unused.extend(since.map(|since| (since, set.clone())));
+        }
+        if unused.len() <= UNUSED_MAX {
+            return;
+        }
+        unused.sort_by_key(|(since, _)| *since);
+        unused.truncate(unused.len() - UNUSED_MAX);
+        for (_, set) in unused {
+            self.forget_account(&set);
+        }
+        self.shared.pools.forget_unheld();
+        for database in self.shared.catalogs.forget_unheld() {
+            if let Some(results) = &self.shared.cached_results {
+                // Nobody will notice what is defined there until somebody uses it again.
+                results.versions.change(&[results.versions.of_database(&database.name)], self.shared.positions.next_round());
+            }
+        }
+        let mut roles = self.shared.clients.roles.lock();
+        // A login takes its seat, and has a pool, before it notes a role.
+        let users = self.shared.pools.users();
+        roles.retain(|user| users.contains(user) || self.shared.clients.seats.has_role(user));
+    }
+
+    fn forget_account(&self, set: &Rc<PoolSet>) {
+        let mut sets = self.pool_sets.borrow_mut();
+        sets.remove(&(set.client_user.clone(), set.client_database.clone()));
+        self.shared.stats.retire(&set.stats);
+        if !sets.values().any(|other| other.database == set.database) {
+            self.forget_functions(&set.database);
+        }
+    }
+}
