@@ -21,6 +21,7 @@ use crate::stats::Stat;
 use crate::timing;
 use crate::unit::Unit;
 use crate::upstream::Gate;
+use crate::upstream::changes::Whose;
 use foldhash::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -138,10 +139,10 @@ fn parse_named(s: &mut Session, w: &Context, header: Header, name: Box<[u8]>, pr
     s.up.eat(header);
     prepare_on_server(s, w, &prepared);
     let is_described = result_shape::is_described_next(s, &name);
-    s.enter(Change::Named { name, before, made: Some(id) });
+    s.enter(Change::Named { name: name.clone(), before, made: Some(id) });
     s.expect_more(Expect::Parse);
     if !is_described {
-        result_shape::ask(s, w, &prepared, false);
+        result_shape::ask(s, w, &prepared, Whose::Name(name));
     }
 }
 
@@ -438,7 +439,7 @@ fn bring(
     if !told.can_change() {
         return Brought::Here(prepared);
     }
-    result_shape::ask(s, w, &prepared, is_unnamed);
+    result_shape::ask(s, w, &prepared, if is_unnamed { Whose::Unnamed } else { Whose::AnyName });
     result_shape::wait(s, w, prepared.id, is_alone, parameters);
     Brought::Soon
 }
@@ -610,6 +611,11 @@ pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow,
         let fault = no_such_statement(name);
         return refuse(s, w, header, fault);
     };
+    let whose = match told {
+        _ if is_unnamed => Whose::Unnamed,
+        Shape::UNKNOWN => Whose::Name(key.into()),
+        _ => Whose::AnyName,
+    };
     if let Some(local) = ours(s, &prepared) {
         if !s.may_speak() {
             return Ok(hold(s, w));
@@ -628,7 +634,7 @@ pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow,
         Brought::Changed => return refuse_behind(s, w, header, parameters, result_shape::changed()),
         Brought::Behind => return Ok(checkout::again(s)),
     };
-    result_shape::expect(s, prepared.clone(), told, is_unnamed);
+    result_shape::expect(s, prepared.clone(), told, whose);
     if is_unnamed {
         s.up.pass(header, &w.buffers);
     } else {

@@ -13,6 +13,9 @@ use weir_wire::write::identifier;
 /// Bytes of notifications that wait for one session; beyond that it ends. PostgreSQL itself keeps 8 GB for all.
 pub const WAITING_BYTES_MAX: usize = 8 << 20;
 
+/// More channels that leave a hub at once, and more than stay, are left all together.
+const UNLISTENED_APART_MAX: usize = 16;
+
 /// Size of one event beside its bytes.
 const EVENT_BYTES: usize = 64;
 
@@ -185,12 +188,19 @@ impl Hub {
         let marks = self.marks.as_bytes();
         let mut sql = String::new();
         let wanted = || by_channel.keys().map(Vec::as_slice).chain([marks]);
+        let stays = |channel: &Vec<u8>| channel == marks || by_channel.contains_key(channel);
+        let left = listened.iter().filter(|channel| stays(channel)).count();
+        if listened.len() - left > left.max(UNLISTENED_APART_MAX) {
+            // A server looks through its list for each statement. All of this is one transaction: no notification is lost between.
+            sql.push_str("UNLISTEN *");
+            listened.clear();
+        }
         for new in wanted().filter(|channel| !listened.contains(*channel)) {
             push_statement(&mut sql, "LISTEN ", new);
         }
         // From now on nobody may count on these, though the server has not answered yet.
         listened.retain(|channel| {
-            let stays = channel == marks || by_channel.contains_key(channel);
+            let stays = stays(channel);
             if !stays {
                 push_statement(&mut sql, "UNLISTEN ", channel);
             }
@@ -318,6 +328,23 @@ mod tests {
         drop(two);
         assert!(hub.is_unused());
         assert!(hub.hand(b"A\0\0\0\x08\0\0\0\0", |_| {}).is_none());
+    }
+
+    #[test]
+    fn many_channels_are_left_at_once() {
+        let hub = Rc::new(Hub::new(("joe".into(), "db".into(), "db".into()), [1; 8]));
+        let (one, two) = (hub.join(11), hub.join(22));
+        let many: Vec<String> = (0..10_000).map(|number| format!("c{number}")).collect();
+        hub.want(&one.inbox, many.iter().map(|name| name.as_bytes().to_vec()).collect());
+        hub.want(&two.inbox, channels(&["c7"]));
+        hub.confirm(hub.change().unwrap().1);
+        drop(one);
+        let (sql, after) = hub.change().unwrap();
+        assert_eq!(sql.matches("; ").count(), 2, "{sql}");
+        assert!(sql.starts_with("UNLISTEN *; LISTEN ") && sql.contains("\"c7\"") && sql.contains(&hub.marks), "{sql}");
+        assert!(!hub.has(b"c7"), "not before the server has answered");
+        hub.confirm(after);
+        assert!(hub.has(b"c7") && !hub.has(b"c8") && hub.change().is_none());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::session::{Described, IDLE, Server, Session};
 use crate::statements::Prepared;
 use crate::timing;
 use crate::upstream::Gate;
-use crate::upstream::changes::{Asked, Claim};
+use crate::upstream::changes::{Asked, Claim, Whose};
 use std::rc::Rc;
 use weir_policy::prepared::{Shape, StatementId, key, push_name};
 use weir_policy::replies::Expect;
@@ -33,32 +33,33 @@ pub fn is_described_next(s: &Session, own: &[u8]) -> bool {
 }
 
 /// Notes that the client's own Describe is about to be sent. The client goes by the first description that it hears.
-pub fn expect(s: &mut Session, prepared: Rc<Prepared>, told: Shape, is_unnamed: bool) {
+/// `whose`: of which statement, if the client has not heard one.
+pub fn expect(s: &mut Session, prepared: Rc<Prepared>, told: Shape, whose: Whose) {
     if told != Shape::UNKNOWN {
         return s.expect_more(Expect::Describe);
     }
-    await_description(s, Expect::DescribeTold, prepared, is_unnamed);
+    await_description(s, Expect::DescribeTold, prepared, whose);
 }
 
 /// Writes a Describe of ours behind a Parse.
-pub fn ask(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, is_unnamed: bool) {
+pub fn ask(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, whose: Whose) {
     let id = prepared.id;
     write::message(s.up.extra(&w.buffers), front::DESCRIBE, |out| {
         out.push(b'S');
-        if !is_unnamed {
+        if whose != Whose::Unnamed {
             push_name(out, id);
         }
         out.push(0);
     });
-    await_description(s, Expect::DescribeOurs, prepared.clone(), is_unnamed);
+    await_description(s, Expect::DescribeOurs, prepared.clone(), whose);
 }
 
-fn await_description(s: &mut Session, expect: Expect, prepared: Rc<Prepared>, is_unnamed: bool) {
+fn await_description(s: &mut Session, expect: Expect, prepared: Rc<Prepared>, whose: Whose) {
     let Some(upstream) = s.upstream_mut() else { return };
     upstream.replies.push(expect);
     upstream.is_flushed = false;
     if !upstream.replies.is_skipping() {
-        upstream.brought.described.push_back(Described::new(prepared, is_unnamed));
+        upstream.brought.described.push_back(Described::new(prepared, whose));
     }
 }
 
@@ -93,15 +94,15 @@ pub fn on_description(s: &mut Session, header: Header, is_here: bool) {
         back::ROW_DESCRIPTION => described.shape = body.map_or(Shape::VAST, |body| described.shape.with_columns(body)),
         _ => {}
     }
-    let Some(Described { prepared, is_unnamed, shape, parameters }) = upstream.brought.described.pop_front() else { return };
-    match &mut conn.unnamed {
-        Some((id, known)) if is_unnamed && *id == prepared.id => *known = shape,
-        _ if is_unnamed => {}
-        _ => conn.known.describe(prepared.id, shape),
+    let Some(Described { prepared, whose, shape, parameters }) = upstream.brought.described.pop_front() else { return };
+    match (&whose, &mut conn.unnamed) {
+        (Whose::Unnamed, Some((id, known))) if *id == prepared.id => *known = shape,
+        (Whose::Unnamed, _) => {}
+        (Whose::Name(_) | Whose::AnyName, _) => conn.known.describe(prepared.id, shape),
     }
     // Also what was closed since: behind an error that close has not happened.
     let closed = upstream.journal.iter_mut().filter_map(|entered| entered.change.before());
-    for own in s.statements.named.values_mut().chain(s.statements.unnamed.iter_mut()).chain(closed) {
+    for own in s.statements.of_mut(&whose).chain(closed) {
         if own.told == Shape::UNKNOWN && Rc::ptr_eq(&own.prepared, &prepared) {
             own.told = shape;
             own.parameters.clone_from(&parameters);

@@ -126,7 +126,26 @@ pub struct Portal {
     pub(crate) done: bool,
 }
 
+/// The client's statement that a description is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    Unnamed,
+    Name(Box<[u8]>),
+    /// It was asked for before a message that names one of those with this text: all of them are looked through.
+    AnyName,
+}
+
 impl OwnStatements {
+    /// The statements that a description may be of.
+    pub fn of_mut(&mut self, whose: &Whose) -> impl Iterator<Item = &mut Own> {
+        let (one, all) = match whose {
+            Whose::Unnamed => (self.unnamed.as_mut(), None),
+            Whose::Name(name) => (self.named.get_mut(name), None),
+            Whose::AnyName => (None, Some(self.named.values_mut())),
+        };
+        one.into_iter().chain(all.into_iter().flatten())
+    }
+
     /// Looks if a statement of so many bytes may have a name of its own beside the others.
     pub fn check_room(&self, bytes: usize) -> Result<(), Exceeded> {
         let count = self.named.len();
@@ -177,14 +196,14 @@ impl OwnStatements {
 /// A description of a prepared statement on its way. `traffic::result_shape` works with it.
 pub struct Described {
     pub(crate) prepared: Rc<Prepared>,
-    pub(crate) is_unnamed: bool,
+    pub(crate) whose: Whose,
     pub(crate) shape: Shape,
     pub(crate) parameters: Option<Rc<[u8]>>,
 }
 
 impl Described {
-    pub fn new(prepared: Rc<Prepared>, is_unnamed: bool) -> Described {
-        Described { prepared, is_unnamed, shape: Shape::UNKNOWN, parameters: None }
+    pub fn new(prepared: Rc<Prepared>, whose: Whose) -> Described {
+        Described { prepared, whose, shape: Shape::UNKNOWN, parameters: None }
     }
 }
 
@@ -273,6 +292,20 @@ mod tests {
         let before = statements.named.insert(name.into(), now.clone());
         journal
             .push_back(Entered { segment: 0, change: Change::Named { name: name.into(), before, made: Some(now.prepared.id) } });
+    }
+
+    #[test]
+    fn a_description_of_one_statement_looks_at_no_other() {
+        let mut statements = OwnStatements { unnamed: Some(own("select 1")), ..OwnStatements::default() };
+        let one = own("select 2");
+        for number in 0..1000 {
+            statements.named.insert(format!("s{number}").into_bytes().into(), one.clone());
+        }
+        for (whose, count) in
+            [(Whose::Unnamed, 1), (Whose::Name(b"s7"[..].into()), 1), (Whose::Name(b"x"[..].into()), 0), (Whose::AnyName, 1000)]
+        {
+            assert_eq!(statements.of_mut(&whose).count(), count, "{whose:?}");
+        }
     }
 
     fn is(statements: &OwnStatements, name: &[u8], own: Option<&Own>) -> bool {

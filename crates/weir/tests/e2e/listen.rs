@@ -298,3 +298,23 @@ fn functions_and_blocks_begin_and_end_listening_as_statements_do() {
         }
     }
 }
+
+#[test]
+fn a_listener_of_many_channels_leaves_them_all_and_another_keeps_its_own() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("worker_threads = 1\npool_size = 2");
+    let (mut many, mut one, mut sender) = (ground.client(&proxy), ground.client(&proxy), ground.client(&proxy));
+    one.run("listen c7");
+    let listens: Vec<String> = (0..500).map(|number| format!("listen c{number}")).collect();
+    many.run(&listens.join("; "));
+    wait_until_moved(&proxy);
+    assert_eq!(many.value("select count(*) from pg_listening_channels()"), "500");
+    many.run("unlisten *");
+    assert_eq!(many.value("select count(*) from pg_listening_channels()"), "0");
+    many.run("listen c8");
+    sender.run("notify c7, 'one'");
+    sender.run("notify c8, 'many'");
+    for (client, payload) in [(&mut one, "one"), (&mut many, "many")] {
+        assert_eq!(payloads(client, 1), [payload]);
+    }
+}
