@@ -189,7 +189,7 @@ fn a_logical_replication_client_may_query_be_cancelled_and_is_told_of_the_end() 
     assert!(line.bytes_to_end().is_empty());
     assert_eq!(client.until_ready().iter().find(|m| m.tag == b'E').unwrap().failure().sqlstate, "57014");
     // It counts among the connections of its node.
-    let refused = Raw::tcp(proxy.port()).log_in("postgres", "template1", &[]).unwrap_err();
+    let refused = Raw::tcp(proxy.port()).log_in("postgres", "template1", &[]).unwrap().error("select 1");
     assert_eq!(refused.sqlstate, "53300", "{refused:?}");
     proxy.signal(rustix::process::Signal::INT);
     assert_eq!(client.until_end().last().unwrap().failure().sqlstate, "57P01");

@@ -131,6 +131,12 @@ impl Ground {
             sql.query(&format!("drop schema {schema} cascade"))?;
         }
         sql.query("create schema public; select lo_unlink(oid) from pg_largeobject_metadata")?;
+        let resets = "select case setrole when 0 then format('alter database %I reset all', datname) \
+            else format('alter role %I in database %I reset all', pg_get_userbyid(setrole), datname) end \
+            from pg_db_role_setting join pg_database as d on d.oid = setdatabase where datname = current_database()";
+        for reset in sql.query(resets)?.into_iter().flatten().flatten() {
+            sql.query(&reset)?;
+        }
         drop(sql);
         self.cluster.wait_caught_up()
     }
