@@ -317,7 +317,11 @@ impl EndedServers {
         let total: usize = servers.iter().map(ends).sum();
         if total > self.0 {
             self.0 = total;
-            servers.iter().filter(|server| server.value("select 1").is_err()).for_each(|server| server.start().unwrap());
+            for server in servers.iter().filter(|server| server.value("select 1").is_err()) {
+                // A postmaster says that it is shut down before it ends.
+                wait_until("the postmaster to end", || !server.is_running());
+                server.start().unwrap();
+            }
         }
     }
 }
