@@ -258,6 +258,13 @@ impl Settings {
         sql
     }
 
+    /// The same without the names that an application made up, but for those that the session began with.
+    #[must_use]
+    pub fn without_made_up(self, startup: &Settings) -> Settings {
+        let made_up: Vec<String> = self.pairs.iter().map(|(name, _)| name.clone()).filter(|name| is_made_up(name)).collect();
+        made_up.iter().filter(|name| startup.get(name).is_none()).fold(self, |settings, name| settings.without(name))
+    }
+
     /// True if a server may refuse to change a server connection from `self` to `wanted`, as rights, or the object that a value
     /// names, have changed since. Names with a dot are taken from anybody as long as no extension defines them.
     pub fn may_be_refused(&self, wanted: &Settings) -> bool {

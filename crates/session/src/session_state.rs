@@ -842,7 +842,12 @@ pub fn discarded(s: &mut Session, w: &Context) {
     s.statements.portal = None;
     s.state.discarded(w.shared.no_statements.clone());
     // The settings that it made up are empty from now on, and not unknown; those of an extension have their defaults.
-    set_settings(s, w, s.state.settings.after(&Reset::All, &s.state.startup).without_who());
+    let mut after = s.state.settings.after(&Reset::All, &s.state.startup).without_who();
+    if s.upstream().is_some_and(|upstream| upstream.left.stuck.has(StateKind::Library)) {
+        // A library takes the names away that were made up with its prefix, and a server refuses to bring these.
+        after = after.without_made_up(&s.state.startup);
+    }
+    set_settings(s, w, after);
     if let Some(Server { conn, upstream }) = &mut s.server {
         conn.settings = w.no_settings();
         upstream.resetting.was_discarded = true;

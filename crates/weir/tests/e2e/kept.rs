@@ -345,3 +345,15 @@ fn a_wait_in_vain_says_what_keeps_the_connections() {
     let expected = "2 of them are kept by clients for state that cannot move (advisory lock: 1, temporary object: 1).";
     assert_eq!(&*failure.detail, expected);
 }
+
+/// PostgreSQL forgets names with a library's prefix when it loads the library, and refuses them from then on.
+#[test]
+fn names_that_a_library_took_away_end_no_session() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 2");
+    let mut client = ground.client(&proxy);
+    client.run("set plpgsql.made_up = true");
+    client.run("load 'plpgsql'");
+    client.run("discard all");
+    assert_eq!(client.value("select 2"), "2");
+}
