@@ -163,7 +163,7 @@ impl Defaults {
         Ok(defaults)
     }
 
-    /// What the same connection begins with after a reload, by a new answer to `QUESTION`. `set`: settings that were made on it since its login.
+    /// The defaults of the same connection after a reload, by a new answer to `QUESTION`. `set`: settings that were made on it since its login.
     /// Of these the server shows another value, and what it lists nowhere a reload does not change.
     pub fn reread<'a>(
         &self,
@@ -407,7 +407,7 @@ mod tests {
             settings(&[("timezone", "GMT"), ("work_mem", "4MB"), ("datestyle", "ISO")]),
             "a reset goes there"
         );
-        // What is held against a standby follows a reload of the primary, and the client's own choice does not.
+        // A value that is held against a standby follows a reload of the primary, and the client's own choice does not.
         let news = |name: &str, before: &str, now: &str| News { name: name.into(), before: before.into(), now: now.into() };
         let all = vec![
             news("datestyle", "ISO", "SQL"),

@@ -45,7 +45,7 @@ pub enum Urgency {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(Urgency, u64);
 
-/// Who has a place and who waits for one.
+/// Holders of places, and waiters.
 #[derive(Debug, Default)]
 pub struct LookPlaces {
     taken: u32,

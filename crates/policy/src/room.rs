@@ -15,7 +15,7 @@ pub struct Queue<T, P> {
     places: BTreeMap<u64, T>,
 }
 
-/// What a look at a pool in a queue shows.
+/// The result of a look at a pool in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look<T> {
     /// Nobody waits there for a place of this queue any more: the pool leaves it.

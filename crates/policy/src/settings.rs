@@ -29,7 +29,7 @@ pub struct Reading {
     pub recoding: Option<Recoding>,
 }
 
-/// What an encoding makes of a text that is read as UTF-8.
+/// The effect of an encoding on a text that is read as UTF-8.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recoding {
     /// It reads the same.

@@ -97,7 +97,7 @@ pub struct ConnStatus {
     pub breaker: Box<dyn Breaker>,
 }
 
-/// What keeps a server connection with its session.
+/// The reason that keeps a server connection with its session.
 #[derive(Debug, Default)]
 pub struct Keeping {
     /// As `Kept::code`; 0: nothing.
@@ -141,7 +141,7 @@ pub struct Conn {
     pub unnamed: Option<(StatementId, Shape)>,
     /// The settings it was brought to.
     pub settings: Arc<Settings>,
-    /// What it begins with, where nothing is set.
+    /// Its begin, where nothing is set.
     pub defaults: Arc<Defaults>,
     /// The reloads of its server's configuration that were known when its defaults were asked for: see `Reloads`.
     pub reloads: u64,

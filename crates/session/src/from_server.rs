@@ -441,7 +441,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
     s.down.eat(header);
 }
 
-/// What a statement's error says of the server connection.
+/// Takes in the consequences of a statement's error for the server connection.
 fn note_failure(server: &mut Server, report: &Report) {
     let Server { conn, upstream } = server;
     upstream.left.failed(&Failure { sqlstate: report.sqlstate, context: report.context, routine: report.routine });

@@ -402,7 +402,7 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
         };
         add(&s.account.database);
         add(&s.account.user);
-        // What it has not set itself has the values of its login, on whatever server it reads.
+        // A parameter that it has not set itself has the value of its login, on whatever server it reads.
         let of_login = base.pairs().filter(|(name, _)| settings.get(name).is_none() && shapes_answers(name));
         let mut shaping: Vec<(&str, &str)> = settings.shaping_answers().chain(of_login).collect();
         shaping.sort_unstable();

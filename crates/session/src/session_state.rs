@@ -395,13 +395,13 @@ fn ask_for_temporaries(s: &mut Session, w: &Context) {
     }
 }
 
-/// What becomes of a server connection at rest that its session leaves for good.
+/// The fate of a server connection at rest that its session leaves for good.
 pub fn parting_for_good(s: &Session) -> Parting {
     let has_some = s.pin().is_some() || s.is_unsure();
     parting(s).max(if has_some { Parting::Cleaned } else { Parting::AsItIs })
 }
 
-/// What becomes of a server connection that nothing is known to keep: something was refused, or the operator wants it cleaned.
+/// The fate of a server connection that nothing is known to keep: something was refused, or the operator wants it cleaned.
 #[inline]
 fn parting(s: &Session) -> Parting {
     let by_state = s.upstream().map_or(Parting::AsItIs, |upstream| upstream.left.parting());
@@ -621,7 +621,7 @@ pub fn deallocate(s: &mut Session, w: &Context, name: &str) {
     }
 }
 
-/// Shows operators that a server connection is kept, or is no longer. What is shown already is not told again.
+/// Shows operators that a server connection is kept, or is no longer. A pin that is shown already is not told again.
 fn show_pin(s: &Session, w: &Context) {
     let kept = s.pin();
     let Some(conn) = s.conn() else { return };

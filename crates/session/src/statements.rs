@@ -359,7 +359,7 @@ impl Statements {
         statement
     }
 
-    /// The statement of a text whose names a server reads in another encoding. What kind of statement it is does not hang on that: it goes to the
+    /// The statement of a text whose names a server reads in another encoding. Its kind does not hang on that: it goes to the
     /// primary, counts as a write of anything, and the server is asked what it left.
     pub fn of_other_names(&self, text: &[u8]) -> Statement {
         // Any letters do in place of its own.

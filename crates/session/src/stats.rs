@@ -106,7 +106,7 @@ impl Period {
 #[derive(Debug, Default)]
 struct Rows {
     of: Vec<(Whose, Arc<Stats>)>,
-    /// What users were forgotten with, by database: its numbers never fall while it has a row.
+    /// Numbers of forgotten users, by database: its numbers never fall while it has a row.
     forgotten: BTreeMap<Arc<str>, Totals>,
 }
 

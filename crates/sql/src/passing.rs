@@ -15,7 +15,7 @@ const WORD_BYTES_MAX: usize = 128;
 /// Parameters that one text may make up.
 const NAMES_MAX: usize = 64;
 
-/// What is known of a text.
+/// Knowledge of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passed {
     /// A server tells what it left, if these made-up parameters are asked for by name.
@@ -45,7 +45,7 @@ enum At {
     },
 }
 
-/// What the next word or string is.
+/// The role of the next word or string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     First,

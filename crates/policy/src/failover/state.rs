@@ -80,7 +80,7 @@ pub(super) enum Search {
     InVain,
 }
 
-/// What a restart would find.
+/// The state that a restart would find.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Disk {
     /// Nothing yet.

@@ -11,7 +11,7 @@ use weir_policy::settings::Settings;
 
 /// A session's part of the keys of answers; none: it goes without the cache.
 pub(crate) struct Asker {
-    /// What the hash was made of.
+    /// The parts of the hash.
     pub(crate) settings: Arc<Settings>,
     pub(crate) base: Arc<Defaults>,
     pub(crate) hash: Option<[u8; WHO_BYTES]>,

@@ -13,7 +13,7 @@ use weir_wire::write;
 pub enum Met {
     /// Its settings, and what its answers look like, are as they were.
     Alike,
-    /// What was decided of the statement that waits must be decided anew.
+    /// All decisions on the statement that waits must be made anew.
     Others,
 }
 

@@ -19,7 +19,7 @@ pub struct Asking {
     pub(crate) answer: Answer,
 }
 
-/// What becomes of a server connection that its session leaves.
+/// The fate of a server connection that its session leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Parting {
     #[default]
@@ -79,7 +79,7 @@ pub struct Left {
     pub(crate) temporaries: Temporaries,
     /// The last question was not answered as a whole: when all is asked again.
     pub(crate) again: Option<Again>,
-    /// What becomes of the connection when the session parts with it.
+    /// The fate of the connection when the session parts with it.
     pub(crate) parting: Parting,
     /// A message that is not answered yet may change how the server reads texts.
     pub(crate) moves_ahead: bool,
@@ -245,7 +245,7 @@ impl Left {
         }
     }
 
-    /// What becomes of the connection if the session parts with it now.
+    /// The fate of the connection if the session parts with it now.
     pub fn parting(&self) -> Parting {
         // `DISCARD ALL` ends none of these.
         let is_lasting = !self.pinning().common(StateKinds::UNTOLD.with(StateKind::Slot)).is_empty();

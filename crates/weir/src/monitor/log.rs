@@ -21,7 +21,7 @@ pub use outlet::last_words;
 pub use weir_config::LogLevel as Level;
 pub use weir_session::host::{Field, Who};
 
-/// Longest time that an end waits for the last lines. What takes no lines by then has had them for too long.
+/// Longest time that an end waits for the last lines. A destination that takes no lines by then has had them for too long.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The log of one proxy.

@@ -152,7 +152,7 @@ pub struct Cluster {
     pub(crate) failover: ArcSwap<FailoverView>,
     /// How nodes answered who asked for their roles.
     pub(crate) probes: Probes,
-    /// What connections to each node begin with.
+    /// The defaults that connections to each node begin with.
     pub(crate) defaults: defaults::OfNodes,
     /// The last answers of agents beside servers.
     pub(crate) agents: AgentsSeen,

@@ -397,7 +397,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileErro
     }
 }
 
-/// What is wrong with a file of keys, certificates or lists. The parser's own words show bytes.
+/// The fault of a file of keys, certificates or lists. The parser's own words show bytes.
 fn pem_fault(cause: &pem::Error) -> String {
     match cause {
         pem::Error::MissingSectionEnd { .. } => "a section has no \"-----END\" line: the file is not whole".into(),

@@ -1,7 +1,7 @@
 //! The addresses of servers' names.
 //!
 //! The system is asked on a thread, since that blocks, and never twice at a time for one name: with a resolver that hangs there is one thread for
-//! each name. What a name had at the last answer is kept. A resolver that is away says nothing of a server, so that its last addresses serve
+//! each name. The addresses of the last answer are kept. A resolver that is away says nothing of a server, so that its last addresses serve
 //! meanwhile.
 
 use parking_lot::Mutex;

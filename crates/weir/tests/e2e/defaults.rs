@@ -30,7 +30,7 @@ fn others() -> Vec<String> {
     OTHERS.iter().map(|(_, value)| (*value).to_owned()).collect()
 }
 
-/// What a client was told is what holds for it.
+/// The values that a client was told hold for it.
 fn check_told(client: &mut Raw) {
     for name in REPORTED {
         let now = client.value(&format!("show {name}"));

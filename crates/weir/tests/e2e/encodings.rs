@@ -170,7 +170,7 @@ fn sessions_in_another_encoding_share_connections() {
                 client.send(&[parse, wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
                 assert_eq!(name(client.until_ready()), spelled("Müller"), "{text} by Parse, round {round}, client {at}");
             }
-            // What it leaves follows it, whatever stands beside it.
+            // Its state follows it, whatever stands beside it.
             let text = [spelled("set work_mem = '7MB' /* é */; select 1 as \"é\""), vec![0]].concat();
             client.send(&wire::message(b'Q', &text));
             client.until_ready();

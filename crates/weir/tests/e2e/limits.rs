@@ -332,7 +332,7 @@ fn users_and_databases_that_nobody_uses_any_more_are_forgotten() {
     };
     wait_until("the roles beyond those kept to be forgotten", || known() <= KEPT + 1);
     wait_until("the database to be forgotten", || of_once(0).is_none());
-    // Who comes back is served as before, and so is a client that was there all the time.
+    // A user who comes back is served as before, and so is a client that was there all the time.
     assert_eq!(last.unwrap().value("select current_user"), roles[KEPT + 29]);
     let mut back = Raw::tcp(proxy.port()).log_in(&roles[0], name, &[]).unwrap();
     assert_eq!(back.value("select current_user"), roles[0]);

@@ -25,7 +25,7 @@ enum Place {
     Syslog(Option<UnixDatagram>),
 }
 
-/// Whether the destination takes lines.
+/// The state of the destination.
 #[derive(Debug, PartialEq, Eq)]
 enum Gap {
     Closed,

@@ -21,7 +21,7 @@ struct Line {
     lost: u64,
 }
 
-/// What waits for the thread.
+/// Lines that wait for the thread.
 #[derive(Debug, Default)]
 struct Queue {
     lines: VecDeque<Line>,

@@ -189,7 +189,7 @@ impl Validity {
         self.from.to_system_time() <= now && now <= self.until.to_system_time()
     }
 
-    /// What an operator is to know about it.
+    /// A note for the operator.
     pub fn warning(&self, now: SystemTime) -> Option<String> {
         let (from, until) = (self.from, self.until);
         if now > until.to_system_time() {
