@@ -285,7 +285,8 @@ pub async fn open(
     }
     let reloads = w.shared.reloads.of(address.node);
     let defaults = match pool.key.purpose {
-        // Before the operator's query, which sets what it likes.
+        // After an operator's query, which sets what it likes, reports would pass for reloads.
+        Purpose::Statements | Purpose::Greeting if !first.is_empty() => w.shared.unknown_defaults(),
         Purpose::Statements | Purpose::Greeting => match defaults::ask_first(w, &mut talk, address, &mut greeting.reported).await
         {
             Ok(defaults) => defaults,

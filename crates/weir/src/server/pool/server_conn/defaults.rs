@@ -37,9 +37,13 @@ pub async fn ask_first(
 }
 
 /// Asks over a connection that was at rest when its server read its configuration anew. `None`: it is closed. Not cancel safe.
-pub async fn ask_again(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
+pub async fn ask_again(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
     let node = conn.status.address.node;
     let reloads = w.shared.reloads.of(node);
+    if conn.defaults.are_unknown() {
+        conn.reloads = reloads;
+        return Some(conn);
+    }
     let (mut conn, answer) = ask(w, conn, QUESTION, Instant::now() + ASK_LIMIT).await;
     let reread = match answer {
         Ok(rows) => conn.defaults.reread(node, &rows, &conn.settings, conn.reported.iter()).map_err(|cause| cause.to_string()),
