@@ -1,6 +1,7 @@
 //! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`, `pgpool-tests`,
-//! `driver-suites`, `transparency`, `pg`, `layers`, `tidy`, `own-sql`.
+//! `driver-suites`, `transparency`, `bare`, `pg`, `layers`, `tidy`, `own-sql`.
 
+mod bare;
 mod bench;
 mod cargo;
 mod check;
@@ -44,7 +45,7 @@ enum Task {
     Failover(bench::failover::Arguments),
     /// Format, layers, habits, clippy, tests without servers, generated documents
     Check,
-    /// The checks, all tests, the fuzz targets for some seconds
+    /// The checks and all tests; with --all a second version, PostgreSQL's own suite, the fuzz targets for some seconds
     Test(test::Arguments),
     /// Fetch PostgreSQL of these major versions and print the folders of their programs
     Pg(pg_task::Arguments),
@@ -56,6 +57,8 @@ enum Task {
     DriverSuites(driver_suites::Arguments),
     /// Compares a session through Weir with a direct connection, on PostgreSQL 13 to 18; writes docs/transparency.md
     Transparency(transparency::Arguments),
+    /// The README's commands on a bare Debian in a folder, from a clone; needs root and mmdebstrap
+    Bare(bare::Arguments),
     /// The modules' uses of each other, against the tables in xtask/src/layers.rs
     Layers,
     /// Lengths, banned words, changing statics
@@ -88,6 +91,7 @@ fn run(task: Task) -> Result<()> {
         }
         Task::DriverSuites(arguments) => driver_suites::run(&arguments),
         Task::Transparency(arguments) => transparency::run(&arguments, root()),
+        Task::Bare(arguments) => bare::run(&arguments, root()),
         Task::Layers => layers::run(root()),
         Task::Tidy => tidy::run(root()),
         Task::OwnSql => own_sql::run(root()),

@@ -1,18 +1,22 @@
-//! `cargo xtask test`: the checks, then all tests, then the fuzz targets for some seconds each.
+//! `cargo xtask test`: the checks, then every test once, on one version of PostgreSQL. With `--all` the second version, the lists on each version,
+//! PostgreSQL's own suite and the fuzz targets follow.
 //!
-//! The last line of its output is `N passed, N failed`, summed over cargo's own results. A failure that is no test's (a
+//! A line that begins with `==` tells each suite's end, how long it took, and how many are left. The last line of the output is `N passed, N failed`, summed over cargo's own results. A failure that is no test's (a
 //! check, a build, a fuzz target) shows in the exit code and in the line before.
 
+mod progress;
 mod unsteady;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
 use crate::cargo::{cargo, describe, run_to_end};
 use crate::{check, regress};
+use progress::Progress;
 use unsteady::{Failure, failed_test};
 
 /// Tells the end-to-end tests which major version of PostgreSQL they run on.
@@ -35,12 +39,15 @@ const PROGRAMS_VARIABLE: &str = "WEIR_PG_BIN";
 /// Choice of versions and tests.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Major versions of PostgreSQL (comma separated), fetched when missing; without it all tests run on the newest installed one,
-    /// and the proxy's once more on version 18 if npm can fetch it
+    /// Major versions of PostgreSQL (comma separated), fetched when missing; without it tests run on the newest installed one
     #[arg(long, value_delimiter = ',')]
     pg: Vec<u32>,
-    /// Seconds for each fuzz target; 0 leaves them out
-    #[arg(long, default_value_t = 10)]
+    /// Then the proxy's tests once more on version 18, the lists of built-in functions on each version, PostgreSQL's own suite, and
+    /// the fuzz targets; what cannot be fetched or is not installed is named at the end
+    #[arg(long)]
+    all: bool,
+    /// Seconds for each fuzz target
+    #[arg(long, default_value_t = 10, requires = "all")]
     fuzz_seconds: u32,
     /// Leave out what `cargo xtask check` does
     #[arg(long)]
@@ -70,18 +77,8 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
             failed.push(name);
         }
     }
-    if arguments.pg.is_empty() {
-        newest_too(&arguments.rest, &mut summary, &mut failed);
-    }
-    if arguments.pg.is_empty() && arguments.rest.is_empty() {
-        lists_on_all(&mut summary, &mut failed);
-        postgres_own(&mut summary, &mut failed);
-    }
-    if arguments.fuzz_seconds > 0
-        && let Err(error) = fuzz(root, arguments.fuzz_seconds, &mut summary)
-    {
-        println!("{error:#}");
-        failed.push("fuzz".to_owned());
+    if arguments.all {
+        rest_of_all(arguments, root, &mut summary, &mut failed);
     }
     println!("\nsummary");
     summary.lines.iter().for_each(|line| println!("{line}"));
@@ -93,6 +90,21 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
         bail!("failed: {}", failed.join(", "));
     }
     Ok(())
+}
+
+/// What `--all` adds.
+fn rest_of_all(arguments: &Arguments, root: &Path, summary: &mut Summary, failed: &mut Vec<String>) {
+    if arguments.pg.is_empty() {
+        newest_too(&arguments.rest, summary, failed);
+    }
+    if arguments.pg.is_empty() && arguments.rest.is_empty() {
+        lists_on_all(summary, failed);
+        postgres_own(summary, failed);
+    }
+    if let Err(error) = fuzz(root, arguments.fuzz_seconds, summary) {
+        println!("{error:#}");
+        failed.push("fuzz".to_owned());
+    }
 }
 
 /// Lines for the end.
@@ -210,7 +222,8 @@ fn all_tests(version: Option<u32>, programs: &[&str], rest: &[String], summary: 
         command.arg("--").args(rest);
     }
     let (line, before) = (describe(&command), summary.failed);
-    let (status, failures) = run_tests(command, summary)?;
+    let progress = Progress::after_build(on_version(cargo(&["test", "--no-run"]), version)?.args(programs))?;
+    let (status, failures) = run_tests(command, progress, summary)?;
     for failure in &failures {
         summary.lines.push(format!("  FAILED: {}: {}: {}", failure.program, failure.test, failure.why()));
     }
@@ -253,7 +266,7 @@ fn on_version(mut command: Command, version: Option<u32>) -> Result<Command> {
 }
 
 /// Runs the tests, shows their output, and notes their results. Returns the failed ones.
-fn run_tests(mut command: Command, summary: &mut Summary) -> Result<(ExitStatus, Vec<Failure>)> {
+fn run_tests(mut command: Command, mut progress: Progress, summary: &mut Summary) -> Result<(ExitStatus, Vec<Failure>)> {
     // Cargo names the programs on stderr and their results come on stdout: one pipe keeps them in order.
     let (reader, writer) = std::io::pipe()?;
     let line = describe(&command);
@@ -280,6 +293,7 @@ fn run_tests(mut command: Command, summary: &mut Summary) -> Result<(ExitStatus,
             failures.push(Failure { program: program.clone(), test: test.to_owned(), panics: Vec::new() });
         } else if text.starts_with("test result:") {
             summary.add_result(&program, &text);
+            println!("{}", progress.after(&program, &text, Instant::now()));
         }
     }
     Ok((child.wait()?, failures))
@@ -351,7 +365,7 @@ mod tests {
         let mut command = Command::new("printf");
         command.args(["%s", said]);
         let mut summary = Summary::default();
-        let (_, failures) = run_tests(command, &mut summary).unwrap();
+        let (_, failures) = run_tests(command, Progress::default(), &mut summary).unwrap();
         let named: Vec<_> = failures.iter().map(|f| [f.program.as_str(), &f.test, f.why()]).collect();
         assert_eq!((named, summary.failed), (vec![["tests/e2e/main.rs", "m::t", "waited in vain"]], 1));
     }

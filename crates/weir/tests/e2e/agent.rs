@@ -415,7 +415,7 @@ fn texts_with_quotes_and_blanks_stay_values() {
 
 /// The words of an agent that is not to run here, beside this server's programs.
 fn refusal(server: &Server, secret: &Path, data: &Path, more: &[&str]) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    let mut command = Command::new(crate::support::proxy::program_for_others());
     command.args(["agent", "--listen", "127.0.0.1:1", "-D"]).arg(data).arg("--secret-file").arg(secret);
     command.arg("--bin-dir").arg(server.programs().bin()).args(more);
     let owner = std::fs::metadata(server.data_dir()).unwrap();

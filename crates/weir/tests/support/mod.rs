@@ -9,6 +9,7 @@ pub mod faults;
 pub mod flooder;
 pub mod ground;
 pub mod left_out;
+pub mod panics;
 pub mod pgpool;
 pub mod proxy;
 pub mod raw;

@@ -7,9 +7,10 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::PipeReader;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use weir_demo::{Cluster, ReservedPort, Server};
 
@@ -23,6 +24,34 @@ pub fn pcp_command(port: u16, passfile: &Path, arguments: &[&str]) -> Command {
     command.arg("pcp").args(arguments).args(["-h", "127.0.0.1", "-U", "admin", "-w", "-p", &port.to_string()]);
     command.env("PCPPASSFILE", passfile).stdin(Stdio::null());
     command
+}
+
+/// The program under test where any user can run it: itself, or a copy if a folder above it is closed, as that of a checkout in `/root`.
+pub fn program_for_others() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| reachable(Path::new(env!("CARGO_BIN_EXE_weir"))))
+}
+
+fn reachable(program: &Path) -> PathBuf {
+    let is_open = |folder: &Path| fs::metadata(folder).is_ok_and(|about| about.mode() & 0o001 != 0);
+    if !rustix::process::geteuid().is_root() || program.ancestors().skip(1).all(is_open) {
+        return program.to_owned();
+    }
+    // One place for each checkout, so that runs leave one copy and not many.
+    let checkout = program.display().to_string().replace('/', "_");
+    let place = std::env::temp_dir().join(format!("weir-program{checkout}"));
+    fs::create_dir_all(&place).unwrap();
+    let about = fs::symlink_metadata(&place).unwrap();
+    assert!(
+        about.is_dir() && about.uid() == 0,
+        "{} belongs to another user, and root would run what lies in it",
+        place.display()
+    );
+    fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).unwrap();
+    let (copy, half) = (place.join("weir"), place.join(format!("weir.{}", std::process::id())));
+    fs::copy(program, &half).unwrap();
+    fs::rename(half, &copy).unwrap();
+    copy
 }
 
 /// Where one server is reached: a host or the folder of its socket, a port, a weight.
@@ -401,6 +430,7 @@ pub struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new() -> Folder {
+        super::panics::are_told_at_once();
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("weir-e2e-{}-{number}", std::process::id()));

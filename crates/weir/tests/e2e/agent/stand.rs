@@ -1,7 +1,7 @@
 //! An agent beside a server of a test, and a client of it.
 
 use crate::support::ground::{LIMIT, Owned, cluster_with};
-use crate::support::proxy::wait_for_log_thread;
+use crate::support::proxy::{program_for_others, wait_for_log_thread};
 use crate::support::{has_programs, wait_until};
 use std::fs::{self, File};
 use std::net::TcpStream;
@@ -221,7 +221,7 @@ fn spawn(data: &Path, bin: &Path, folder: &Path, port: u16, more: &[String]) -> 
     let owner = fs::metadata(data.parent().unwrap()).unwrap();
     let log = File::options().create(true).append(true).open(folder.join("log")).unwrap();
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_weir"), "agent", "-D"]).arg(data).arg("--bin-dir").arg(bin);
+    command.args(["--pdeathsig", "KILL"]).arg(program_for_others()).args(["agent", "-D"]).arg(data).arg("--bin-dir").arg(bin);
     command.args(["--listen", &format!("127.0.0.1:{port}"), "--secret-file"]).arg(folder.join("secret")).args(more);
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     if rustix::process::geteuid().is_root() {

@@ -68,11 +68,14 @@ fn reads_leave_a_dead_primary_that_may_not_be_replaced() {
         );
         let proxy = builtin(&cluster, &conf);
         let log_in = || Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap();
-        let mut old: Vec<Raw> = (0..12).map(|_| log_in()).collect();
         let primary = cluster.primary().port().to_string();
         let at = |client: &mut Raw| client.value("select inet_server_port() from readable");
-        let before: Vec<String> = old.iter_mut().map(at).collect();
-        assert!(before.contains(&primary), "{name}: {before:?}");
+        let (mut old, mut before): (Vec<Raw>, Vec<String>) = Default::default();
+        wait_until("twelve sessions, one of them at the primary", || {
+            old.push(log_in());
+            before.extend(old.last_mut().map(at));
+            old.len() >= 12 && before.contains(&primary)
+        });
         cluster.primary().kill9().unwrap();
         for (session, before) in old.iter_mut().zip(before).filter(|(_, before)| causal == "off" || *before != primary) {
             assert_ne!(at(session), primary, "{name}: a session that read at {before}");
@@ -80,7 +83,7 @@ fn reads_leave_a_dead_primary_that_may_not_be_replaced() {
         for _ in 0..12 {
             assert_ne!(at(&mut log_in()), primary, "{name}: a new session");
         }
-        assert_eq!(proxy.nodes("status"), ["down", "up", "up"], "{name}");
+        wait_until("the primary to be down", || proxy.nodes("status") == ["down", "up", "up"]);
         let mut writer = log_in();
         writer.send(&query("insert into written values (7)"));
         assert!(writer.is_silent_for(Duration::from_millis(500)), "{name}: a write waits");
