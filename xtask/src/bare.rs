@@ -12,8 +12,6 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, getuid, kill_process_group};
 
-use crate::cargo::run_to_end;
-
 /// The part of the README whose commands are played.
 const HEADING: &str = "## Two commands";
 /// Where the clone lies: closed to all users but root.
@@ -47,8 +45,8 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     let bare = Bare { folder: arguments.folder.clone(), keep: arguments.keep };
     let mut make = Command::new("mmdebstrap");
     make.args(["--quiet", "--variant=minbase", &arguments.release]).arg(&bare.folder);
-    run_to_end(&mut make).context("mmdebstrap makes the bare Debian (Debian's package mmdebstrap)")?;
-    run_to_end(Command::new("git").args(["clone", "--quiet", "--no-hardlinks"]).arg(root).arg(bare.folder.join(CLONE)))?;
+    succeeds(&mut make).context("mmdebstrap makes the bare Debian (Debian's package mmdebstrap)")?;
+    succeeds(Command::new("git").args(["clone", "--quiet", "--no-hardlinks"]).arg(root).arg(bare.folder.join(CLONE)))?;
     for command in commands.iter().filter(|command| arguments.only.as_ref().is_none_or(|only| command.contains(only))) {
         let begin = Instant::now();
         println!("== {command}");
@@ -56,6 +54,12 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
         println!("== {command}: {status}, {:.0} s, {}", begin.elapsed().as_secs_f64(), bare.size());
         ensure!(status.success(), "{command}: {status}");
     }
+    Ok(())
+}
+
+fn succeeds(command: &mut Command) -> Result<()> {
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot run {command:?}"))?;
+    ensure!(status.success(), "{command:?}: {status}");
     Ok(())
 }
 
@@ -102,11 +106,11 @@ impl Bare {
         let toolchain = Command::new("rustc").args(["--print", "sysroot"]).output().context("cannot run rustc")?;
         let toolchain = String::from_utf8(toolchain.stdout)?;
         // The mounts are those of the new namespace, and end with it.
-        let script = "set -e; cd \"$1\"; mkdir -p opt/rust etc/ssl/certs\n\
+        let script = "set -e; cd \"$1\"; mkdir -p opt/rust opt/certs\n\
              mount --rbind /dev dev; mount -t proc proc proc; mount -t sysfs sysfs sys; mount --bind \"$2\" opt/rust\n\
-             [ ! -d /etc/ssl/certs ] || mount --bind -o ro /etc/ssl/certs etc/ssl/certs\n\
+             mount --bind -o ro /etc/ssl/certs opt/certs\n\
              [ ! -e /etc/resolv.conf ] || cat /etc/resolv.conf > etc/resolv.conf\n\
-             exec chroot . /usr/bin/env -i HOME=/root LANG=C.UTF-8 SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt \
+             exec chroot . /usr/bin/env -i HOME=/root LANG=C.UTF-8 SSL_CERT_FILE=/opt/certs/ca-certificates.crt \
              PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -c \"cd /$3 && $4\"";
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script, "bare"]);
