@@ -31,9 +31,9 @@ pub struct Arguments {
     /// Leave the folder
     #[arg(long)]
     keep: bool,
-    /// Play only the commands that hold this text
+    /// Stop after the first command that holds this text
     #[arg(long)]
-    only: Option<String>,
+    until: Option<String>,
 }
 
 pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
@@ -47,12 +47,15 @@ pub fn run(arguments: &Arguments, root: &Path) -> Result<()> {
     make.args(["--quiet", "--variant=minbase", &arguments.release]).arg(&bare.folder);
     succeeds(&mut make).context("mmdebstrap makes the bare Debian (Debian's package mmdebstrap)")?;
     succeeds(Command::new("git").args(["clone", "--quiet", "--no-hardlinks"]).arg(root).arg(bare.folder.join(CLONE)))?;
-    for command in commands.iter().filter(|command| arguments.only.as_ref().is_none_or(|only| command.contains(only))) {
+    for command in commands {
         let begin = Instant::now();
         println!("== {command}");
-        let status = bare.play(command)?;
+        let status = bare.play(&command)?;
         println!("== {command}: {status}, {:.0} s, {}", begin.elapsed().as_secs_f64(), bare.size());
         ensure!(status.success(), "{command}: {status}");
+        if arguments.until.as_ref().is_some_and(|until| command.contains(until)) {
+            break;
+        }
     }
     Ok(())
 }
