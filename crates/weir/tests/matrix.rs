@@ -14,6 +14,8 @@ mod calm;
 mod dice;
 #[path = "matrix/load.rs"]
 mod load;
+#[path = "matrix/place.rs"]
+mod place;
 #[path = "matrix/stage.rs"]
 mod stage;
 #[allow(dead_code, unused_imports, reason = "shared with the end-to-end tests, which use all of it")]
@@ -24,6 +26,7 @@ mod table;
 mod trouble;
 
 use load::{Forgiven, Load};
+use place::Place;
 use stage::{Servers, Stage};
 use table::Row;
 use trouble::Trouble;
@@ -86,6 +89,29 @@ fn troubled_row(row: &Row, trouble: Trouble, servers: &Servers) -> Vec<String> {
         trouble.end(&stage, others);
         load.wait_for_steps("after the fault", STEPS_ON);
     })
+}
+
+#[test]
+fn every_promise_is_kept_where_users_are() {
+    let servers = Servers::start();
+    let complaints: Vec<String> = table::placed().iter().flat_map(|row| named(row, placed_row(row, &servers))).collect();
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+fn placed_row(row: &Row, servers: &Servers) -> Vec<String> {
+    let Some(place) = Place::of(row.cell("place"), row, servers) else { return Vec::new() };
+    let stage = place.stage(row, servers, PATIENT);
+    let complaints = Load::new(&stage, Forgiven::NONE).run(|load| {
+        load.wait_for_steps("at first", STEPS_ON);
+        place.changes(&stage);
+        load.wait_for_steps("from then on", STEPS_ON);
+    });
+    if !complaints.is_empty() {
+        println!("{}", stage.proxy.log());
+    }
+    drop(stage);
+    place.leave(servers);
+    complaints
 }
 
 /// Faults, each with its row.

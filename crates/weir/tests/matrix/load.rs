@@ -19,7 +19,7 @@ const COMPLAINTS_MAX: usize = 3;
 /// Tables of the clients.
 pub fn tables() -> String {
     format!(
-        "drop table if exists account, counter; create table account (k int primary key, v int); create table counter (k int primary key, v int);
+        "drop table if exists account, counter, dated; create table dated (d date); insert into dated values ('2024-02-03'); create table account (k int primary key, v int); create table counter (k int primary key, v int);
          insert into account select k, 0 from generate_series(1, {ACCOUNTS}) k;
          insert into counter select k, 0 from generate_series(0, {CLIENTS} - 1) k"
     )
@@ -265,12 +265,28 @@ impl<'l> Client<'l> {
         if value != expected {
             self.load.complain(self.me, &format!("work_mem is {value}, not {expected}"));
         }
+        self.read_date()
+    }
+
+    /// A driver reads a date as the server has told it.
+    fn read_date(&mut self) -> Outcome {
+        let value = self.ask(DATE, "date", &[])?;
+        let told = self.raw.parameter("DateStyle").unwrap_or("nothing").to_owned();
+        let expected = match told.as_str() {
+            "ISO, MDY" => "2024-02-03",
+            "SQL, DMY" => "03/02/2024",
+            _ => "a date in the style of some server",
+        };
+        if value != expected {
+            self.load.complain(self.me, &format!("a date is {value}, told was {told}"));
+        }
         Ok(())
     }
 }
 
 const COUNT: &str = "update counter set v = v + 1 where k = $1 returning v";
 pub const READ: &str = "select v from counter where k = $1";
+const DATE: &str = "select d from dated where d > '2000-01-01'";
 const SUM: &str = "select sum(v) from account";
 
 fn speaks_extended(me: usize) -> bool {
@@ -295,7 +311,7 @@ fn open(load: &Load<'_>, me: usize) -> Result<Raw, Failure> {
         raw.try_rows(&format!("set work_mem = '{}'", setting_of(me)))?;
     }
     if speaks_extended(me) {
-        for (name, text) in [("count", COUNT), ("read", READ), ("sum", SUM)] {
+        for (name, text) in [("count", COUNT), ("read", READ), ("sum", SUM), ("date", DATE)] {
             let messages = answer_to(&mut raw, &[wire::parse(name, text), wire::sync()].concat())?;
             assert_eq!(tags(&messages), "1");
         }

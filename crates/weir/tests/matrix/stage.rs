@@ -50,21 +50,29 @@ pub struct Stage<'s> {
 impl<'s> Stage<'s> {
     /// `more`: further lines of the configuration.
     pub fn set(row: &Row, servers: &'s Servers, more: &str) -> Stage<'s> {
+        let stage = Stage::start(row, servers, &Stage::backends(row, servers), more, &[]);
+        stage.proxy.wait_for_nodes(stage.nodes().len());
+        wait_for_catalog(&mut stage.client(&[]), DATABASE);
+        stage
+    }
+
+    /// Starts the proxy and waits for nothing but its port: of the servers it may know nothing yet.
+    pub fn start(row: &Row, servers: &'s Servers, backends: &[Backend], more: &str, files: &[(&str, &str)]) -> Stage<'s> {
         let primary = servers.cluster.primary();
         let mut sql = primary.connect(USER, DATABASE).unwrap();
         sql.query(&load::tables()).unwrap();
         servers.cluster.wait_caught_up().unwrap();
         let Signed { cert, key, .. } = servers.authority.server();
-        let files = [("server.crt", cert.as_str()), ("server.key", key.as_str())];
-        let used = Stage::nodes_of(row, servers);
-        let backends: Vec<Backend> =
-            used.iter().zip(row.weights()).map(|(server, weight)| Backend::tcp(server.port(), weight)).collect();
-        let proxy = Proxy::spawn_with_files(&backends, &format!("{}{more}", row.configuration()), &files, &[]);
+        let files = [&[("server.crt", cert.as_str()), ("server.key", key.as_str())], files].concat();
+        let proxy = Proxy::spawn_with_files(backends, &format!("{}{more}", row.configuration()), &files, &[]);
         proxy.wait_accepting();
-        proxy.wait_for_nodes(backends.len());
-        let stage = Stage { row: row.clone(), proxy, servers };
-        wait_for_catalog(&mut stage.client(&[]), DATABASE);
-        stage
+        Stage { row: row.clone(), proxy, servers }
+    }
+
+    /// The row's servers as they are reached without anything between.
+    pub fn backends(row: &Row, servers: &Servers) -> Vec<Backend> {
+        let used = Stage::nodes_of(row, servers);
+        used.iter().zip(row.weights()).map(|(server, weight)| Backend::tcp(server.port(), weight)).collect()
     }
 
     fn nodes_of<'a>(row: &Row, servers: &'a Servers) -> Vec<&'a Server> {

@@ -61,6 +61,25 @@ const TROUBLED: &str = "
     restarted 1:0       on        off       proxy     1         2         epoll     off
     restarted 1:1:1     on        off       proxy     4         1         auto      on";
 
+/// Surroundings that users have, each in two unlike configurations.
+pub const PLACES: &[&str] = &["defaults", "slow", "nameless", "unprivileged", "unwritable", "unread"];
+
+/// The servers are well, and the place is not what the developers' own machines are.
+const PLACED: &str = "
+    place        weights   level     causal    cache     pool      workers   io        tls
+    defaults     1:1:1     on        off       proxy     4         2         epoll     off
+    defaults     0:1:1     off       session   off       1         1         auto      on
+    slow         1:1:1     on        session   off       4         1         auto      off
+    slow         0:1:1     off       off       proxy     32        2         epoll     off
+    nameless     1:1:1     on        off       off       4         2         auto      off
+    nameless     1:0       off       session   proxy     1         1         epoll     on
+    unprivileged 1:1:1     on        session   off       4         1         epoll     off
+    unprivileged 0:1:1     off       global    wal       32        2         auto      off
+    unwritable   1:1:1     on        off       proxy     4         2         epoll     off
+    unwritable   1:0       off       session   off       1         1         auto      off
+    unread       1:1:1     on        session   proxy     4         2         auto      off
+    unread       0:1:1     off       global    off       1         1         epoll     on";
+
 /// Guarantee that reads do not go back in time: none, for the session, for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Causal {
@@ -141,6 +160,11 @@ pub fn troubled() -> Vec<Row> {
     chosen(read(TROUBLED))
 }
 
+/// The rows in unusual surroundings.
+pub fn placed() -> Vec<Row> {
+    chosen(read(PLACED))
+}
+
 fn read(table: &str) -> Vec<Row> {
     let mut lines = table.lines().filter(|line| !line.trim().is_empty());
     let names: Vec<&str> = lines.next().expect("a table has a heading").split_whitespace().collect();
@@ -188,6 +212,19 @@ fn the_few_rows_have_every_value_and_are_less_than_half() {
         assert!(few.len() * 2 < all.len(), "{} of {}", few.len(), all.len());
         for (name, value) in all.iter().flat_map(|row| &row.cells) {
             assert!(few.iter().any(|row| row.cell(name) == value), "none of the few rows has {name} = {value}");
+        }
+    }
+}
+
+#[test]
+fn every_place_is_seen_in_two_unlike_configurations() {
+    let rows = read(PLACED);
+    for place in PLACES {
+        let [one, other] = &rows.iter().filter(|row| row.cell("place") == *place).collect::<Vec<_>>()[..] else {
+            panic!("{place} has two rows")
+        };
+        for column in ["weights", "level", "causal", "pool", "io"] {
+            assert_ne!(one.cell(column), other.cell(column), "{place}: {column}");
         }
     }
 }

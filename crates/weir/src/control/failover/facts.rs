@@ -10,8 +10,6 @@ use weir_policy::failover::{Facts, Follower, History, Lsn, NodeId, Received, Rec
 
 /// The facts that every role may see, and those that only members of `pg_monitor` see; others get NULL for the latter. A hidden receiver is `-`.
 ///
-/// The last one is the newest timeline of which a standby has a WAL file for what it has replayed last, where its receiver stands before that.
-///
 /// Where a standby does not stream, its timeline is asked for over a connection for replication: no function tells it.
 const FACTS: &str = "SELECT r, pg_catalog.pg_last_wal_receive_lsn(), \
     CASE WHEN r THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END, \
@@ -26,15 +24,17 @@ const FACTS: &str = "SELECT r, pg_catalog.pg_last_wal_receive_lsn(), \
     THEN pg_catalog.current_setting('primary_conninfo', true) END, \
     pg_catalog.current_setting('default_transaction_read_only'), \
     pg_catalog.current_setting('synchronous_standby_names'), \
-    CASE WHEN r AND pg_catalog.pg_last_wal_receive_lsn() OPERATOR(pg_catalog.<) pg_catalog.pg_last_wal_replay_lsn() \
-    AND pg_catalog.has_function_privilege('pg_catalog.pg_ls_waldir()', 'EXECUTE') THEN \
-    (SELECT pg_catalog.max(pg_catalog.substr(name, 1, 8)) FROM pg_catalog.pg_ls_waldir(), \
+    pg_catalog.has_function_privilege('pg_catalog.pg_ls_waldir()', 'EXECUTE') \
+    FROM (SELECT pg_catalog.pg_is_in_recovery() AS r OFFSET 0) AS x";
+
+/// The newest timeline of which a standby has a WAL file for what it has replayed last. A text of its own: PostgreSQL refuses a text that names a
+/// function which the role may not call, also where it would not be called.
+const NEWEST_FILE: &str = "SELECT pg_catalog.max(pg_catalog.substr(name, 1, 8)) FROM pg_catalog.pg_ls_waldir(), \
     LATERAL (SELECT pg_catalog.pg_last_wal_replay_lsn() OPERATOR(pg_catalog.-) '0/1'::pg_catalog.pg_lsn OFFSET 0) AS p (at) \
     WHERE pg_catalog.length(name) OPERATOR(pg_catalog.=) 24 AND pg_catalog.substr(name, 9) OPERATOR(pg_catalog.=) \
     pg_catalog.upper(pg_catalog.concat(pg_catalog.lpad(pg_catalog.to_hex(pg_catalog.div(at, 4294967296)::pg_catalog.int8), 8, '0'), \
     pg_catalog.lpad(pg_catalog.to_hex(pg_catalog.div(pg_catalog.mod(at, 4294967296), \
-    pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_segment_size'))::pg_catalog.numeric)::pg_catalog.int8), 8, '0')))) END \
-    FROM (SELECT pg_catalog.pg_is_in_recovery() AS r OFFSET 0) AS x";
+    pg_catalog.pg_size_bytes(pg_catalog.current_setting('wal_segment_size'))::pg_catalog.numeric)::pg_catalog.int8), 8, '0')))";
 
 const FOLLOWERS: &str = "SELECT application_name, state, flush_lsn FROM pg_catalog.pg_stat_replication \
     WHERE state IS NULL OR state OPERATOR(pg_catalog.<>) 'startup'";
@@ -59,6 +59,10 @@ pub async fn over(reach: &Reach, node: NodeId, conn: &mut Conn, deadline: Instan
     if !said.in_recovery {
         facts.followers = conn.query(FOLLOWERS).await?.iter().filter_map(|row| follower(reach, row)).collect();
     }
+    if let (Received::Less { newest_file }, true) = (&mut facts.received, said.may_see_files) {
+        let rows = conn.query(NEWEST_FILE).await?;
+        *newest_file = rows.first().and_then(|row| timeline_of(row.first()?));
+    }
     let (history, position) = history(reach, node, &said, deadline).await?;
     facts.history = history;
     facts.position = facts.position.max(position);
@@ -78,23 +82,28 @@ struct Said {
     conninfo: Option<Conninfo>,
     is_read_only: bool,
     sync_names: String,
-    newest_file: Option<u32>,
+    /// The role may call `pg_ls_waldir`.
+    may_see_files: bool,
+}
+
+fn timeline_of(hex: &Option<String>) -> Option<u32> {
+    hex.as_deref().and_then(|text| u32::from_str_radix(text, 16).ok())
 }
 
 impl Said {
     fn read(rows: &Rows) -> Option<Said> {
         let row = rows.first()?;
-        let [Some(recovery), received, end, timeline, silent, system, started, conninfo, read_only, sync, file] = row.as_slice()
+        let [Some(recovery), received, end, timeline, silent, system, started, conninfo, read_only, sync, may_see_files] =
+            row.as_slice()
         else {
             return None;
         };
         let lsn = |text: &Option<String>| text.as_deref().and_then(parse_lsn);
-        let in_hex = |text: &Option<String>| text.as_deref().and_then(|text| u32::from_str_radix(text, 16).ok());
         Some(Said {
             in_recovery: recovery == "t",
             received: lsn(received),
             end: lsn(end),
-            timeline: in_hex(timeline),
+            timeline: timeline_of(timeline),
             stream: match silent.as_deref() {
                 None => Stream::Off,
                 // A receiver that is hidden (`-`) counts as one that hears nothing.
@@ -105,7 +114,7 @@ impl Said {
             conninfo: conninfo.as_deref().and_then(Conninfo::parse),
             is_read_only: read_only.as_deref() == Some("on"),
             sync_names: sync.clone().unwrap_or_default(),
-            newest_file: in_hex(file),
+            may_see_files: may_see_files.as_deref() == Some("t"),
         })
     }
 
@@ -118,7 +127,7 @@ impl Said {
             position: self.received.filter(|_| self.in_recovery).max(self.end).unwrap_or(0),
             replayed: self.end.filter(|_| self.in_recovery).unwrap_or(0),
             received: match (self.in_recovery, self.received < self.end) {
-                (true, true) if self.received.is_some() => Received::Less { newest_file: self.newest_file },
+                (true, true) if self.received.is_some() => Received::Less { newest_file: None },
                 _ => Received::All,
             },
             started_at: self.started_at,
@@ -193,5 +202,5 @@ async fn ask_history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant
 
 /// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
-    [FACTS, FOLLOWERS, IDENTIFY].map(str::to_owned).into_iter().chain([timeline_history(2)]).collect()
+    [FACTS, NEWEST_FILE, FOLLOWERS, IDENTIFY].map(str::to_owned).into_iter().chain([timeline_history(2)]).collect()
 }
