@@ -234,6 +234,22 @@ pub fn may_stay(view: &ClusterView, node: NodeIndex, wish: Option<ReadPreference
     view.takes_reads(node) || is_wanted() == Some(node)
 }
 
+/// True if the reads of the session go on going to the node that this read was given (`statement_level_load_balance = off`). A node that answers
+/// because another one could not be judged in this moment, or has not replayed enough yet, is none to stay with: late is not gone.
+pub fn becomes_favourite(ask: &Ask<'_>, rule: Rule) -> bool {
+    let is_late = |at: NodeIndex| !ask.fit.has(at);
+    let redirected = ask.wish.filter(|wish| wish.rule == Rule::ReadRedirected);
+    match rule {
+        Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed | Rule::ReadNotReplayed => false,
+        Rule::ReadByWeight => !redirected.is_some_and(|wish| match wish.read_target {
+            ReadTarget::Node(node) => ask.view.serves(node).is_some_and(is_late),
+            ReadTarget::Primary => ask.view.primary.is_some_and(is_late),
+            ReadTarget::Standby => (0..ask.view.nodes.len()).any(|at| ask.view.is_standby(at) && is_late(at)),
+        }),
+        _ => true,
+    }
+}
+
 /// The node if it shows all that the session must see, or a wait for it.
 fn reach(ask: &Ask<'_>, node: NodeIndex) -> Option<Target> {
     if ask.fit.has(node) {
@@ -386,6 +402,26 @@ mod tests {
         let ask = Ask { hopeful: Nodes::NONE, ..ask };
         assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
     }
+    #[test]
+    fn a_session_stays_with_no_node_that_answers_for_one_that_is_late() {
+        let view = view([0.0, 0.5, 0.5]);
+        let redirected = |read_target| Some(ReadPreference::always(read_target, Rule::ReadRedirected));
+        let to_second = redirected(ReadTarget::Node(2));
+        for (fit, wish, goes, stays, why) in [
+            (nodes(&[0, 1, 2]), None, 2, true, "any may answer"),
+            (nodes(&[0, 1, 2]), to_second, 2, true, "it is the wanted one"),
+            (nodes(&[0, 1]), to_second, 1, false, "the wanted one has not replayed enough"),
+            (nodes(&[0, 1]), redirected(ReadTarget::Node(7)), 1, true, "there is no such node"),
+            (nodes(&[0]), redirected(ReadTarget::Standby), 0, false, "no standby has replayed enough"),
+            (nodes(&[0]), None, 0, false, "the primary answers for them"),
+            (nodes(&[0, 1]), Some(ReadPreference::always(ReadTarget::Node(1), Rule::ReadHinted)), 1, false, "for one read"),
+        ] {
+            let ask = Ask { fit, wish, statement_level: false, ..asked(&view) };
+            let Route { target, rule } = choose(&ask);
+            assert_eq!((target, becomes_favourite(&ask, rule)), (Target::Node(goes), stays), "{why}");
+        }
+    }
+
     /// Where a read goes with a wish, on nodes of these weights.
     fn wish_goes(weights: [f64; 3], read_target: ReadTarget, rule: Rule) -> (Target, &'static str) {
         let view = view(weights);

@@ -363,8 +363,8 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
     let shares = (class.side == Side::Reader && w.has_readers()).then(|| w.loads.shares(&view, w.now_ms()));
     let shares = shares.as_ref().map_or(&[][..], |shares| shares.as_slice());
     let (view, favourite) = (&**view, s.reads.favourite);
-    let route =
-        route::choose(&Ask { class, view, favourite, statement_level, wish, shares, prefers_lower_delay, dice, fit, hopeful });
+    let ask = Ask { class, view, favourite, statement_level, wish, shares, prefers_lower_delay, dice, fit, hopeful };
+    let route = route::choose(&ask);
     s.handle.clock.rule.set(route.rule);
     let at = match route.target {
         Target::Node(at) if view.primary == Some(at) && read_retry::is_refused_there(s, view) => {
@@ -378,8 +378,7 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
     if class.side == Side::Reader {
         // A favourite that only lags now stays the favourite, and a session that names a node for one read keeps its own.
         let has_favourite = s.reads.favourite.is_some_and(|favourite| route::may_stay(view, favourite, wish));
-        let is_own = matches!(route.rule, Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed);
-        if !statement_level && !is_own && !has_favourite && s.reads.favourite != Some(at) {
+        if !statement_level && !has_favourite && s.reads.favourite != Some(at) && route::becomes_favourite(&ask, route.rule) {
             s.reads.favourite = Some(at);
             s.handle.status.favourite.store(u32::from(id), Ordering::Relaxed);
         }

@@ -250,6 +250,16 @@ impl Positions {
         self.place(node).behind_since.store(UNKNOWN, Ordering::Relaxed);
     }
 
+    /// A node will be asked over another connection, by another configuration perhaps. If it could be judged until now, it is worth a wait: reads
+    /// go on going to it, and not all to the primary.
+    pub fn renew_life(&self, node: u16, now_ms: u64) {
+        self.forget(node);
+        let place = self.place(node);
+        if place.behind_since.load(Ordering::Relaxed) != UNKNOWN {
+            place.behind_since.store(now_ms + 1, Ordering::Relaxed);
+        }
+    }
+
     fn forget(&self, node: u16) {
         self.place(node).covers.store(0, Ordering::Release);
         self.place(node).covers_standbys.store(0, Ordering::Release);
@@ -483,6 +493,18 @@ mod tests {
         positions.end_life(1);
         assert_eq!((positions.standing(1), positions.life_of(1, 50)), ((life, both(0)), None));
         assert_eq!(positions.begin_life(1), life + 1);
+    }
+
+    #[test]
+    fn a_standby_that_is_asked_over_another_connection_is_waited_for_if_it_was_known() {
+        let positions = Positions::default();
+        positions.renew_life(1, 100);
+        assert!(!positions.is_hopeful(1, 100, 50), "nothing was ever known of it");
+        positions.begin_life(1);
+        positions.publish(1, Mark { covers: both(7), lag: Lag::Nothing }, 0);
+        positions.renew_life(1, 100);
+        assert_eq!(positions.standing(1).1, both(0), "its words hold for the connection before");
+        assert_eq!([149, 150].map(|now_ms| positions.is_hopeful(1, now_ms, 50)), [true, false], "nobody waits for ever");
     }
 
     #[test]

@@ -259,6 +259,14 @@ fn debians_clients_hear_from_weir_what_they_hear_from_pgpool() {
     assert!(own.out.is_empty() && own.err.contains("node id 77 is not valid"), "{own:?}");
 }
 
+/// Pgpool-II's processes say how long they have to live: it is less from one look to the next.
+fn without_rest_of_life(shown: &str) -> String {
+    let mut parts: Vec<&str> = shown.split(" before process restarting)").collect();
+    let last = parts.pop().unwrap_or_default();
+    let before = parts.into_iter().map(|part| part.rsplit_once('(').map_or(part, |(before, _)| before));
+    before.chain([last]).collect()
+}
+
 #[test]
 fn weirs_clients_print_what_debians_print() {
     if !has_debians() {
@@ -290,7 +298,7 @@ fn weirs_clients_print_what_debians_print() {
             let meant = ask(&stage.tools.0, Path::new(DEBIANS), port, name, &arguments);
             // Warnings that Pgpool-II sends along show in its clients with some releases only.
             let own = ask(&stage.tools.0, &stage.tools.0, port, name, &arguments);
-            assert_eq!(own.out, meant.out, "{name} {arguments:?}");
+            assert_eq!(without_rest_of_life(&own.out), without_rest_of_life(&meant.out), "{name} {arguments:?}");
             assert_eq!(own.err, meant.err, "{name} {arguments:?}");
             assert_eq!(own.code, i32::from(!own.err.is_empty()), "{name} {arguments:?}: an exit code that tells");
         }

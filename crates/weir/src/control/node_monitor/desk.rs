@@ -59,10 +59,11 @@ impl Desk {
         Desk { c, config, looks, board, doubts, waiting }
     }
 
-    /// Nothing is known any more of the nodes of a view.
+    /// Nothing is known any more of the nodes of a view: all are asked anew.
     pub fn forget_all(&self, view: &ClusterView) {
         self.forget_waiting();
-        view.nodes.iter().for_each(|node| self.c.shared.positions.end_life(node.id));
+        let now_ms = self.c.millis(Instant::now());
+        view.nodes.iter().for_each(|node| self.c.shared.positions.renew_life(node.id, now_ms));
     }
 
     /// Has all nodes asked for their role that do not owe an answer. Says which.
