@@ -5,8 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Pause between two looks at a condition: short beside the shortest thing we wait for (a server start, 100 ms).
-const PAUSE: Duration = Duration::from_millis(10);
+/// Pauses between two looks at a condition: at first short beside the shortest thing we wait for (a server start, 100 ms). A look may be a login.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// A wait takes no more than this part longer than it must.
+const PAUSE_DIVISOR: u32 = 20;
 
 /// Asks `done` again and again until it says yes.
 ///
@@ -17,7 +20,7 @@ pub fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> Result<
         if start.elapsed() > limit {
             bail!("waited {} ms for {what}, limit is {} ms", start.elapsed().as_millis(), limit.as_millis());
         }
-        thread::sleep(PAUSE);
+        thread::sleep((start.elapsed() / PAUSE_DIVISOR).clamp(FIRST_PAUSE, LONGEST_PAUSE));
     }
     Ok(())
 }

@@ -2,7 +2,11 @@
 
 use crate::support::Proxy;
 use std::ops::Deref;
+use std::time::Duration;
 use weir_demo::{Acknowledged, Crew, Noted, Server};
+
+/// Least time between two deeds of a client: without it a few clients would be the whole work of the machine, and all tests would wait for it.
+const PACE: Duration = Duration::from_millis(5);
 
 /// Clients that run until they are stopped.
 pub struct Load(weir_demo::Load);
@@ -18,6 +22,7 @@ impl Load {
     }
 
     pub fn with(proxy: &Proxy, crew: Crew) -> Load {
+        let crew = Crew { pause: crew.pause.max(PACE), ..crew };
         Load(weir_demo::Load::begin(proxy.port(), crew).unwrap_or_else(|error| panic!("{error:#}\n{}", proxy.log())))
     }
 
