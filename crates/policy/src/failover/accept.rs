@@ -201,7 +201,10 @@ fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(Node
     let is_false = |id: &&NodeId| !is_named && state.durable.false_primaries.contains(id);
     let others = primaries.iter().filter(|id| Some(**id) != state.primary());
     let ours = primaries.iter().filter(|id| Some(**id) == state.primary());
-    let next = others.chain(ours).filter(descends).find(|id| !is_false(id))?;
+    // Names may have changed places, so that the accepted server itself is at another node now. A copy that was started as a primary is not it.
+    let is_itself = |facts: &Facts| state.is_on_line(facts) && state.line.confirmed == Some(facts.started_at);
+    let moved = others.clone().filter(|id| state.facts(**id).is_some_and(is_itself));
+    let next = others.chain(ours).filter(descends).chain(moved).find(|id| !is_false(id))?;
     // Weir itself has nobody to promote where there is one server.
     (by_others || state.nodes.len() == 1).then_some((*next, why))
 }

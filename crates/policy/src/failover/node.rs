@@ -87,6 +87,11 @@ impl Node {
         self.seen.as_ref().map(|seen| &seen.facts).filter(|_| self.failure.is_none())
     }
 
+    /// True if these are facts of another start of a server than the last look's: it was started anew, or the node's address leads to another one.
+    pub fn is_another_start(&self, facts: &Facts) -> bool {
+        self.seen.as_ref().is_some_and(|seen| seen.facts.started_at != facts.started_at)
+    }
+
     pub fn is_in_use(&self) -> bool {
         match self.standing {
             Standing::Waiting | Standing::Up => true,

@@ -279,6 +279,22 @@ fn a_standby_that_others_promoted_goes_before_the_accepted_server_on_a_new_timel
     assert!(said.iter().any(|line| line.starts_with("done 2")), "{said:?}");
 }
 
+/// One name leads to the primary and the other one to the standby, and others promote.
+#[test]
+fn the_accepted_server_is_followed_to_another_node() {
+    for mode in [Mode::Follow, Mode::Off, Mode::Command] {
+        let mut play = Play::new(|rules| rules.mode = mode);
+        // Twice, as it would be found dead by the first look.
+        for _ in 0..2 {
+            play.after(1000, [seen(standby(100, 10)), seen(primary(100)), seen(standby(100, 10))]);
+        }
+        assert!(play.said.contains(&"release 1".to_owned()), "{mode:?}: {:?}", play.said);
+        play.said.clear();
+        play.after(1000, [seen(standby(100, 10)), seen(primary(100)), seen(standby(100, 10))]);
+        play.check("nothing more is said", &[]);
+    }
+}
+
 #[test]
 fn these_are_no_deaths() {
     let live = || [seen(primary(100)), seen(standby(100, 10)), seen(standby(100, 10))];
@@ -732,7 +748,7 @@ fn where_others_promote_a_second_primary_gets_writes_once_the_first_is_gone() {
 
 #[test]
 fn where_others_promote_one_that_does_not_descend_from_the_accepted_primary_gets_nothing() {
-    let other = |position, history: History| seen(Facts { history, ..primary(position) });
+    let other = |position, history: History| seen(Facts { history, started_at: 2, ..primary(position) });
     for (name, history) in [
         ("the same timeline, as without a promotion", History { system: 7, timeline: 1, switches: Vec::new() }),
         ("another cluster", History { system: 8, timeline: 2, switches: vec![(1, 90)] }),

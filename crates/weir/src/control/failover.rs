@@ -32,8 +32,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_config::Config;
-use weir_policy::failover::{self, Durable, Event, FailoverView, Mode, Ms, Rules, Standing, State};
+use weir_policy::failover::{self, Durable, Event, FailoverView, Found, Mode, Ms, Rules, Standing, State};
 use weir_session::metrics::Metric;
+use weir_session::reports::Told;
 
 /// Longest time between two looks at what is due: the state may have grown older unseen.
 const TICK_MS: Ms = 1_000;
@@ -191,6 +192,8 @@ impl Driver {
         self.keep_pace().await;
         while self.orders.try_join_next().is_some() {}
         let now = self.now();
+        // First of all, so that nobody takes a connection to the server of before for one to the primary that this step may accept.
+        self.note_move(event);
         let actions = failover::step(&mut self.state, &self.rules, event, now);
         say::event(&self.c, event);
         self.reach.learn(&self.state);
@@ -198,6 +201,15 @@ impl Driver {
             self.obey(action).await;
         }
         self.door.show(&self.c, &self.rules, &self.state);
+    }
+
+    fn note_move(&self, event: &Event) {
+        if let Event::Probed { node, begun_at, found: Found::Answered(facts) } = event
+            && self.state.nodes.get(node).is_some_and(|known| known.is_another_start(facts))
+        {
+            let found = if facts.is_primary() { Told::Primary } else { Told::Standby };
+            self.c.shared.stale.moves.moved(*node, begun_at * 1000, found);
+        }
     }
 
     /// Slows steps down that follow each other without an end, and names that once. Cancel safe.

@@ -4,6 +4,7 @@ mod anew;
 mod cuts;
 mod faults;
 pub mod load;
+mod moved;
 mod names;
 mod parameters;
 mod strangers;
