@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_config::Config;
-use weir_policy::failover::{self, Durable, Event, FailoverView, Found, Mode, Ms, Rules, Standing, State};
+use weir_policy::failover::{self, AtAddress, Durable, Event, FailoverView, Found, Mode, Ms, Rules, Standing, State};
 use weir_session::metrics::Metric;
 use weir_session::reports::Told;
 
@@ -140,8 +140,11 @@ impl Driver {
             return;
         }
         self.config = newest.clone();
-        self.rules = Rc::new(rules);
+        let before = std::mem::replace(&mut self.rules, Rc::new(rules));
         self.state.reload(&self.rules);
+        for id in self.rules.readdressed(&before) {
+            self.state.readdress(id);
+        }
         self.reach = Rc::new(Reach::new(self.c.clone(), newest, self.rules.clone()));
         self.door.obey(&self.config, self.rules.mode);
         if self.rules.mode != Mode::Builtin {
@@ -204,12 +207,16 @@ impl Driver {
     }
 
     fn note_move(&self, event: &Event) {
-        if let Event::Probed { node, begun_at, found: Found::Answered(facts) } = event
-            && self.state.nodes.get(node).is_some_and(|known| known.is_another_start(facts))
-        {
-            let found = if facts.is_primary() { Told::Primary } else { Told::Standby };
-            self.c.shared.stale.moves.moved(*node, begun_at * 1000, found);
-        }
+        let Event::Probed { node, begun_at, found: Found::Answered(facts) } = event else { return };
+        let Some(known) = self.state.nodes.get(node) else { return };
+        let told: &[Told] = match known.compare(facts) {
+            AtAddress::Same => &[],
+            AtAddress::AnotherStart if facts.is_primary() => &[Told::Primary],
+            AtAddress::AnotherStart => &[Told::Standby],
+            // No connection of before is right, whatever its server's role.
+            AtAddress::AnotherCluster => &[Told::Primary, Told::Standby],
+        };
+        told.iter().for_each(|told| self.c.shared.stale.moves.moved(*node, begun_at * 1000, *told));
     }
 
     /// Slows steps down that follow each other without an end, and names that once. Cancel safe.

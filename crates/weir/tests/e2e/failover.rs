@@ -1,6 +1,7 @@
 //! Failover with real servers, under a load that notes every acknowledged write. Each test has servers of its own.
 
 mod anew;
+mod another;
 mod cuts;
 mod faults;
 pub mod load;

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use weir_demo::ReservedPort;
+use weir_demo::{ReservedPort, Sql};
 
 /// A proxy that can be relieved.
 fn relievable(ground: &Ground, more: &str) -> (Proxy, Folder) {
@@ -239,8 +239,8 @@ fn a_proxy_that_was_killed_starts_again_at_once() {
         proxy.crash_and_start();
         wait_until("a client to be served", || {
             assert!(proxy.is_running(), "it did not start: {}", proxy.log());
-            // A socket of the process that was killed may accept, too.
-            Raw::try_tcp(proxy.port()).is_some_and(|client| client.log_in("postgres", "postgres", &[]).is_ok())
+            // A socket of the process that was killed may accept, too, and end the connection.
+            Sql::connect_tcp("127.0.0.1", proxy.port(), "postgres", "postgres").is_ok()
         });
         drop(clients);
     }
