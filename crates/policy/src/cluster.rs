@@ -85,6 +85,8 @@ pub struct ClusterView {
     pub gate: Gate,
     /// Of the promotion that made the primary, if Weir promoted it.
     pub horizon: Option<Horizon>,
+    /// Why writes wait, if they do.
+    pub held: Option<&'static str>,
 }
 
 /// Findings of a probe of one node.
@@ -128,7 +130,15 @@ impl ClusterView {
         let primary = find_primary(&nodes, gate, None);
         let generation = before.map_or(1, |view| view.generation + 1);
         let horizon = before.and_then(|view| view.horizon);
-        let mut view = ClusterView { generation, nodes, primary, primary_since: generation, gate, horizon };
+        let mut view = ClusterView {
+            generation,
+            nodes,
+            primary,
+            primary_since: generation,
+            gate,
+            horizon,
+            held: before.and_then(|view| view.held),
+        };
         if let Some(before) = before.filter(|before| before.primary_place() == view.primary_place()) {
             view.primary_since = before.primary_since;
         }
@@ -207,11 +217,11 @@ impl ClusterView {
         is_another
     }
 
-    /// The reasons why nodes are down, for sessions that wait for one.
+    /// The reasons why nodes are down, and why writes wait, for sessions that wait for one.
     pub fn causes(&self) -> String {
         let down = self.nodes.iter().filter(|node| node.health == Health::Down);
         let causes = down.filter_map(|node| Some(format!("node {}: {}", node.id, node.cause.as_ref()?)));
-        causes.collect::<Vec<_>>().join("; ")
+        causes.chain(self.held.map(|why| format!("writes wait: {why}"))).collect::<Vec<_>>().join("; ")
     }
 
     /// The number of the node that is the primary.
@@ -307,7 +317,7 @@ pub(crate) mod tests {
             })
             .collect();
         let primary = find_primary(&nodes, Gate::ByRoles, None);
-        ClusterView { generation: 1, nodes, primary, primary_since: 1, gate: Gate::ByRoles, horizon: None }
+        ClusterView { generation: 1, nodes, primary, primary_since: 1, gate: Gate::ByRoles, horizon: None, held: None }
     }
 
     #[test]

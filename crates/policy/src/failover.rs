@@ -5,6 +5,7 @@
 
 mod accept;
 mod action;
+mod another;
 mod attempt;
 mod ballot;
 mod choose;
@@ -50,7 +51,7 @@ pub use forecast::{Forecast, Outlook, Proof, forecast};
 pub use health::{Health, Stats, Suspicion, Verdict};
 pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
 pub use holders::{Grip, Holder, Holders, Rank};
-pub use node::{Look, Node, Seen, Standing};
+pub use node::{AtAddress, Look, Node, Seen, Standing};
 pub use numbers::Numbers;
 pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
 pub use restart::{Restart, Step};

@@ -2,7 +2,7 @@
 //!
 //! In: the view, nodes' answers, the time. Out: the next view, and news for the log. No IO: `weir::control::node_monitor` asks.
 
-use crate::cluster::{ClusterView, Health, NodeIndex, Probe, Role};
+use crate::cluster::{ClusterView, Health, NodeIndex, Probe, Role, Usage};
 use crate::lag::{self, History};
 use weir_config::{ClusteringMode, Config, LogDelay, NodeConfig};
 
@@ -195,7 +195,9 @@ fn report(config: &Config, view: &ClusterView, at: NodeIndex, before: Health, fa
         Health::Down => "",
     };
     let (id, host, port) = (node.id, &node.hostname, node.port);
-    news.push(News { weight, text: format!("node {id} ({host}:{port}) {what}{was}{cause}") });
+    let is_kept_out = matches!(node.health, Health::Up(_)) && node.usage == Usage::Out;
+    let usage = if is_kept_out { ", and out of use" } else { "" };
+    news.push(News { weight, text: format!("node {id} ({host}:{port}) {what}{usage}{was}{cause}") });
     let primaries = view.nodes.iter().filter(|node| node.health == Health::Up(Role::Primary)).count();
     if primaries > 1 && config.clustering_mode != ClusteringMode::Raw {
         let to = view.primary_id().unwrap_or(0);

@@ -73,14 +73,34 @@ pub struct RefusedWrite<'a> {
     pub is_wanted: bool,
 }
 
-/// True if a server refused a statement for not being the primary, before it ran. A transaction that only reads by its client's wish, or by an
-/// operator's, is refused in the same words: then the server neither is in recovery nor was given up.
-pub fn is_for_its_role(refused: &RefusedWrite<'_>) -> bool {
+/// The treatment of a refused statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Its client hears of it.
+    None,
+    /// It was refused for its server's role, before it ran, and waits for another primary.
+    AnotherPrimary,
+    /// The same, and the operator names the node as the primary. Its address may lead to another server than when the connection was opened.
+    AnotherConnection,
+}
+
+/// True if a server in recovery refused a write.
+pub fn is_by_standby(sqlstate: &[u8], routine: &[u8], is_in_recovery: bool) -> bool {
+    sqlstate == b"25006" && (is_in_recovery || is_of_recovery(sqlstate, routine))
+}
+
+/// Judges a refused statement. A transaction that only reads by its client's wish, or by an operator's, is refused in the same words: then the server
+/// neither is in recovery nor was given up.
+pub fn remedy(refused: &RefusedWrite<'_>) -> Remedy {
     let RefusedWrite { sqlstate, routine, is_within, is_in_recovery, standing, is_wanted } = *refused;
-    if sqlstate != b"25006" || is_within || standing == Standing::PrimaryByConfiguration {
-        return false;
+    let is_by_standby = is_by_standby(sqlstate, routine, is_in_recovery);
+    match standing {
+        _ if sqlstate != b"25006" || is_within => Remedy::None,
+        Standing::PrimaryByConfiguration if is_by_standby => Remedy::AnotherConnection,
+        Standing::GivenUp if is_by_standby || !is_wanted => Remedy::AnotherPrimary,
+        Standing::Primary if is_by_standby => Remedy::AnotherPrimary,
+        Standing::Primary | Standing::PrimaryByConfiguration | Standing::GivenUp => Remedy::None,
     }
-    is_in_recovery || is_of_recovery(sqlstate, routine) || (standing == Standing::GivenUp && !is_wanted)
 }
 
 #[cfg(test)]
@@ -89,26 +109,30 @@ mod tests {
 
     #[test]
     fn a_write_waits_for_the_primary_only_if_its_server_is_none() {
+        use Remedy::{AnotherConnection, AnotherPrimary, None};
         use Standing::{GivenUp, Primary, PrimaryByConfiguration};
         const RECOVERY: &str = "PreventCommandDuringRecovery";
         const READ_ONLY: &str = "PreventCommandIfReadOnly";
-        // sqlstate, routine, within a function, in recovery, standing, wanted by the session -> waits
+        // sqlstate, routine, within a function, in recovery, standing, wanted by the session -> remedy
         for (sqlstate, routine, is_within, is_in_recovery, standing, is_wanted, expected) in [
-            ("25006", RECOVERY, false, false, Primary, false, true),
-            ("25006", RECOVERY, false, false, Primary, true, true),
-            ("25006", RECOVERY, true, false, Primary, false, false),
-            ("25006", READ_ONLY, false, true, Primary, false, true),
-            ("25006", READ_ONLY, false, true, PrimaryByConfiguration, false, false),
-            ("25006", READ_ONLY, false, false, Primary, false, false),
-            ("25006", READ_ONLY, false, false, Primary, true, false),
-            ("25006", READ_ONLY, false, false, GivenUp, false, true),
-            ("25006", READ_ONLY, true, false, GivenUp, false, false),
-            ("25006", READ_ONLY, false, false, GivenUp, true, false),
-            ("40001", RECOVERY, false, true, GivenUp, false, false),
+            ("25006", RECOVERY, false, false, Primary, false, AnotherPrimary),
+            ("25006", RECOVERY, false, false, Primary, true, AnotherPrimary),
+            ("25006", RECOVERY, true, false, Primary, false, None),
+            ("25006", READ_ONLY, false, true, Primary, false, AnotherPrimary),
+            ("25006", READ_ONLY, false, true, PrimaryByConfiguration, false, AnotherConnection),
+            ("25006", RECOVERY, false, false, PrimaryByConfiguration, true, AnotherConnection),
+            ("25006", RECOVERY, true, true, PrimaryByConfiguration, false, None),
+            ("25006", READ_ONLY, false, false, PrimaryByConfiguration, false, None),
+            ("25006", READ_ONLY, false, false, Primary, false, None),
+            ("25006", READ_ONLY, false, false, Primary, true, None),
+            ("25006", READ_ONLY, false, false, GivenUp, false, AnotherPrimary),
+            ("25006", READ_ONLY, true, false, GivenUp, false, None),
+            ("25006", READ_ONLY, false, false, GivenUp, true, None),
+            ("40001", RECOVERY, false, true, GivenUp, false, None),
         ] {
             let (sqlstate, routine) = (sqlstate.as_bytes(), routine.as_bytes());
             let refused = RefusedWrite { sqlstate, routine, is_within, is_in_recovery, standing, is_wanted };
-            assert_eq!(is_for_its_role(&refused), expected, "{refused:?}");
+            assert_eq!(remedy(&refused), expected, "{refused:?}");
         }
     }
 

@@ -311,6 +311,7 @@ mod tests {
             primary_since: 1,
             gate: crate::cluster::Gate::ByRoles,
             horizon: None,
+            held: None,
         }
     }
 

@@ -85,7 +85,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
     let check_after_ms = check_after_ms(w);
     let fit_now = |conn: &Conn| match check_after_ms {
         Some(ms) if conn.has_rested(w.now_us(), ms) => Fit::Unasked,
-        Some(_) | None if defaults::are_stale(conn, w) => Fit::Unasked,
+        Some(_) | None if defaults::are_stale(conn, w) || w.shared.stale.moves.is_doubted(conn) => Fit::Unasked,
         Some(_) | None => fit_of(s, w, conn),
     };
     match s.host.take_idle(node, sequences::best_fit(s), &fit_now) {

@@ -8,6 +8,7 @@ use crate::last_look::LastLook;
 use crate::loads::Loads;
 use crate::local::ViewOf;
 use crate::metrics::{Counters, Metric, NODES_MAX};
+use crate::moves::Moves;
 use crate::name_scopes::Places;
 use crate::positions::Positions;
 use crate::statements::Statements;
@@ -68,7 +69,13 @@ pub struct Common {
     pub(crate) pins_told: AtomicU32,
     settings: Interned,
     defaults: InternedDefaults,
+    pub stale: Stale,
+}
+
+/// Facts by which connections at rest are not used as they are.
+pub struct Stale {
     pub reloads: Reloads,
+    pub moves: Moves,
 }
 
 /// How often each node was seen to have read its configuration anew. A connection whose defaults were asked for before the last time is asked again
@@ -164,7 +171,7 @@ impl Common {
             pins_told: AtomicU32::new(0),
             settings: Interned::default(),
             defaults: InternedDefaults::default(),
-            reloads: Reloads(std::array::from_fn(|_| AtomicU64::new(0))),
+            stale: Stale { reloads: Reloads(std::array::from_fn(|_| AtomicU64::new(0))), moves: Moves::default() },
         }
     }
 

@@ -399,7 +399,8 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
     let (is_on_standby, status) = (s.is_on_standby(), s.transaction());
     let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
     note_report(w, node, &report);
-    s.server.iter_mut().for_each(|server| note_failure(server, &report));
+    let parting = s.server.as_ref().map_or(Parting::AsItIs, |server| read_retry::parting_after(&server.conn, w, &report));
+    s.server.iter_mut().for_each(|server| note_failure(server, &report, parting));
     if asked_alone && s.retry.on_refused_ahead(is_on_standby, report.severity, report.sqlstate) {
         // The connection goes as soon as it has said that it is ready.
         if let Some(Server { upstream, .. }) = &mut s.server {
@@ -442,8 +443,9 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
 }
 
 /// Takes in the consequences of a statement's error for the server connection.
-fn note_failure(server: &mut Server, report: &Report) {
+fn note_failure(server: &mut Server, report: &Report, parting: Parting) {
     let Server { conn, upstream } = server;
+    upstream.left.must_part(parting);
     upstream.left.failed(&Failure { sqlstate: report.sqlstate, context: report.context, routine: report.routine });
     if matches!(report.sqlstate, b"0A000" | b"26000") {
         // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.

@@ -34,6 +34,7 @@ pub mod loads;
 pub mod local;
 pub mod lost;
 pub mod metrics;
+pub mod moves;
 pub mod name_scopes;
 pub mod outcome;
 pub mod owed;

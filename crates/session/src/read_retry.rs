@@ -15,6 +15,7 @@ use crate::host::Nudge;
 use crate::host::Stop;
 use crate::host::{Level, Who};
 use crate::metrics::Metric;
+use crate::reports::Told;
 use crate::session::read_retry::{AGAIN_MAX, Group, Net, Refused, State, Statements};
 use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
 use crate::statements::{Statement, Trait};
@@ -24,9 +25,10 @@ use weir_catalog::rule::Rule;
 use weir_policy::cluster::ClusterView;
 use weir_policy::failover::LinkEnd;
 use weir_policy::looks::is_primary_by_configuration;
-use weir_policy::read_retry::{RefusedWrite, Standing, Verdict, is_for_its_role, judge};
+use weir_policy::read_retry::{RefusedWrite, Remedy, Standing, Verdict, is_by_standby, judge, remedy};
 use weir_policy::route::{Class, Side};
 use weir_sql::facts::Verb;
+use weir_wire::back::Report;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header};
 
 /// Bytes of messages that are kept for one session. Beyond, its reads under way have no net.
@@ -196,18 +198,36 @@ fn waits_for_primary(s: &mut Session, w: &Context) -> bool {
         && s.retry.groups.len() == 1
         && s.retry.groups.front().is_some_and(|group| group.is_whole && !group.is_flushed)
         && !s.up.has_pending();
-    if !is_alone || !is_movable(s) || !is_for_its_role(&refused_write(s, w, at, header)) {
+    if !is_alone || !is_movable(s) {
         return false;
     }
+    let (view, node) = (w.view(), s.conn().map(|conn| conn.status.address.node));
+    let waits = match remedy(&refused_write(s, w, at, header)) {
+        Remedy::None => return false,
+        Remedy::AnotherPrimary => node.is_some_and(|node| view.is_primary(node)),
+        Remedy::AnotherConnection if s.conn().is_some_and(|conn| may_leave(conn, w)) => false,
+        Remedy::AnotherConnection => return false,
+    };
     note_error(s, w, at, header);
     w.program.look(Nudge::StatementRefused);
-    let (view, node) = (w.view(), s.conn().map(|conn| conn.status.address.node));
-    let counts = node.is_some_and(|node| view.is_primary(node));
     if let Some(conn) = again(s, w, None) {
         s.host.close(conn);
     }
-    s.retry.refused_under = counts.then_some(view.generation);
+    s.retry.refused_under = waits.then_some(view.generation);
     true
+}
+
+/// True if a connection whose server refused a write as a standby is to be left: its node's address leads elsewhere by now, or it is time to look if it does.
+fn may_leave(conn: &Conn, w: &Context) -> bool {
+    w.shared.stale.moves.is_left(conn) || w.shared.stale.moves.ask(conn.status.address.node, w.now_us())
+}
+
+/// The fate of a connection over which its client hears of an error. A write that a standby refused, whose node counts as the primary, has the connection
+/// closed as soon as its session may leave it: the next statement gets another one.
+pub fn parting_after(conn: &Conn, w: &Context, report: &Report) -> Parting {
+    let is_by_standby = is_by_standby(report.sqlstate, report.routine, conn.reported.told() == Told::Standby);
+    let is_left = is_by_standby && conn.is_to_primary(&w.view()) && may_leave(conn, w);
+    if is_left { Parting::Closed } else { Parting::AsItIs }
 }
 
 fn verdict_of(s: &Session, at: usize, header: Header) -> Verdict {
@@ -228,7 +248,7 @@ fn refused_write<'s>(s: &'s Session, w: &Context, at: usize, header: Header) -> 
         sqlstate: report.sqlstate,
         routine: report.routine,
         is_within: !report.context.is_empty(),
-        is_in_recovery: s.conn().is_some_and(|conn| conn.reported("in_hot_standby") == "on"),
+        is_in_recovery: s.conn().is_some_and(|conn| conn.reported.told() == Told::Standby),
         standing,
         is_wanted: s.state.settings.pairs().any(|(name, _)| name == "default_transaction_read_only"),
     }

@@ -7,16 +7,41 @@ use weir_wire::gather::{Bound, Budget, Exceeded};
 const REPORTS: Bound =
     Bound { thing: "the list of parameters that the server reports", count_max: 256, bytes_max: 128 << 10, parameter: "" };
 
+/// The parameter that tells if a server is a standby.
+const ROLE: &str = "in_hot_standby";
+
+/// The role that a server has told over a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Told {
+    /// It does not say: its version is 13 or older.
+    #[default]
+    Nothing,
+    Primary,
+    Standby,
+}
+
+impl Told {
+    /// By the value of the parameter.
+    fn of(reported: &str) -> Told {
+        match reported {
+            "on" => Told::Standby,
+            "off" => Told::Primary,
+            _ => Told::Nothing,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Reports {
     values: Vec<(String, String)>,
     gathered: Budget,
+    told: Told,
 }
 
 impl Default for Reports {
     fn default() -> Reports {
-        Reports { values: Vec::new(), gathered: Budget::new(REPORTS) }
+        Reports { values: Vec::new(), gathered: Budget::new(REPORTS), told: Told::default() }
     }
 }
 
@@ -30,6 +55,9 @@ impl Reports {
             self.gathered.give_back(name.len() + before.len());
         }
         self.gathered.take(name.len() + value.len())?;
+        if name == ROLE {
+            self.told = Told::of(&value);
+        }
         match known {
             Some((_, known)) => *known = value.into_owned(),
             None => self.values.push((name.into_owned(), value.into_owned())),
@@ -40,6 +68,12 @@ impl Reports {
     /// The value of a parameter; empty if the server has not reported it.
     pub fn value(&self, name: &str) -> &str {
         self.values.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+    }
+
+    /// The role that the server has told last.
+    #[inline]
+    pub fn told(&self) -> Told {
+        self.told
     }
 
     /// All of them, in the order of their first reports.
@@ -75,5 +109,15 @@ mod tests {
         let error = reports.note(&body("search_path", &"x".repeat(200_000))).unwrap_err();
         assert_eq!(error.to_string(), "the list of parameters that the server reports takes more than 131072 bytes");
         assert_eq!(reports.value("search_path"), "");
+    }
+
+    #[test]
+    fn servers_tell_their_role_from_version_14_on() {
+        let mut reports = Reports::default();
+        assert_eq!(reports.told(), Told::Nothing);
+        for (value, told) in [("on", Told::Standby), ("off", Told::Primary)] {
+            reports.note(&body(ROLE, value)).unwrap();
+            assert_eq!(reports.told(), told);
+        }
     }
 }

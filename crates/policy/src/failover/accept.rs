@@ -59,7 +59,8 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
         let mut samples = std::mem::take(&mut state.line.samples);
         let shared = if let Some(Relation::Left(end)) = left { end } else { 0 };
         samples.retain(|(_, position)| *position <= shared);
-        state.line = Line { check_from: now, samples, ..Line::default() };
+        let server = found.as_ref().map(|facts| facts.started_at);
+        state.line = Line { check_from: now, samples, server, ..Line::default() };
         if let Some(node) = state.nodes.get_mut(&epoch.node) {
             if matches!(node.standing, Standing::Down { .. } | Standing::Quarantined { .. }) {
                 node.standing = Standing::Waiting;
@@ -201,7 +202,10 @@ fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(Node
     let is_false = |id: &&NodeId| !is_named && state.durable.false_primaries.contains(id);
     let others = primaries.iter().filter(|id| Some(**id) != state.primary());
     let ours = primaries.iter().filter(|id| Some(**id) == state.primary());
-    let next = others.chain(ours).filter(descends).find(|id| !is_false(id))?;
+    // Names may have changed places, so that the accepted server itself is at another node now. A copy that was started as a primary is not it.
+    let is_itself = |facts: &Facts| state.is_on_line(facts) && state.line.server == Some(facts.started_at);
+    let moved = others.clone().filter(|id| state.facts(**id).is_some_and(is_itself));
+    let next = others.chain(ours).filter(descends).chain(moved).find(|id| !is_false(id))?;
     // Weir itself has nobody to promote where there is one server.
     (by_others || state.nodes.len() == 1).then_some((*next, why))
 }
@@ -266,7 +270,7 @@ pub(super) fn learn_line(state: &mut State, rules: &Rules, node: NodeId, begun_a
         return;
     }
     state.sample(begun_at, facts.position);
-    state.line.lost_at = None;
+    (state.line.lost_at, state.line.server) = (None, Some(facts.started_at));
     state.line.strangers = facts.followers.iter().filter(|follower| follower.node.is_none()).count();
     let Some(names) = &facts.sync_names else { return };
     if state.durable.sync_names.as_ref() != Some(names) {
@@ -360,6 +364,7 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     let Some(epoch) = state.epoch() else { return waits(Held::NoPrimary) };
     let Some(node) = state.nodes.get(&epoch.node) else { return held(Held::Gone) };
     match node.standing {
+        Standing::Down { why: super::action::Lost::Foreign, .. } => return held(Held::Foreign),
         Standing::Down { .. } => return held(Held::Gone),
         Standing::Quarantined { .. } => return held(Held::Quarantined),
         Standing::Detached | Standing::Recovering => return held(Held::Detached),
@@ -395,7 +400,8 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     }
     let Some(seen) = &node.seen else { return waits(Held::Unconfirmed) };
     if !state.is_on_line(&seen.facts) {
-        return held(Held::Another);
+        let is_foreign = state.relation(&seen.facts) == Some(Relation::Foreign);
+        return held(if is_foreign { Held::Foreign } else { Held::Another });
     }
     if seen.facts.is_read_only && state.durable.fenced.contains_key(&epoch.node) {
         return waits(Held::Another);

@@ -105,6 +105,8 @@ pub enum Held {
     SwitchedOver,
     /// It answers, but not as the primary that was accepted.
     Another,
+    /// A server of another cluster answers in its place.
+    Foreign,
 }
 
 /// The fate of transactions that are open on the held primary.
@@ -126,6 +128,17 @@ pub enum Report {
     },
     Attached {
         node: NodeId,
+    },
+    /// The server at a node's address is of another cluster than the accepted one.
+    Foreign {
+        node: NodeId,
+        system: u64,
+        known: u64,
+    },
+    /// This node is the primary of another cluster, which counts from now on.
+    Begun {
+        node: NodeId,
+        system: u64,
     },
     Quarantined {
         node: NodeId,
@@ -208,6 +221,7 @@ impl Held {
             Held::SwitchedOver => "a switchover is under way",
             Held::Detached => "the primary is detached",
             Held::Another => "the primary does not answer as such",
+            Held::Foreign => "a server of another cluster answers at the primary's address, and nobody has named it the primary",
         }
     }
 }

@@ -42,8 +42,22 @@ pub struct Node {
     pub incarnation_at: Ms,
     /// Since when its health says that it is dead, and why.
     pub dead: Option<(Ms, Failure)>,
+    /// A reload gave it another address, and no primary was accepted there since.
+    pub renamed: bool,
+    /// The cluster of its server, if that is another one and was told of.
+    pub told_foreign: Option<u64>,
     /// How far its agent has brought it back.
     pub rejoin: Rejoin,
+}
+
+/// What a look found at a node's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtAddress {
+    /// The server of before, as far as is known.
+    Same,
+    /// It was started anew, or the address leads to another one.
+    AnotherStart,
+    AnotherCluster,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +92,8 @@ impl Node {
             busy_until: 0,
             incarnation_at: 0,
             dead: None,
+            renamed: false,
+            told_foreign: None,
             rejoin: Rejoin::default(),
         }
     }
@@ -85,6 +101,15 @@ impl Node {
     /// The facts of the last look, if it was answered.
     pub fn facts(&self) -> Option<&Facts> {
         self.seen.as_ref().map(|seen| &seen.facts).filter(|_| self.failure.is_none())
+    }
+
+    /// Compares facts of the server at the node's address with those of the last look.
+    pub fn compare(&self, facts: &Facts) -> AtAddress {
+        match self.seen.as_ref().map(|seen| &seen.facts) {
+            Some(before) if before.history.system != facts.history.system => AtAddress::AnotherCluster,
+            Some(before) if before.started_at != facts.started_at => AtAddress::AnotherStart,
+            Some(_) | None => AtAddress::Same,
+        }
     }
 
     pub fn is_in_use(&self) -> bool {

@@ -195,6 +195,15 @@ impl Rule {
 }
 
 impl Rules {
+    /// Nodes that had another address before.
+    pub fn readdressed(&self, before: &Rules) -> Vec<NodeId> {
+        let is_elsewhere = |node: &&NodeRules| {
+            let place = |of: &Address| (of.hostname.clone(), of.port);
+            before.node(node.id).is_some_and(|known| place(&known.address) != place(&node.address))
+        };
+        self.nodes.iter().filter(is_elsewhere).map(|node| node.id).collect()
+    }
+
     /// True if this safety rule counts.
     pub fn keeps(&self, rule: Rule) -> bool {
         self.without != Some(rule)

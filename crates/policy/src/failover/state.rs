@@ -128,6 +128,8 @@ pub(super) struct Line {
     pub sync_changed_at: Lsn,
     /// The start of the server for which no newer decision is known.
     pub confirmed: Option<u64>,
+    /// The start of the server that was last seen to write it.
+    pub server: Option<u64>,
     /// A look that begins now or later must find it as it was.
     pub check_from: Ms,
     /// When it was first found to be gone.
@@ -183,6 +185,13 @@ impl State {
         for id in rules.ids() {
             let is_detached = self.durable.detached.contains(&id);
             self.nodes.entry(id).or_insert_with(|| Node::new(if is_detached { Standing::Detached } else { Standing::Waiting }));
+        }
+    }
+
+    /// A reload has given a node another address: nothing is known of the server there.
+    pub fn readdress(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            *node = Node { renamed: true, ..Node::new(node.standing) };
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::accept;
 use super::action::{Action, Held, Lost, Report, Transactions};
+use super::another;
 use super::attempt::{self, Aim, Attempt};
 use super::ballot::{Ballot, NodeId, Purpose};
 use super::choose::{self, Refusal};
@@ -208,12 +209,14 @@ fn revive(state: &mut State, rules: &Rules, id: NodeId, now: Ms, out: &mut Vec<A
     let Some(facts) = state.facts(id) else { return };
     let relation = state.relation(facts);
     let is_on_line = state.is_on_line(facts);
-    let Some(node) = state.nodes.get_mut(&id) else { return };
+    let Some(node) = state.nodes.get(&id) else { return };
     if matches!(node.standing, Standing::Quarantined { .. }) && is_on_line {
         duty::attach(state, rules, id, out);
-    } else if relation == Some(Relation::Foreign) && node.is_in_use() && rules.mode != Mode::Off {
-        node.standing = Standing::Down { why: Lost::Foreign, since: now };
-        out.push(Action::Report(Report::Degenerated { node: id, why: Lost::Foreign }));
+    }
+    match relation {
+        Some(Relation::Foreign) => another::note(state, rules, id, now, out),
+        Some(Relation::Holds(_) | Relation::Left(_) | Relation::Diverged) => another::over(state, rules, id, out),
+        None => {}
     }
 }
 
@@ -532,6 +535,10 @@ fn may_attach(state: &State, id: NodeId) -> Result<(), String> {
 
 /// The operator names a primary. `Ok(true)`: done; `Ok(false)`: an attempt is under way and answers.
 fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, out: &mut Vec<Action>) -> Result<bool, String> {
+    if another::is_at(state, rules, id) {
+        another::accept(state, rules, id, now, out);
+        return Ok(true);
+    }
     if state.primary() == Some(id) {
         return Err(format!("node {id} is the primary already"));
     }

@@ -6,6 +6,7 @@ use super::rules::tests::rules;
 use super::*;
 
 mod agent;
+mod another;
 mod restart;
 mod switchover;
 
@@ -114,6 +115,8 @@ fn say(action: &Action) -> Option<String> {
         Action::Unfence { node, .. } => format!("unfence {node}"),
         Action::RunCommand { line, .. } => format!("run {line}"),
         Action::Reply { answer, .. } => format!("reply {answer:?}"),
+        Action::Report(Report::Foreign { node, .. }) => format!("foreign {node}"),
+        Action::Report(Report::Begun { node, .. }) => format!("begun {node}"),
         Action::Report(Report::Stuck { why }) => format!("stuck {why:?}"),
         Action::Report(Report::Quarantined { node, .. }) => format!("quarantined {node}"),
         Action::Report(Report::FalsePrimary { node }) => format!("false primary {node}"),
@@ -277,6 +280,22 @@ fn a_standby_that_others_promoted_goes_before_the_accepted_server_on_a_new_timel
     play.tell(Event::Probed { node: 2, begun_at: play.now, found: seen(Facts { started_at: 1, ..promoted(100) }) });
     let said = std::mem::take(&mut play.said);
     assert!(said.iter().any(|line| line.starts_with("done 2")), "{said:?}");
+}
+
+/// One name leads to the primary and the other one to the standby, and others promote.
+#[test]
+fn the_accepted_server_is_followed_to_another_node() {
+    for mode in [Mode::Follow, Mode::Off, Mode::Command] {
+        let mut play = Play::new(|rules| rules.mode = mode);
+        // The other server is found where the primary was, first.
+        let other = || seen(Facts { started_at: 2, ..standby(100, 10) });
+        play.after(1000, [other(), gone(Failure::Lost), seen(standby(100, 10))]);
+        play.after(1000, [other(), seen(primary(100)), seen(standby(100, 10))]);
+        assert!(play.said.contains(&"release 1".to_owned()), "{mode:?}: {:?}", play.said);
+        play.said.clear();
+        play.after(1000, [other(), seen(primary(100)), seen(standby(100, 10))]);
+        play.check("nothing more is said", &[]);
+    }
 }
 
 #[test]
@@ -732,15 +751,15 @@ fn where_others_promote_a_second_primary_gets_writes_once_the_first_is_gone() {
 
 #[test]
 fn where_others_promote_one_that_does_not_descend_from_the_accepted_primary_gets_nothing() {
-    let other = |position, history: History| seen(Facts { history, ..primary(position) });
-    for (name, history) in [
-        ("the same timeline, as without a promotion", History { system: 7, timeline: 1, switches: Vec::new() }),
-        ("another cluster", History { system: 8, timeline: 2, switches: vec![(1, 90)] }),
+    let other = |position, history: History| seen(Facts { history, started_at: 2, ..primary(position) });
+    for (name, history, told) in [
+        ("the same timeline, as without a promotion", History { system: 7, timeline: 1, switches: Vec::new() }, &[][..]),
+        ("another cluster", History { system: 8, timeline: 2, switches: vec![(1, 90)] }, &["foreign 1"]),
     ] {
         let mut play = Play::new(|rules| rules.mode = Mode::Follow);
         play.after(1000, [gone(Failure::Refused), other(95, history.clone()), seen(standby(95, 10))]);
         play.after(500, [gone(Failure::Refused), other(95, history.clone()), seen(standby(95, 10))]);
-        play.check(name, &["hold Gone End", "stuck NotByWeir"]);
+        play.check(name, &[told, &["hold Gone End", "stuck NotByWeir"]].concat());
     }
 }
 

@@ -76,11 +76,11 @@ pub fn look(conn: &Conn, w: &Context) {
 }
 
 fn note(conn: &Conn, w: &Context) {
-    w.shared.reloads.note(conn.status.address.node, conn.reloads);
+    w.shared.stale.reloads.note(conn.status.address.node, conn.reloads);
 }
 
 /// True if the server of a connection has read its configuration anew since its defaults were asked for.
 #[inline]
 pub fn are_stale(conn: &Conn, w: &Context) -> bool {
-    conn.reloads != w.shared.reloads.of(conn.status.address.node)
+    conn.reloads != w.shared.stale.reloads.of(conn.status.address.node)
 }

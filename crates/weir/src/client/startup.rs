@@ -560,7 +560,7 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
         Standing::Certain | Standing::Doubtful => {}
         Standing::Old => Box::pin(look_at_role(w, pools)).await,
     }
-    let is_current = |welcome: &&Rc<Welcome>| welcome.reloads == w.shared.reloads.of(welcome.node);
+    let is_current = |welcome: &&Rc<Welcome>| welcome.reloads == w.shared.stale.reloads.of(welcome.node);
     let known = w.welcomes.borrow().by_key.get(&key).filter(is_current).cloned();
     if known.is_some() {
         Box::pin(ask_again(w, client, pools)).await?;

@@ -390,7 +390,7 @@ async fn renew(c: &Control, database: &Database, line: &mut Conn) -> Result<(), 
 /// The connection to the server to be asked, a new one if need be. Cancel safe.
 async fn line_to_server<'l>(c: &Control, database: &Database, line: &'l mut Option<Line>) -> Result<&'l mut Conn, SurveyError> {
     let address = server(c).ok_or(SurveyError::NoServer)?;
-    if line.as_ref().is_some_and(|line| line.conn.address != address) {
+    if line.as_ref().is_some_and(|line| line.conn.address != address || line.conn.is_left(&c.shared)) {
         *line = None;
     }
     Ok(match line {

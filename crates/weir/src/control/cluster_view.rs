@@ -43,8 +43,9 @@ pub fn publish(c: &Control, changed: bool) {
     }
 }
 
-/// Takes in which node takes writes, and which are out of use.
-pub fn govern(c: &Control, gate: Gate, is_out: impl Fn(u16) -> bool) {
+/// Takes in which node takes writes, or why none does, and which are out of use.
+pub fn govern(c: &Control, gate: Gate, held: Option<&'static str>, is_out: impl Fn(u16) -> bool) {
+    c.view.borrow_mut().held = held;
     let changed = c.view.borrow_mut().govern(gate, is_out, seconds(SystemTime::now()));
     publish(c, changed);
 }

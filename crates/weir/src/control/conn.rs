@@ -125,6 +125,8 @@ pub struct Conn {
     stream: Stream,
     farewell: Farewell,
     pub(crate) address: Address,
+    /// When it was begun, in microseconds since the start of the proxy.
+    begun_us: u64,
     /// Bytes that have arrived behind the last message taken.
     inbox: Vec<u8>,
     /// The most that the server may still say in this exchange.
@@ -215,6 +217,11 @@ impl Conn {
         }
     }
 
+    /// True if the address of its node leads to another server by now.
+    pub fn is_left(&self, shared: &Shared) -> bool {
+        self.begun_us < shared.stale.moves.moved_us(self.address.node)
+    }
+
     /// Connects, and begins TLS if the attempt is for that. Cancel safe: the connection is closed.
     async fn connect(
         shared: &Arc<Shared>,
@@ -223,10 +230,12 @@ impl Conn {
         deadline: Instant,
     ) -> Result<Conn, OpenError> {
         let failed = |cause| OpenError::Connect { address: address.clone(), cause };
+        let begun_us = shared.begun.elapsed().as_micros() as u64;
         let over = |stream| Conn {
             stream,
             farewell: Farewell::None,
             address: address.clone(),
+            begun_us,
             inbox: Vec::new(),
             budget: Budget::new(bounds::LOGIN),
             deadline,

@@ -32,8 +32,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_config::Config;
-use weir_policy::failover::{self, Durable, Event, FailoverView, Mode, Ms, Rules, Standing, State};
+use weir_policy::failover::{self, AtAddress, Durable, Event, FailoverView, Found, Mode, Ms, Rules, Standing, State};
 use weir_session::metrics::Metric;
+use weir_session::reports::Told;
 
 /// Longest time between two looks at what is due: the state may have grown older unseen.
 const TICK_MS: Ms = 1_000;
@@ -139,8 +140,11 @@ impl Driver {
             return;
         }
         self.config = newest.clone();
-        self.rules = Rc::new(rules);
+        let before = std::mem::replace(&mut self.rules, Rc::new(rules));
         self.state.reload(&self.rules);
+        for id in self.rules.readdressed(&before) {
+            self.state.readdress(id);
+        }
         self.reach = Rc::new(Reach::new(self.c.clone(), newest, self.rules.clone()));
         self.door.obey(&self.config, self.rules.mode);
         if self.rules.mode != Mode::Builtin {
@@ -191,6 +195,8 @@ impl Driver {
         self.keep_pace().await;
         while self.orders.try_join_next().is_some() {}
         let now = self.now();
+        // First of all, so that nobody takes a connection to the server of before for one to the primary that this step may accept.
+        self.note_move(event);
         let actions = failover::step(&mut self.state, &self.rules, event, now);
         say::event(&self.c, event);
         self.reach.learn(&self.state);
@@ -198,6 +204,19 @@ impl Driver {
             self.obey(action).await;
         }
         self.door.show(&self.c, &self.rules, &self.state);
+    }
+
+    fn note_move(&self, event: &Event) {
+        let Event::Probed { node, begun_at, found: Found::Answered(facts) } = event else { return };
+        let Some(known) = self.state.nodes.get(node) else { return };
+        let told: &[Told] = match known.compare(facts) {
+            AtAddress::Same => &[],
+            AtAddress::AnotherStart if facts.is_primary() => &[Told::Primary],
+            AtAddress::AnotherStart => &[Told::Standby],
+            // No connection of before is right, whatever its server's role.
+            AtAddress::AnotherCluster => &[Told::Primary, Told::Standby],
+        };
+        told.iter().for_each(|told| self.c.shared.stale.moves.moved(*node, begun_at * 1000, *told));
     }
 
     /// Slows steps down that follow each other without an end, and names that once. Cancel safe.

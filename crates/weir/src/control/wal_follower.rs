@@ -376,7 +376,7 @@ impl Source<'_> {
         if !is_wanted(&self.c, &self.database, used_at) {
             return Err(FollowerError::Unwanted);
         }
-        if primary(&self.c).as_ref() != Some(&self.address) {
+        if primary(&self.c).as_ref() != Some(&self.address) || self.conn.is_left(&self.c.shared) {
             return Err(FollowerError::Moved);
         }
         Ok(())

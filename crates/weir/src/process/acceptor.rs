@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use weir_config::Config;
 use weir_io::reactor::{READ, Reactor, Slot, parked};
 use weir_io::socket::Socket;
@@ -31,6 +32,12 @@ const ACCEPTS_MAX: u32 = 64;
 
 /// Seconds after which a client comes in though it has said nothing, so that `authentication_timeout` finds it.
 const SILENCE_S: u32 = 1;
+
+/// Longest wait for an address that is in use. The kernel closes what a killed process had in io_uring some milliseconds after that process is gone, and
+/// whoever starts the next one knows of the end only.
+const IN_USE_LIMIT: Duration = Duration::from_secs(2);
+/// Time between two looks: the kernel tells nobody.
+const IN_USE_LOOK: Duration = Duration::from_millis(5);
 
 /// A listening socket, not yet watched.
 pub enum Door {
@@ -100,10 +107,23 @@ pub fn open_all(
     let resolved = places::resolve(names, port);
     let resolved = resolved.map_err(|(name, cause)| anyhow!("{parameter}: cannot resolve \"{name}\": {cause}"))?;
     for address in resolved.kept {
-        let open = inherited.take_tcp(address).map_or_else(|| open_tcp(address, backlog), Ok);
+        let open = inherited.take_tcp(address).map_or_else(|| once_free(|| open_tcp(address, backlog)), Ok);
         listeners.push(open.with_context(|| format!("{parameter}: cannot listen on {address}"))?);
     }
     Ok(listeners)
+}
+
+/// Opens a socket, as soon as nobody else has its address.
+fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let until = Instant::now() + IN_USE_LIMIT;
+    loop {
+        match open() {
+            Err(cause) if cause.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(IN_USE_LOOK);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListener> {
@@ -149,9 +169,11 @@ pub fn open_socket(
 
 fn open_unix(path: &Path, backlog: i32, rights: SocketRights<'_>, made: &mut Made) -> anyhow::Result<Door> {
     if path.exists() {
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            bail!("another process listens there already");
-        }
+        let answers = || match std::os::unix::net::UnixStream::connect(path) {
+            Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there already")),
+            Err(_) => Ok(()),
+        };
+        once_free(answers)?;
         // Left behind by a process that was killed.
         std::fs::remove_file(path)?;
     }

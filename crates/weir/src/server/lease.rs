@@ -18,6 +18,7 @@ use weir_policy::pool::Refused;
 use weir_session::checkout::check_after_ms;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::metrics::Metric;
+use weir_session::reports::Told;
 use weir_session::session_state::defaults::are_stale;
 
 /// Time the worker that has a server connection gets to let go of it.
@@ -39,6 +40,11 @@ pub async fn lease_conn(
             leased => leased.map_err(|refusal| wait_fault(w, pool, refusal))?,
         };
         match leased {
+            Lease::ServerConn(conn) if w.shared.stale.moves.claim(&conn) => {
+                // One whose server refused a write: another one tells if the node's address leads elsewhere now.
+                let Some(conn) = bring_home(w, conn).await else { continue };
+                part(w, conn).await;
+            }
             Lease::ServerConn(conn) => {
                 if let Some(conn) = fit(w, conn).await {
                     return Ok(Ok(conn));
@@ -46,19 +52,19 @@ pub async fn lease_conn(
                 if give_up() {
                     return Err(wait_fault(w, pool, Refusal::GaveUp));
                 }
+                continue;
             }
-            Lease::Permit => {
-                // Boxed: a session that waits for a server connection of others does not pay for the room of a login.
-                let mut opening = Box::pin(open(w, pool, node, parameters));
-                if let Some(opened) = unless(w, opening.as_mut(), &give_up).await {
-                    return Ok(opened);
-                }
-                // A login that hangs keeps nobody who has a better place to go to, or wants no more.
-                drop(opening);
-                pool.release_permit(w);
-                return Err(wait_fault(w, pool, Refusal::GaveUp));
-            }
+            Lease::Permit => {}
         }
+        // Boxed: a session that waits for a server connection of others does not pay for the room of a login.
+        let mut opening = Box::pin(open(w, pool, node, parameters));
+        if let Some(opened) = unless(w, opening.as_mut(), &give_up).await {
+            return Ok(opened);
+        }
+        // A login that hangs keeps nobody who has a better place to go to, or wants no more.
+        drop(opening);
+        pool.release_permit(w);
+        return Err(wait_fault(w, pool, Refusal::GaveUp));
     }
 }
 
@@ -87,7 +93,7 @@ pub async fn at_rest(w: &Worker, pool: &Pool) -> Option<ServerConn> {
 
 /// True if a server connection that was at rest can be used; one that cannot is closed.
 fn is_usable(w: &Worker, conn: &ServerConn) -> bool {
-    if !conn.is_of_these_passwords(w) {
+    if !conn.is_of_these_passwords(w) || w.shared.stale.moves.is_left(conn) {
         return false;
     }
     let is_fresh = conn.is_fresh(w.now_us());
@@ -209,7 +215,7 @@ async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
 /// Opens a server connection under a permit of its pool.
 pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&str, &str)]) -> Result<ServerConn, OpenError> {
     let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
-    let begun_ms = w.now_ms();
+    let (begun_ms, begun_us) = (w.now_ms(), w.micros(Instant::now()));
     let opened = match address {
         Some(address) => {
             // First the number, then the secret: a reload in between makes the server connection old at once.
@@ -225,6 +231,9 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
                 Purpose::Replication | Purpose::Listening => Arc::default(),
             };
             let opened = server_conn::open(w, pool.clone(), &address, &login, &first).await;
+            if let Ok(conn) = &opened {
+                w.shared.stale.moves.opened(node, begun_us, conn.reported.told());
+            }
             let opened = refuse_standby(w, opened);
             if let Err(error) = &opened {
                 w.log_conn(&address, format_args!("not opened: {error}"));
@@ -266,7 +275,7 @@ fn refuse_standby(w: &Worker, opened: Result<ServerConn, OpenError>) -> Result<S
     let conn = opened?;
     let is_demoted = conn.is_to_primary(&w.view())
         && matches!(conn.transport.pool.key.purpose, Purpose::Statements | Purpose::Greeting)
-        && conn.reported("in_hot_standby") == "on"
+        && conn.reported.told() == Told::Standby
         && !is_primary_by_configuration(&w.peek_config(), conn.status.address.node);
     if !is_demoted {
         return Ok(conn);

@@ -1,9 +1,11 @@
 //! Failover with real servers, under a load that notes every acknowledged write. Each test has servers of its own.
 
 mod anew;
+mod another;
 mod cuts;
 mod faults;
 pub mod load;
+mod moved;
 mod names;
 mod parameters;
 mod strangers;

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use weir_demo::ReservedPort;
+use weir_demo::{ReservedPort, Sql};
 
 /// A proxy that can be relieved.
 fn relievable(ground: &Ground, more: &str) -> (Proxy, Folder) {
@@ -227,4 +227,21 @@ fn a_takeover_from_a_process_that_is_stopped_says_so() {
     assert!(!ended.status.success() && said.contains("the running proxy did not answer in 5 s: is it stopped?"), "{said}");
     proxy.signal(Signal::CONT);
     assert_eq!(ground.client(&proxy).value("select 1"), "1");
+}
+
+/// With io_uring the kernel closes the sockets of a killed process some milliseconds after its end.
+#[test]
+fn a_proxy_that_was_killed_starts_again_at_once() {
+    let ground = Ground::new();
+    let mut proxy = ground.primary_proxy("");
+    for _ in 0..8 {
+        let clients: Vec<Raw> = (0..8).map(|_| ground.client(&proxy)).collect();
+        proxy.crash_and_start();
+        wait_until("a client to be served", || {
+            assert!(proxy.is_running(), "it did not start: {}", proxy.log());
+            // A socket of the process that was killed may accept, too, and end the connection.
+            Sql::connect_tcp("127.0.0.1", proxy.port(), "postgres", "postgres").is_ok()
+        });
+        drop(clients);
+    }
 }

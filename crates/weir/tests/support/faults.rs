@@ -3,9 +3,9 @@
 use super::ground::wait_until;
 use socket2::SockRef;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -42,6 +42,8 @@ pub enum Fault {
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 struct Plan {
+    /// The port that connections made from now on lead to.
+    target: AtomicU16,
     toward_server: Mutex<Fault>,
     toward_client: Mutex<Fault>,
     /// Connections made before this changes are reset.
@@ -81,6 +83,7 @@ impl Network {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = listener.local_addr().unwrap().port();
         let plan = Arc::new(Plan {
+            target: AtomicU16::new(port),
             toward_server: Mutex::new(Fault::None),
             toward_client: Mutex::new(Fault::None),
             cuts: AtomicU64::new(0),
@@ -89,14 +92,18 @@ impl Network {
             refuses: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });
-        let target = SocketAddr::from(([127, 0, 0, 1], port));
         let shared = plan.clone();
-        thread::spawn(move || accept(listener, target, &shared));
+        thread::spawn(move || accept(listener, &shared));
         Network { port: own, plan }
     }
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Leads to another port from now on, as a service address that moves. Connections that are there stay.
+    pub fn lead_to(&self, port: u16) {
+        self.plan.target.store(port, Ordering::SeqCst);
     }
 
     /// From now on, also for connections that are there.
@@ -176,7 +183,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn accept(mut listener: TcpListener, target: SocketAddr, plan: &Arc<Plan>) {
+fn accept(mut listener: TcpListener, plan: &Arc<Plan>) {
     loop {
         let client = listener.accept();
         if plan.over.load(Ordering::SeqCst) {
@@ -195,7 +202,8 @@ fn accept(mut listener: TcpListener, target: SocketAddr, plan: &Arc<Plan>) {
             continue;
         }
         let Ok((client, _)) = client else { continue };
-        let Ok(server) = TcpStream::connect(target) else {
+        let target = plan.target.load(Ordering::SeqCst);
+        let Ok(server) = TcpStream::connect(("127.0.0.1", target)) else {
             reset(&client);
             continue;
         };

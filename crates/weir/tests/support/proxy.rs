@@ -218,9 +218,6 @@ impl Proxy {
     pub fn crash_and_start(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
-        // The system may close what a dead process had a moment later.
-        let address = ("127.0.0.1", self.port());
-        wait_until("the port to be free", || std::net::TcpListener::bind(address).is_ok());
         let conf = self.conf_path();
         self.process = spawn(&self.folder.0, env!("CARGO_BIN_EXE_weir"), &["-f", &conf.to_string_lossy()], "log");
     }

@@ -110,6 +110,10 @@ impl Driver {
     }
 
     fn report(&self, report: &Report) {
+        if let Report::Begun { .. } = report {
+            // Servers of the cluster of before may go on elsewhere, with connections to them in the pools.
+            self.state.nodes.keys().for_each(|node| drop(cluster_view::end(&self.c, *node)));
+        }
         if let Report::Done(record) = report
             && record.why == Why::SwitchedOver
             && record.loss == Loss::Nothing

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::{ClusteringMode, Config};
 use weir_policy::cluster::Gate;
-use weir_policy::failover::{Decider, Held, Mode, NodeId, Rules, State, Transactions};
+use weir_policy::failover::{self, Decider, Held, Mode, NodeId, Rules, State, Transactions};
 use weir_policy::outcome::Horizon;
 
 /// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
@@ -93,7 +93,11 @@ impl Door {
         {
             c.shared.log.say(Level::Log, format_args!("everything goes to node {node} (backend_clustering_mode = raw)"));
         }
-        cluster_view::govern(c, gate, is_out);
+        let held = match state.gate {
+            failover::Gate::Held(why, _) if gate == Gate::Shut => Some(why.describe()),
+            failover::Gate::Held(..) | failover::Gate::Open { .. } => None,
+        };
+        cluster_view::govern(c, gate, held, is_out);
         if c.view.borrow().generation != before {
             c.nudge(Nudge::Governed);
         }

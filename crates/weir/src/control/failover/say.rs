@@ -26,6 +26,8 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
             log.say(Level::Log, format_args!("=== Starting fail back. reconnect host {} ===", place(*node)));
             log.say(Level::Log, format_args!("node {node} is in use again"));
         }
+        Report::Foreign { node, system, known } => foreign(c, *node, *system, *known),
+        Report::Begun { node, system } => begun(c, *node, *system),
         Report::Quarantined { node, heard_by } => {
             let heard_by: Vec<String> = heard_by.iter().map(ToString::to_string).collect();
             log.say(Level::Log, format_args!("=== Starting quarantine. shutdown host {} ===", place(*node)));
@@ -33,18 +35,12 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
             log.say(Level::Error, format_args!("node {node}: {text}; heard by node {}", heard_by.join(", ")));
         }
         Report::FalsePrimary { node } => {
-            log.say(
-                Level::Error,
-                format_args!(
-                    "node {node} calls itself primary, too: it gets no writes; a copy of the primary must be made there"
-                ),
-            );
+            let text = "it gets no writes; a copy of the primary must be made there";
+            log.say(Level::Error, format_args!("node {node} calls itself primary, too: {text}"));
         }
         Report::Diverged { node } => {
-            log.say(
-                Level::Error,
-                format_args!("node {node} has log that the primary lacks: a copy of the primary must be made there"),
-            );
+            let text = "a copy of the primary must be made there";
+            log.say(Level::Error, format_args!("node {node} has log that the primary lacks: {text}"));
         }
         Report::Stuck { why: Refusal::NotByWeir } => {
             log.say(Level::Log, format_args!("the primary is gone, and failover_mode leaves it to others to promote a standby"));
@@ -86,6 +82,18 @@ fn slow(c: &Control, node: NodeId, took_ms: Ms, limit_ms: Ms) {
     let text = "raise health_check_timeout, or a server that lives may be given up";
     let took = format_args!("node {node}: a look took {took_ms} ms, and {limit_ms} ms count as no answer: {text}");
     c.shared.log.say(Level::Warning, took);
+}
+
+fn foreign(c: &Control, node: NodeId, system: u64, known: u64) {
+    let text = "nothing is sent to it; if it is the right one, name the primary of its cluster with pcp_promote_node, or PROMOTE in the console";
+    let what = format_args!("node {node} is a server of another cluster (system identifier {system}, not {known}): {text}");
+    c.shared.log.say(Level::Error, what);
+}
+
+fn begun(c: &Control, node: NodeId, system: u64) {
+    let text = "what was known of the cluster before is forgotten, and connections to it are closed";
+    let what = format_args!("node {node} is the primary of the cluster with system identifier {system}: {text}");
+    c.shared.log.say(Level::Warning, what);
 }
 
 /// A primary was accepted.

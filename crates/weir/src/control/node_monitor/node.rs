@@ -237,7 +237,7 @@ impl Node {
         let now = question::configured_at(conn).await?;
         let before = std::mem::replace(&mut self.configured_at, now);
         if before != now && before.is_some() {
-            let (reloads, node) = (&self.desk.c.shared.reloads, self.address.node);
+            let (reloads, node) = (&self.desk.c.shared.stale.reloads, self.address.node);
             reloads.note(node, reloads.of(node));
         }
         Ok(())
@@ -252,11 +252,17 @@ impl Node {
         }
     }
 
-    /// The connection kept. A server that lets nobody in any more and waits for its clients to leave is left.
+    /// The connection kept. A server that lets nobody in any more and waits for its clients to leave is left, and one to which the node's address does not
+    /// lead any more.
     fn take_line(&mut self) -> Option<Line> {
-        let failover = self.desk.c.shared.cluster.failover.load();
+        let shared = &self.desk.c.shared;
+        let failover = shared.cluster.failover.load();
         let is_left = failover.node(self.address.node).is_some_and(|node| node.failure == Some(ShuttingDown));
-        self.line.take().filter(|_| !is_left)
+        let line = self.line.take().filter(|line| !is_left && !line.conn.is_left(shared));
+        if line.is_none() {
+            self.unfollow();
+        }
+        line
     }
 
     /// Opens a connection. Cancel safe.

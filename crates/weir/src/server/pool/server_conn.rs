@@ -283,7 +283,7 @@ pub async fn open(
         w.shared.link_died(node, LinkEnd::Broken);
         return Err(OpenError::GivenUp { node });
     }
-    let reloads = w.shared.reloads.of(address.node);
+    let reloads = w.shared.stale.reloads.of(address.node);
     let defaults = match pool.key.purpose {
         // After an operator's query, which sets what it likes, reports would pass for reloads.
         Purpose::Statements | Purpose::Greeting if !first.is_empty() => w.shared.unknown_defaults(),

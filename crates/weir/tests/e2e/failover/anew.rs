@@ -3,6 +3,7 @@
 use crate::support::ground::{cluster, wait_until};
 use crate::support::{Proxy, Raw};
 use std::fs;
+use std::process::Command;
 use weir_demo::{Mode, Server};
 
 /// Lines of the log that a change of the primary may take. A step that repeats itself writes thousands a second.
@@ -48,4 +49,41 @@ fn the_only_server_that_is_started_anew_by_a_promotion_gets_writes_again() {
         let command = if mode == "command" { "failover_command = '/bin/true'\n" } else { "" };
         check(0, &format!("{command}failover_mode = {mode}\nfailover_alone = on\nhealth_check_period = 1"));
     }
+}
+
+/// An operator restores a base backup into the same folder and recovers to a point in time before the last writes.
+#[test]
+fn the_only_server_that_is_recovered_in_place_to_an_earlier_time_gets_writes_again() {
+    for mode in ["follow", "off", "command", "builtin"] {
+        let command = if mode == "command" { "failover_command = '/bin/true'\n" } else { "" };
+        let cluster = cluster(0);
+        let server = cluster.primary();
+        server.query("create table written (a int); insert into written values (1)").unwrap();
+        server.stop(Mode::Fast).unwrap();
+        let (folder, backup) = (server.data_dir().to_owned(), server.data_dir().with_extension("backup"));
+        copy(&folder, &backup);
+        server.start().unwrap();
+        let more = format!("{command}failover_mode = {mode}\nfailover_alone = on\nhealth_check_period = 1");
+        let proxy = Proxy::start(&cluster, &more);
+        let mut client = proxy.console();
+        client.run("insert into written select generate_series(2, 10000)");
+        server.stop(Mode::Fast).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        fs::rename(&backup, &folder).unwrap();
+        fs::write(folder.join("recovery.signal"), "").unwrap();
+        server.set_conf("restore_command", "/bin/false").unwrap();
+        server.start().unwrap();
+        wait_until("the recovery to end", || server.in_recovery().is_ok_and(|recovers| !recovers));
+        let lines = proxy.log().lines().count();
+        wait_until("a write to go on", || client.try_rows("insert into written values (2)").is_ok());
+        assert_eq!(server.value("select count(*) from written").unwrap(), "2", "{mode}");
+        wait_until("its role to be seen", || proxy.nodes("role")[0] == "primary");
+        let said = proxy.log().lines().count() - lines;
+        assert!(said < LINES_MAX, "{mode}: {said} lines: {}", proxy.log());
+    }
+}
+
+fn copy(from: &std::path::Path, to: &std::path::Path) {
+    let copied = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(copied.success());
 }

@@ -39,7 +39,7 @@ pub async fn ask_first(
 /// Asks over a connection that was at rest when its server read its configuration anew. `None`: it is closed. Not cancel safe.
 pub async fn ask_again(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
     let node = conn.status.address.node;
-    let reloads = w.shared.reloads.of(node);
+    let reloads = w.shared.stale.reloads.of(node);
     if conn.defaults.are_unknown() {
         conn.reloads = reloads;
         return Some(conn);

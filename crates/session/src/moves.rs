@@ -1,0 +1,138 @@
+//! Nodes whose address leads to another server than some of their open connections do: a name or a service address has moved.
+//!
+//! Nobody tells Weir of that. The server of before may go on in another role, so that connections to it work and stay. Two things show it: a look finds
+//! another start of a server there, or a standby refuses a write although its node is the primary. In the latter case one connection is opened in the
+//! place of one that is open, and tells. Connections of before whose servers told another role are closed then instead of used. Where the address leads
+//! to a standby all the same, nothing is closed, and the next write that it refuses asks again after a while.
+
+use crate::conn::Conn;
+use crate::metrics::NODES_MAX;
+use crate::reports::Told;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Shortest time between two connections that are opened to a node for refused writes: who writes to a standby shall cost others nothing.
+const ASK_AGAIN_US: u64 = 1_000_000;
+
+/// See the module. Times are microseconds since the start of the proxy; 0: never.
+pub struct Moves([Node; NODES_MAX]);
+
+#[derive(Default)]
+struct Node {
+    /// A standby refused a write, so that a connection is to be opened.
+    asked_us: AtomicU64,
+    /// The last of those times for which somebody has begun to open one.
+    claimed_us: AtomicU64,
+    /// The address led to a primary then, and to no standby of before.
+    primary_us: AtomicU64,
+    /// The reverse.
+    standby_us: AtomicU64,
+}
+
+impl Default for Moves {
+    fn default() -> Moves {
+        Moves(std::array::from_fn(|_| Node::default()))
+    }
+}
+
+impl Moves {
+    fn node(&self, node: u16) -> &Node {
+        &self.0[usize::from(node) % NODES_MAX]
+    }
+
+    /// A server refused a write over a connection to this node, which counts as the primary, as only a standby does. True: the connection is left, and
+    /// another one is opened.
+    pub fn ask(&self, node: u16, now_us: u64) -> bool {
+        let asked = &self.node(node).asked_us;
+        let before = asked.load(Ordering::Relaxed);
+        let is_due = before == 0 || now_us >= before.saturating_add(ASK_AGAIN_US);
+        is_due && asked.compare_exchange(before, now_us.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// True if a connection at rest is not to be used as it is: its node's address leads elsewhere now, or may.
+    #[inline]
+    pub fn is_doubted(&self, conn: &Conn) -> bool {
+        let node = self.node(conn.status.address.node);
+        let is_asked = || node.claimed_us.load(Ordering::Relaxed) < node.asked_us.load(Ordering::Relaxed);
+        self.is_left(conn) || (conn.reported.told() == Told::Standby && is_asked())
+    }
+
+    /// True if its node's address was seen to lead to a server of another role.
+    #[inline]
+    pub fn is_left(&self, conn: &Conn) -> bool {
+        let node = self.node(conn.status.address.node);
+        let moved_us = match conn.reported.told() {
+            Told::Nothing => return false,
+            Told::Primary => &node.standby_us,
+            Told::Standby => &node.primary_us,
+        };
+        conn.opened_us < moved_us.load(Ordering::Relaxed)
+    }
+
+    /// True if a connection is to be opened in the place of this one. It is true once for each time that somebody asked.
+    pub fn claim(&self, conn: &Conn) -> bool {
+        let node = self.node(conn.status.address.node);
+        let (claimed, asked) = (node.claimed_us.load(Ordering::Relaxed), node.asked_us.load(Ordering::Relaxed));
+        conn.reported.told() == Told::Standby
+            && conn.opened_us <= asked
+            && claimed < asked
+            && node.claimed_us.compare_exchange(claimed, asked, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// A connection was opened, and its server has told its role. Without a refused write nothing follows from that: the server may have been promoted.
+    pub fn opened(&self, node: u16, begun_us: u64, told: Told) {
+        let of = self.node(node);
+        let asked = of.asked_us.load(Ordering::Relaxed);
+        if asked == 0 || begun_us < asked || asked <= of.primary_us.load(Ordering::Relaxed) {
+            return;
+        }
+        of.claimed_us.fetch_max(asked, Ordering::Relaxed);
+        if told == Told::Primary {
+            self.moved(node, begun_us, told);
+        }
+    }
+
+    /// Another start of a server than before was found at the address, in this role.
+    pub fn moved(&self, node: u16, begun_us: u64, found: Told) {
+        let of = self.node(node);
+        match found {
+            Told::Nothing => {}
+            Told::Primary => _ = of.primary_us.fetch_max(begun_us, Ordering::Relaxed),
+            Told::Standby => _ = of.standby_us.fetch_max(begun_us, Ordering::Relaxed),
+        }
+    }
+
+    /// When the address was last seen to lead to another server; 0: never.
+    pub fn moved_us(&self, node: u16) -> u64 {
+        let of = self.node(node);
+        of.primary_us.load(Ordering::Relaxed).max(of.standby_us.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_writes_ask_once_a_second() {
+        let moves = Moves::default();
+        let asked: Vec<bool> = [5, 6, 999_999, 1_000_005, 1_000_006].iter().map(|now| moves.ask(1, *now)).collect();
+        assert_eq!(asked, [true, false, false, true, false]);
+        assert!(moves.ask(2, 6), "each node by itself");
+    }
+
+    #[test]
+    fn a_login_at_a_primary_tells_only_after_a_refused_write() {
+        let moves = Moves::default();
+        moves.opened(1, 10, Told::Primary);
+        assert_eq!(moves.moved_us(1), 0, "a standby that is promoted keeps its connections");
+        assert!(moves.ask(1, 20));
+        moves.opened(1, 15, Told::Primary);
+        assert_eq!(moves.moved_us(1), 0, "the login began before");
+        moves.opened(1, 30, Told::Standby);
+        moves.opened(1, 40, Told::Nothing);
+        assert_eq!(moves.moved_us(1), 0);
+        moves.opened(1, 50, Told::Primary);
+        moves.opened(1, 60, Told::Primary);
+        assert_eq!(moves.moved_us(1), 50, "one answer is enough");
+    }
+}
