@@ -53,6 +53,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
             }
             let must_settle = sequences::must_settle(s, w, statement);
             let flow = if must_settle { Some(Flow::Hold) } else { bring_again(s, w, statement) };
+            let flow = flow.or_else(|| outcome::waits_for_line(s, w).then_some(Flow::Hold));
             if flow.is_none() {
                 sequences::prepare(s, w, statement);
                 begin_here(s, w, statement, begins);
@@ -139,7 +140,7 @@ fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -
     if s.state.listening.is_some() {
         session_state::prepare(s, w, statement);
     }
-    if s.is_gate_shut() {
+    if s.is_gate_shut() || outcome::waits_for_line(s, w) {
         return Some(Flow::Hold);
     }
     sequences::prepare(s, w, statement);
@@ -209,7 +210,6 @@ fn begin_here(s: &mut Session, w: &Context, statement: &Statement, begins: bool)
     if !s.lazy_begin.is_open() {
         return;
     }
-    outcome::ask_line(s, w);
     if begins || s.conn().is_some_and(|conn| is_primary(w, conn)) {
         lazy_begin::send(s, w, statement);
     } else {

@@ -2,7 +2,7 @@
 
 use crate::cached_results::CachedResults;
 use crate::catalogs::{Catalogs, Database};
-use crate::conn::Address;
+use crate::conn::{Address, Refusals};
 use crate::host::{Level, Program, Who};
 use crate::last_look::LastLook;
 use crate::loads::Loads;
@@ -66,6 +66,7 @@ pub struct Common {
     pub last_look: LastLook,
     /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
     pub(crate) pins_told: AtomicU32,
+    pub(crate) outcome_refusals: Refusals,
     settings: Interned,
     defaults: InternedDefaults,
     pub reloads: Reloads,
@@ -162,6 +163,7 @@ impl Common {
             awaiting_primary: AtomicU32::new(0),
             last_look: LastLook::default(),
             pins_told: AtomicU32::new(0),
+            outcome_refusals: Refusals::default(),
             settings: Interned::default(),
             defaults: InternedDefaults::default(),
             reloads: Reloads(std::array::from_fn(|_| AtomicU64::new(0))),
