@@ -64,12 +64,19 @@ pub struct Common {
     /// Statements that wait for a primary: while there are any, nodes are asked for their roles over and over.
     pub awaiting_primary: AtomicU32,
     pub last_look: LastLook,
-    /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
-    pub(crate) pins_told: AtomicU32,
-    pub(crate) outcome_refusals: Refusals,
+    pub(crate) told: Told,
     settings: Interned,
     defaults: InternedDefaults,
     pub reloads: Reloads,
+}
+
+/// What the log says once.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// Kinds of state, as `Kept::code`, that keep server connections.
+    pub(crate) pins: AtomicU32,
+    /// Users who have no outcome of a COMMIT.
+    pub(crate) refusals: Refusals,
 }
 
 /// How often each node was seen to have read its configuration anew. A connection whose defaults were asked for before the last time is asked again
@@ -162,8 +169,7 @@ impl Common {
             definitions: AtomicU64::new(0),
             awaiting_primary: AtomicU32::new(0),
             last_look: LastLook::default(),
-            pins_told: AtomicU32::new(0),
-            outcome_refusals: Refusals::default(),
+            told: Told::default(),
             settings: Interned::default(),
             defaults: InternedDefaults::default(),
             reloads: Reloads(std::array::from_fn(|_| AtomicU64::new(0))),

@@ -76,13 +76,13 @@ fn ask_line_if_due(s: &mut Session, w: &Context) -> bool {
     let is_before = upstream.txn.status == IDLE && upstream.replies.is_only_ours() && !is_mid_message;
     let is_due = match conn.line {
         ServerLine::Unasked => true,
-        ServerLine::Known { edition, .. } => edition != w.shared.outcome_refusals.edition(),
+        ServerLine::Known { edition, .. } => edition != w.shared.told.refusals.edition(),
         ServerLine::Asked { .. } | ServerLine::Hidden => false,
     };
     if !is_before || !is_due || !conn.is_to_primary(&w.view()) {
         return false;
     }
-    conn.line = ServerLine::Asked { edition: w.shared.outcome_refusals.edition() };
+    conn.line = ServerLine::Asked { edition: w.shared.told.refusals.edition() };
     send(s, w, &LINE);
     s.shut_gate();
     true
@@ -108,7 +108,7 @@ fn ask_if_due(s: &mut Session, w: &Context, statement: &Statement) {
     let is_primary = conn.is_to_primary(&w.view()) && !upstream.only_reads();
     let user = upstream.txn.numbered.user;
     let may_ask = match conn.line {
-        ServerLine::Known { edition, .. } if edition != w.shared.outcome_refusals.edition() => false,
+        ServerLine::Known { edition, .. } if edition != w.shared.told.refusals.edition() => false,
         ServerLine::Known { askers: Askers::All, .. } => true,
         ServerLine::Known { askers: Askers::User, .. } => is_itself && user == User::AsBegun && !may_have_role(&upstream.left),
         ServerLine::Unasked | ServerLine::Asked { .. } | ServerLine::Hidden => false,
@@ -282,7 +282,7 @@ pub fn on_refused(s: &mut Session, w: &Context, report: &Report<'_>) {
                 return;
             }
             // The right was taken away: the other connections ask once more if they may.
-            w.shared.outcome_refusals.renew();
+            w.shared.told.refusals.renew();
         }
     }
     conn.line = ServerLine::Hidden;
@@ -311,7 +311,7 @@ pub fn on_answer(s: &mut Session, w: &Context, status: u8) {
 #[cold]
 fn say_hidden(s: &Session, w: &Context, why: &str) {
     let user = &s.account.user;
-    if s.state.settings.has_role() || !w.shared.outcome_refusals.is_news(user) {
+    if s.state.settings.has_role() || !w.shared.told.refusals.is_news(user) {
         return;
     }
     let who = Who { user, database: &s.account.database, session: s.handle.status.pid, ..Who::default() };

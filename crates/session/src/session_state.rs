@@ -638,7 +638,7 @@ fn show_pin(s: &Session, w: &Context) {
     }
     w.count(Metric::SessionsPinned);
     let bit = 1 << kept.code();
-    if kept != Kept::Mode && w.shared.pins_told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+    if kept != Kept::Mode && w.shared.told.pins.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         let who = Who {
             user: &s.account.client_user,
             database: &s.account.client_database,
