@@ -121,12 +121,14 @@ struct Place {
     closed: Option<StatementId>,
 }
 
-/// The statements of one server connection. Those in use and the stale ones are never more than the limit together.
+/// The statements of one server connection, never more than the limit.
 #[derive(Debug, Default)]
 pub struct Known {
     used: HashMap<StatementId, Place>,
     /// Still on the server, but must be prepared anew before the next use. These make room first.
     stale: BTreeSet<StatementId>,
+    /// Perhaps still on the server: they are closed before the next use, and make room before all others.
+    perhaps: BTreeSet<StatementId>,
     clock: u64,
 }
 
@@ -168,9 +170,9 @@ impl Known {
             *known = Place { used, shape, closed: Some(id) };
             return Need::Nothing;
         }
-        let evict = if self.stale.remove(&id) {
+        let evict = if self.stale.remove(&id) | self.perhaps.remove(&id) {
             Some(id)
-        } else if self.used.len() + self.stale.len() >= max.max(1) {
+        } else if self.used.len() + self.stale.len() + self.perhaps.len() >= max.max(1) {
             self.make_room()
         } else {
             None
@@ -180,8 +182,8 @@ impl Known {
     }
 
     fn make_room(&mut self) -> Option<StatementId> {
-        if let Some(stale) = self.stale.pop_first() {
-            return Some(stale);
+        if let Some(first) = self.perhaps.pop_first().or_else(|| self.stale.pop_first()) {
+            return Some(first);
         }
         let oldest = self.oldest()?;
         self.used.remove(&oldest);
@@ -197,7 +199,7 @@ impl Known {
     pub fn forget(&mut self, id: StatementId) {
         let Some(Place { closed, .. }) = self.used.remove(&id) else { return };
         if let Some(closed) = closed.filter(|closed| !self.used.contains_key(closed)) {
-            self.stale.insert(closed);
+            self.perhaps.insert(closed);
         }
     }
 
@@ -205,6 +207,25 @@ impl Known {
     pub fn clear(&mut self) {
         self.used.clear();
         self.stale.clear();
+        self.perhaps.clear();
+    }
+
+    /// Statements that the server has, unless code has deallocated some.
+    pub fn certain(&self) -> usize {
+        self.used.len() + self.stale.len()
+    }
+
+    /// Takes in how many statements the server had when there were to be so many (`certain`).
+    pub fn counted(&mut self, on_server: usize, certain: usize) {
+        if on_server < certain {
+            self.doubt_all();
+        }
+    }
+
+    /// Code may have deallocated some of them, and nobody knows which.
+    pub fn doubt_all(&mut self) {
+        self.perhaps.extend(self.used.drain().map(|(id, _)| id));
+        self.perhaps.append(&mut self.stale);
     }
 
     /// The server still has them, but their meaning may have changed.
@@ -283,6 +304,36 @@ mod tests {
         known.touch(1, 1);
         known.forget(1);
         assert_eq!(known.touch(5, 1), Need::Parse { evict: Some(1) });
+    }
+
+    #[test]
+    fn statements_that_the_server_has_no_more_are_prepared_anew() {
+        let mut known = Known::default();
+        (1..=3).for_each(|id| assert_eq!(known.touch(id, 5), Need::Parse { evict: None }));
+        assert_eq!(known.certain(), 3);
+        known.counted(3, 3);
+        assert!(known.contains(1));
+        // Prepared since the server was asked.
+        known.touch(4, 5);
+        known.counted(2, 3);
+        assert_eq!(known.certain(), 0, "none is missed a second time");
+        for id in 1..=4 {
+            assert_eq!(known.touch(id, 5), Need::Parse { evict: Some(id) }, "closed first, since it may be there");
+        }
+        known.stale_all();
+        assert_eq!(known.certain(), 4);
+        known.counted(0, 4);
+        assert_eq!(known.certain(), 0, "stale ones were there, too");
+        assert_eq!(known.touch(5, 4), Need::Parse { evict: Some(1) }, "they count until they are closed");
+    }
+
+    #[test]
+    fn a_statement_that_may_have_been_closed_is_not_missed() {
+        let mut known = Known::default();
+        known.touch(1, 1);
+        known.touch(2, 1);
+        known.forget(2);
+        assert_eq!(known.certain(), 0);
     }
 
     fn column(name: &str, table: u32, of: u32, format: u16) -> Vec<u8> {

@@ -192,7 +192,13 @@ const FUNCTION_SOURCES: &str = "SELECT 'f', p.proname::pg_catalog.text, l.lannam
 
 /// Each kind, and the query that finds it.
 const PARTS: &[(StateKind, &str)] = &[
-    (StateKind::Prepare, "SELECT 'p', name, statement FROM pg_catalog.pg_prepared_statements WHERE from_sql"),
+    // Those of the protocol are counted: they are all sessions', and code may deallocate them.
+    (
+        StateKind::Prepare,
+        "SELECT CASE WHEN n IS NULL THEN 'k' ELSE 'p' END, COALESCE(n, pg_catalog.count(*)::pg_catalog.text), COALESCE(t, '') \
+         FROM (SELECT CASE WHEN from_sql THEN name END, CASE WHEN from_sql THEN statement END \
+         FROM pg_catalog.pg_prepared_statements) p(n, t) GROUP BY n, t",
+    ),
     (StateKind::Listen, "SELECT 'l', c, '' FROM pg_catalog.pg_listening_channels() c"),
     // Locks of a transaction are gone when this is asked.
     (
@@ -267,6 +273,8 @@ pub struct Answer {
     pub channels: BTreeSet<Vec<u8>>,
     /// Statements prepared by SQL: name and text.
     pub prepared: Vec<(String, String)>,
+    /// Number of those prepared by the protocol.
+    pub by_protocol: usize,
     /// Functions: name, language and source.
     pub sources: Vec<(String, String, String)>,
     /// Some row could not be read: the answer is not whole.
@@ -285,6 +293,7 @@ impl Default for Answer {
             temporary: Listed::default(),
             channels: BTreeSet::new(),
             prepared: Vec::new(),
+            by_protocol: 0,
             sources: Vec::new(),
             is_torn: false,
         }
@@ -339,6 +348,10 @@ impl Answer {
             b"d" => drop(self.default_again.insert(name)),
             b"u" => self.users = Some((name, value)),
             b"p" => self.prepared.push((name, value)),
+            b"k" => match name.parse() {
+                Ok(number) => self.by_protocol = number,
+                Err(_) => self.is_torn = true,
+            },
             b"l" => {
                 self.found.add(StateKind::Listen);
                 self.channels.insert(name.into_bytes());

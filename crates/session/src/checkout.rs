@@ -73,7 +73,10 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
     }
     let conn = sequences::wanted(s, statement);
     let mut need = Need { class, is_read: statement.has(Trait::Read), wish: None, conn };
-    if class.side == Side::Reader {
+    if class.side == Side::Reader && needs_nobody(s, w, statement) {
+        // It shows nothing of the database.
+        causal::begin_blind(s);
+    } else if class.side == Side::Reader {
         causal::begin_read(s, w);
         let hinted = statement.read_target.or_else(|| lazy_begin::read_target(s));
         need.wish = read_preference::of(s, w, hinted);
@@ -139,7 +142,7 @@ fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -
     if s.state.listening.is_some() {
         session_state::prepare(s, w, statement);
     }
-    if s.is_gate_shut() {
+    if s.is_gate_shut() || outcome::waits_for_line(s, w) {
         return Some(Flow::Hold);
     }
     sequences::prepare(s, w, statement);
@@ -197,9 +200,17 @@ fn class_at(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way
             let class = classify::class_of(s, w, statement);
             let class = read_preference::class_of(s, w, statement, class);
             let class = lazy_begin::class_after_writes(s, w, class);
-            read_retry::class_of(s, statement, class)
+            let class = read_retry::class_of(s, statement, class);
+            if needs_nobody(s, w, statement) { Class { side: Side::Reader, ..class } } else { class }
         }
     }
+}
+
+/// True if there is no primary, and a statement needs none: it concerns its session alone. A session that listens has its channels brought to the
+/// connection, and a standby takes no LISTEN.
+#[inline]
+fn needs_nobody(s: &Session, w: &Context, statement: &Statement) -> bool {
+    w.view().primary.is_none() && statement.has(Trait::OfSession) && s.state.listening.is_none() && !s.lazy_begin.is_open()
 }
 
 /// Begins the transaction on the session's server connection, if it waits for this statement. A read outside of it runs on standbys
@@ -209,7 +220,6 @@ fn begin_here(s: &mut Session, w: &Context, statement: &Statement, begins: bool)
     if !s.lazy_begin.is_open() {
         return;
     }
-    outcome::ask_line(s, w);
     if begins || s.conn().is_some_and(|conn| is_primary(w, conn)) {
         lazy_begin::send(s, w, statement);
     } else {
@@ -324,7 +334,7 @@ fn bring_again(s: &mut Session, w: &Context, statement: &Statement) -> Option<Fl
     if s.state.listening.is_some() {
         session_state::prepare(s, w, statement);
     }
-    s.is_gate_shut().then_some(Flow::Hold)
+    (s.is_gate_shut() || outcome::waits_for_line(s, w)).then_some(Flow::Hold)
 }
 
 /// The choice for a statement.

@@ -26,7 +26,7 @@ fn is_judged(statement: &Statement) -> bool {
 
 /// Where a statement may run, by its text and by what it names. Never waits.
 ///
-/// While nothing is known, a statement that names something is the primary's. Without a primary there is nothing to be careful for: a standby
+/// While nothing is known, every statement is the primary's: also one that names nothing may run an operator or cast of a user's. Without a primary there is nothing to be careful for: a standby
 /// refuses the statements that it must not run.
 #[inline]
 pub fn class_of(s: &mut Session, w: &Context, statement: &Statement) -> Class {
@@ -36,8 +36,7 @@ pub fn class_of(s: &mut Session, w: &Context, statement: &Statement) -> Class {
     place_of(s, w);
     let edition = s.reads.place.edition;
     if edition == UNKNOWN {
-        let is_careful = statement.objects.names.is_some() && w.view().primary.is_some();
-        return if is_careful { Class::primary(Rule::CatalogUnknown) } else { statement.class };
+        return if w.view().primary.is_some() { Class::primary(Rule::CatalogUnknown) } else { statement.class };
     }
     match statement.objects.judged.at(s.reads.place.number) {
         Some(class) => class,
@@ -157,7 +156,7 @@ pub fn class_for(s: &Session, w: &Context, statement: &Statement) -> Class {
     let is_same = Arc::ptr_eq(&s.reads.place.settings, &s.state.settings);
     match s.account.known.edition() {
         _ if !is_judged(statement) || !w.has_readers() => statement.class,
-        UNKNOWN if statement.objects.names.is_none() || w.view().primary.is_none() => statement.class,
+        UNKNOWN if w.view().primary.is_none() => statement.class,
         UNKNOWN => Class::primary(Rule::CatalogUnknown),
         edition if edition == s.reads.place.edition && is_same => {
             statement.objects.judged.at(s.reads.place.number).unwrap_or_else(|| said(s, statement))

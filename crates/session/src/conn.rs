@@ -5,6 +5,7 @@ use crate::reports::Reports;
 use crate::task::Us;
 use parking_lot::Mutex;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -64,10 +65,63 @@ impl std::fmt::Display for Address {
 pub enum ServerLine {
     #[default]
     Unasked,
-    Asked,
-    Known(Line),
-    /// The server does not say.
+    /// `edition`: of `Refusals`, when it was asked.
+    Asked {
+        edition: u64,
+    },
+    Known {
+        line: Line,
+        askers: Askers,
+        edition: u64,
+    },
+    /// The server does not say, or its user may not ask for numbers.
     Hidden,
+}
+
+/// Those who may ask for a transaction's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Askers {
+    All,
+    /// The user that the connection logged in as.
+    User,
+}
+
+impl Askers {
+    /// By the server's word; `None` if the user may not.
+    pub fn of(word: &str) -> Option<Askers> {
+        match word {
+            "all" => Some(Askers::All),
+            "user" => Some(Askers::User),
+            _ => None,
+        }
+    }
+}
+
+/// Refusals of questions for a transaction's number.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    edition: AtomicU64,
+    told: Mutex<BTreeSet<Box<str>>>,
+}
+
+impl Refusals {
+    /// Users of whom the log says that they have no outcome, at most.
+    const TOLD_MAX: usize = 100;
+
+    /// Moves when a right was found to be gone.
+    pub fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Relaxed)
+    }
+
+    pub fn renew(&self) {
+        self.edition.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// True if nobody was told of this user yet.
+    pub fn is_news(&self, user: &str) -> bool {
+        let mut told = self.told.lock();
+        told.len() < Refusals::TOLD_MAX && !told.contains(user) && told.insert(user.into())
+    }
 }
 
 /// A server connection as others see it.

@@ -2,7 +2,7 @@
 
 use crate::cached_results::CachedResults;
 use crate::catalogs::{Catalogs, Database};
-use crate::conn::Address;
+use crate::conn::{Address, Refusals};
 use crate::host::{Level, Program, Who};
 use crate::last_look::LastLook;
 use crate::loads::Loads;
@@ -65,8 +65,7 @@ pub struct Common {
     /// Statements that wait for a primary: while there are any, nodes are asked for their roles over and over.
     pub awaiting_primary: AtomicU32,
     pub last_look: LastLook,
-    /// Kinds of state, as `Kept::code`, of which the log has said that they keep server connections.
-    pub(crate) pins_told: AtomicU32,
+    pub(crate) told: Told,
     settings: Interned,
     defaults: InternedDefaults,
     pub stale: Stale,
@@ -76,6 +75,15 @@ pub struct Common {
 pub struct Stale {
     pub reloads: Reloads,
     pub moves: Moves,
+}
+
+/// What the log says once.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// Kinds of state, as `Kept::code`, that keep server connections.
+    pub(crate) pins: AtomicU32,
+    /// Users who have no outcome of a COMMIT.
+    pub(crate) refusals: Refusals,
 }
 
 /// How often each node was seen to have read its configuration anew. A connection whose defaults were asked for before the last time is asked again
@@ -168,7 +176,7 @@ impl Common {
             definitions: AtomicU64::new(0),
             awaiting_primary: AtomicU32::new(0),
             last_look: LastLook::default(),
-            pins_told: AtomicU32::new(0),
+            told: Told::default(),
             settings: Interned::default(),
             defaults: InternedDefaults::default(),
             stale: Stale { reloads: Reloads(std::array::from_fn(|_| AtomicU64::new(0))), moves: Moves::default() },

@@ -27,7 +27,7 @@ pub fn doubt(s: &mut Session, outcome: Outcome, unknown: &Fault) -> Option<Box<D
     let Server { upstream, .. } = s.server.as_mut()?;
     let number = match upstream.txn.numbered {
         Numbered { asked: Asked::Known { number, at }, is_committing: true, .. } => Some((number, at)),
-        Numbered { asked: Asked::No, deeds: Deeds::OnlyReads, is_committing: true } if upstream.txn.status == WITHIN => None,
+        Numbered { asked: Asked::No, deeds: Deeds::OnlyReads, is_committing: true, .. } if upstream.txn.status == WITHIN => None,
         Numbered { .. } => return None,
     };
     let owed = upstream.replies.owed();

@@ -148,7 +148,7 @@ fn on_reply(s: &mut Session, w: &Context, header: Header, looks: bool, reply: Re
             s.down.eat(header);
         }
         Reply::NumberRefused => {
-            on_number_refused(s, header, looks);
+            on_number_refused(s, w, header, looks);
         }
         Reply::OursRefused => {
             if looks {
@@ -218,9 +218,10 @@ fn garbled(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault> 
 
 /// The server refuses the question for the transaction's number, or goes.
 #[cold]
-fn on_number_refused(s: &mut Session, header: Header, looks: bool) {
-    outcome::on_refused(s);
-    let report = read_report(if looks { s.down.whole(header).unwrap_or_default() } else { &[] });
+fn on_number_refused(s: &mut Session, w: &Context, header: Header, looks: bool) {
+    let body = looks.then(|| s.down.whole(header).map(<[u8]>::to_vec)).flatten().unwrap_or_default();
+    let report = read_report(&body);
+    outcome::on_refused(s, w, &report);
     let word = is_end(&report).then(|| last_word(&report));
     if let Some(upstream) = s.upstream_mut().filter(|_| word.is_some()) {
         upstream.final_error = word;
@@ -336,7 +337,7 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: Whose, status: u8) {
         Whose::Inventory => session_state::on_answer(s, w),
         Whose::Unlisten => session_state::unlistened(s, w),
         Whose::Begin => s.lazy_begin = LazyBegin::No,
-        Whose::Number => outcome::on_answer(s, status),
+        Whose::Number => outcome::on_answer(s, w, status),
         Whose::Statement => drop(s.upstream_mut().and_then(|upstream| upstream.brought.by_sql.pop_front())),
         Whose::Sync => on_our_sync(s, w, status),
         Whose::Client | Whose::ClientChange | Whose::Settings | Whose::Prepare => {}
@@ -421,8 +422,11 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
         s.say_error(w, &fault);
         return;
     }
-    if let Some(fault) =
-        in_place_of(&report, s.server.as_ref(), &s.statements.named).or_else(|| timing::overdue(&s.handle, report.sqlstate))
+    let is_own = report.sqlstate == b"25P02";
+    let own = s.server.as_mut().filter(|_| is_own).and_then(|server| server.upstream.txn.refused.take());
+    if let Some(fault) = own
+        .or_else(|| in_place_of(&report, s.server.as_ref(), &s.statements.named))
+        .or_else(|| timing::overdue(&s.handle, report.sqlstate))
     {
         s.down.eat(header);
         result_shape::tell_parameters(s, w, parameters);
@@ -447,9 +451,11 @@ fn note_failure(server: &mut Server, report: &Report, parting: Parting) {
     let Server { conn, upstream } = server;
     upstream.left.must_part(parting);
     upstream.left.failed(&Failure { sqlstate: report.sqlstate, context: report.context, routine: report.routine });
-    if matches!(report.sqlstate, b"0A000" | b"26000") {
+    match report.sqlstate {
         // "cached plan must not change result type": a plan others share is out of date, and preparing again must cure it.
-        conn.known.stale_all();
+        b"0A000" => conn.known.stale_all(),
+        b"26000" => conn.known.doubt_all(),
+        _ => {}
     }
 }
 

@@ -3,21 +3,27 @@
 //! The question goes in front of the first statement that writes, in the same write, and its answer is eaten. It comes before the statement's
 //! answer, so that a client which has heard that has a transaction whose number is known. A statement that may write has the number asked for in
 //! front of a later one, at the latest the COMMIT. A transaction that only reads needs none. `doubt` uses the number, decisions are `policy::outcome`'s.
+//!
+//! A question that fails takes the client's transaction with it. So the server is asked for the right to ask before the transaction begins, and a
+//! question whose statement code may have deallocated is prepared anew.
 
 use crate::classify;
-use crate::conn::ServerLine;
+use crate::conn::{Askers, ServerLine};
 use crate::context::Context;
+use crate::fault::Fault;
+use crate::host::{Level, Who};
 use crate::session::{FAILED, IDLE, LazyBegin, Server, Session};
 use crate::statements::{Statement, Trait};
-use crate::upstream::numbered::{Asked, Deeds};
+use crate::upstream::left::Left;
+use crate::upstream::numbered::{Asked, Deeds, User};
 use std::num::NonZeroU64;
 use weir_policy::outcome::{Line, Number};
 use weir_policy::prepared::{Need, StatementId, push_name};
 use weir_policy::replies::Expect;
 use weir_policy::transaction::may_write;
-use weir_sql::facts::{Ending, Transaction, Verb};
+use weir_sql::facts::{Ending, StateKind, StateKinds, Transaction, Verb};
 use weir_sql::own;
-use weir_wire::back::read_row;
+use weir_wire::back::{Report, read_row};
 use weir_wire::frame::{HEADER_BYTES, Header, front};
 use weir_wire::write;
 
@@ -25,7 +31,12 @@ use weir_wire::write;
 const LINE: Question = Question {
     id: StatementId::MAX,
     text: "SELECT (pg_catalog.pg_control_system()).system_identifier, \
-           pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)",
+           pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8), \
+           CASE WHEN pg_catalog.has_function_privilege('public', 'pg_catalog.txid_current()', 'EXECUTE') \
+           AND pg_catalog.has_function_privilege('public', 'pg_catalog.txid_current_if_assigned()', 'EXECUTE') THEN 'all' \
+           WHEN pg_catalog.has_function_privilege(SESSION_USER, 'pg_catalog.txid_current()', 'EXECUTE') \
+           AND pg_catalog.has_function_privilege(SESSION_USER, 'pg_catalog.txid_current_if_assigned()', 'EXECUTE') THEN 'user' \
+           ELSE 'none' END",
 };
 const NUMBER: Question = Question {
     id: StatementId::MAX - 1,
@@ -51,23 +62,30 @@ fn is_on(s: &Session) -> bool {
     s.state.choice.outcome.unwrap_or(s.account.limits.get().on_loss.outcome)
 }
 
-/// A transaction that has waited is about to begin: asks for the server's line in front of it, where a refusal harms nobody.
+/// A transaction that has waited is about to begin: asks for the server's line in front of it, where a refusal harms nobody. True: it waits for the
+/// answer, which tells if its number may be asked for.
 #[inline]
-pub fn ask_line(s: &mut Session, w: &Context) {
-    if is_on(s) {
-        ask_line_if_due(s, w);
-    }
+pub fn waits_for_line(s: &mut Session, w: &Context) -> bool {
+    s.lazy_begin.is_open() && is_on(s) && ask_line_if_due(s, w)
 }
 
 #[inline(never)]
-fn ask_line_if_due(s: &mut Session, w: &Context) {
+fn ask_line_if_due(s: &mut Session, w: &Context) -> bool {
     let is_mid_message = s.up.is_mid_message();
-    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Some(Server { conn, upstream }) = &mut s.server else { return false };
     let is_before = upstream.txn.status == IDLE && upstream.replies.is_only_ours() && !is_mid_message;
-    if is_before && conn.line == ServerLine::Unasked && conn.is_to_primary(&w.view()) {
-        conn.line = ServerLine::Asked;
-        send(s, w, &LINE);
+    let is_due = match conn.line {
+        ServerLine::Unasked => true,
+        ServerLine::Known { edition, .. } => edition != w.shared.told.refusals.edition(),
+        ServerLine::Asked { .. } | ServerLine::Hidden => false,
+    };
+    if !is_before || !is_due || !conn.is_to_primary(&w.view()) {
+        return false;
     }
+    conn.line = ServerLine::Asked { edition: w.shared.told.refusals.edition() };
+    send(s, w, &LINE);
+    s.shut_gate();
+    true
 }
 
 /// A statement is about to be sent, or prepared, over a server connection that is ready for it: asks for the transaction's number in front of it, if
@@ -85,16 +103,25 @@ fn ask_if_due(s: &mut Session, w: &Context, statement: &Statement) {
     let writes = statement.has(Trait::Writes);
     let may_write = writes || may_write(classify::class_of(s, w, statement), statement.has(Trait::Calls));
     let (is_mid_message, at) = (s.up.is_mid_message(), w.now_us());
+    let is_itself = !s.state.settings.has_role() && !s.state.by_mode;
     let Some(Server { conn, upstream }) = &mut s.server else { return };
     let is_primary = conn.is_to_primary(&w.view()) && !upstream.only_reads();
-    let has_line = matches!(conn.line, ServerLine::Asked | ServerLine::Known(_));
+    let user = upstream.txn.numbered.user;
+    let may_ask = match conn.line {
+        ServerLine::Known { edition, .. } if edition != w.shared.told.refusals.edition() => false,
+        ServerLine::Known { askers: Askers::All, .. } => true,
+        ServerLine::Known { askers: Askers::User, .. } => is_itself && user == User::AsBegun && !may_have_role(&upstream.left),
+        ServerLine::Unasked | ServerLine::Asked { .. } | ServerLine::Hidden => false,
+    };
     let txn = &mut upstream.txn;
     txn.numbered.is_committing = false;
     if matches!(statement.transaction, Transaction::Begin(_)) {
-        return ask_line_if_due(s, w);
+        ask_line_if_due(s, w);
+        return;
     }
+    txn.numbered.user = user.after(statement.verb, !statement.state.may_change.is_empty());
     let is_within = txn.control.is_open(txn.status != IDLE) && txn.status != FAILED;
-    if !is_within || !is_primary || !has_line {
+    if !is_within || !is_primary || matches!(conn.line, ServerLine::Unasked | ServerLine::Hidden) {
         return;
     }
     let question = match (txn.numbered.asked, statement.verb) {
@@ -110,13 +137,20 @@ fn ask_if_due(s: &mut Session, w: &Context, statement: &Statement) {
         (Asked::No | Asked::Due | Asked::Waits { .. } | Asked::Known { .. } | Asked::Spoiled, _) => return,
     };
     let replies = &upstream.replies;
-    let may_speak = !replies.is_unsynced() && !replies.is_skipping() && !replies.is_copying_in() && !is_mid_message;
+    let may_speak = may_ask && !replies.is_unsynced() && !replies.is_skipping() && !replies.is_copying_in() && !is_mid_message;
     if !may_speak {
         txn.numbered.asked = Asked::Due;
         return;
     }
     txn.numbered.asked = Asked::Waits { at };
     send(s, w, question);
+}
+
+/// Code may have made the transaction another role's.
+fn may_have_role(left: &Left) -> bool {
+    const ROLES: StateKinds =
+        StateKinds::of(StateKind::Setting).with(StateKind::ForeignSetting).with(StateKind::Unknown).with(StateKind::Unread);
+    !left.may_have().common(ROLES).is_empty()
 }
 
 /// Notes a statement that is about to be sent, for a transaction of which nothing hangs on its COMMIT.
@@ -161,10 +195,15 @@ fn is_plain_read(s: &Session, statement: &Statement) -> bool {
 fn send(s: &mut Session, w: &Context, question: &Question) {
     own::check(question.text);
     let max = w.peek_config().pool.prepared_max as usize;
+    let keeps = s.state.by_mode;
     let Some(Server { conn, upstream }) = &mut s.server else { return };
     let out = s.up.extra(&w.buffers);
-    if let Need::Parse { evict } = conn.known.touch(question.id, max) {
-        // Its own name is closed, too: an earlier question may have been prepared that failed.
+    // Nobody asks what code has deallocated in a session that keeps its connection.
+    let may_lack = keeps || upstream.left.may_lack_statements();
+    let need = conn.known.touch(question.id, max);
+    if may_lack || need != Need::Nothing {
+        let evict = if let Need::Parse { evict } = need { evict } else { None };
+        // Its own name is closed, too: it may be there.
         let others = evict.filter(|id| *id != question.id);
         others.into_iter().chain([question.id]).for_each(|id| close(out, id));
         write::message(out, front::PARSE, |out| {
@@ -205,12 +244,13 @@ pub fn on_row(s: &mut Session, header: Header) {
     let read = text(0).zip(text(1));
     let Some(Server { conn, upstream }) = &mut s.server else { return };
     let line = match conn.line {
-        ServerLine::Known(line) => line,
-        ServerLine::Asked => {
-            let line = read.and_then(|(system, timeline)| {
-                Some(Line { system: system.parse().ok()?, timeline: u32::from_str_radix(timeline, 16).ok()? })
+        ServerLine::Known { line, .. } => line,
+        ServerLine::Asked { edition } => {
+            let known = read.zip(text(2)).and_then(|((system, timeline), askers)| {
+                let line = Line { system: system.parse().ok()?, timeline: u32::from_str_radix(timeline, 16).ok()? };
+                Some(ServerLine::Known { line, askers: Askers::of(askers)?, edition })
             });
-            conn.line = line.map_or(ServerLine::Hidden, ServerLine::Known);
+            conn.line = known.unwrap_or(ServerLine::Hidden);
             return;
         }
         ServerLine::Unasked | ServerLine::Hidden => return,
@@ -225,28 +265,58 @@ pub fn on_row(s: &mut Session, header: Header) {
     numbered.asked = number.map_or(Asked::Due, |number| Asked::Known { number, at });
 }
 
-/// The server refuses the question: its transaction has failed, perhaps.
+/// The server refuses the question: its transaction has failed, perhaps, and its client hears why.
 #[cold]
-pub fn on_refused(s: &mut Session) {
+pub fn on_refused(s: &mut Session, w: &Context, report: &Report<'_>) {
     let Some(Server { conn, upstream }) = &mut s.server else { return };
     [LINE, NUMBER, NUMBER_IF_ANY].iter().for_each(|question| conn.known.forget(question.id));
+    let fault = Fault::of_report(report);
     match conn.line {
-        ServerLine::Asked => conn.line = ServerLine::Hidden,
-        ServerLine::Unasked | ServerLine::Known(_) | ServerLine::Hidden => upstream.txn.numbered.asked = Asked::Spoiled,
+        // The client's `statement_timeout` was too short for it. It is asked again.
+        ServerLine::Asked { .. } if report.sqlstate == b"57014" => return conn.line = ServerLine::Unasked,
+        ServerLine::Asked { .. } => {}
+        ServerLine::Unasked | ServerLine::Known { .. } | ServerLine::Hidden => {
+            upstream.txn.numbered.asked = Asked::Spoiled;
+            upstream.txn.refused = Some(fault.clone());
+            if report.sqlstate != b"42501" {
+                return;
+            }
+            // The right was taken away: the other connections ask once more if they may.
+            w.shared.told.refusals.renew();
+        }
+    }
+    conn.line = ServerLine::Hidden;
+    if report.severity == b"ERROR" {
+        say_hidden(s, w, &fault.message);
     }
 }
 
 /// The answer is over, with this transaction status: a number is one of an open transaction only.
-pub fn on_answer(s: &mut Session, status: u8) {
+pub fn on_answer(s: &mut Session, w: &Context, status: u8) {
     let Some(Server { conn, upstream }) = &mut s.server else { return };
     let asked = &mut upstream.txn.numbered.asked;
     if status == IDLE && matches!(asked, Asked::Known { .. }) {
         *asked = Asked::Spoiled;
     }
-    if conn.line == ServerLine::Asked {
+    match conn.line {
         // It had no row.
-        conn.line = ServerLine::Hidden;
+        ServerLine::Asked { .. } => conn.line = ServerLine::Hidden,
+        ServerLine::Hidden => {}
+        ServerLine::Unasked | ServerLine::Known { .. } => return,
     }
+    say_hidden(s, w, "it may not call all functions that this takes, or the server keeps no log");
+}
+
+/// Says once for each user that there is no outcome. Another role than the user's own may lack a right that the user has.
+#[cold]
+fn say_hidden(s: &Session, w: &Context, why: &str) {
+    let user = &s.account.user;
+    if s.state.settings.has_role() || !w.shared.told.refusals.is_news(user) {
+        return;
+    }
+    let who = Who { user, database: &s.account.database, session: s.handle.status.pid, ..Who::default() };
+    let text = format_args!("commit_outcome has no effect for user \"{user}\": {why}. This is said once for each user");
+    w.log(Level::Warning, &who, text);
 }
 
 /// The client is about to see a command tag: that of the COMMIT is not said once more.

@@ -411,7 +411,7 @@ fn parting(s: &Session) -> Parting {
 /// Asks what is due. Its answer may come behind statements that the client sends meanwhile: they have their own due.
 #[cold]
 fn ask(s: &mut Session, w: &Context) {
-    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
     let mut ask = std::mem::take(&mut upstream.left.due);
     if s.state.by_mode {
         return;
@@ -421,12 +421,14 @@ fn ask(s: &mut Session, w: &Context) {
     if told_by(&ask).has(StateKind::Temporary) {
         upstream.left.temporaries.asked();
     }
-    if ask.is_about_all() && !s.state.startup.is_empty() {
-        // If a function has reset what the startup packet asked for, the next statement must not run without it.
+    let certain = conn.known.certain();
+    // If a function has reset what the startup packet asked for, the next statement must not run without it. Nor must it lean on one that code has
+    // deallocated.
+    if (ask.is_about_all() && !s.state.startup.is_empty()) || (told_by(&ask).has(StateKind::Prepare) && certain > 0) {
         upstream.gate = Gate::Barrier;
     }
     let question = ask.question();
-    upstream.left.asking = Some(Box::new(Asking { ask, ..Asking::default() }));
+    upstream.left.asking = Some(Box::new(Asking { ask, certain, ..Asking::default() }));
     send(s, w, &question, Expect::StateOurs);
 }
 
@@ -488,7 +490,7 @@ pub fn on_refused(s: &mut Session, header: Header) {
 /// The answer is whole.
 pub fn on_answer(s: &mut Session, w: &Context) {
     let Some(asking) = s.upstream_mut().and_then(|upstream| upstream.left.asking.take()) else { return };
-    let Asking { ask, answer } = *asking;
+    let Asking { ask, answer, certain } = *asking;
     if !ask.sources.is_empty() && !answer.is_torn {
         let edition = w.shared.definitions.load(Ordering::Relaxed);
         let mut books = w.functions.borrow_mut();
@@ -500,6 +502,9 @@ pub fn on_answer(s: &mut Session, w: &Context) {
     let statements_are_whole = !told.has(StateKind::Prepare) || take_statements(s, w, answer.prepared.clone());
     let Some(Server { conn, upstream }) = &mut s.server else { return };
     let left = &mut upstream.left;
+    if told.has(StateKind::Prepare) && !answer.is_torn {
+        conn.known.counted(answer.by_protocol, certain);
+    }
     if told.has(StateKind::Prepare) && !answer.is_torn && !left.due.kinds.has(StateKind::Prepare) {
         left.young = None;
     }
@@ -633,7 +638,7 @@ fn show_pin(s: &Session, w: &Context) {
     }
     w.count(Metric::SessionsPinned);
     let bit = 1 << kept.code();
-    if kept != Kept::Mode && w.shared.pins_told.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+    if kept != Kept::Mode && w.shared.told.pins.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
         let who = Who {
             user: &s.account.client_user,
             database: &s.account.client_database,

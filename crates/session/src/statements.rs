@@ -154,6 +154,8 @@ pub enum Trait {
     Moves,
     /// It may end or cancel a session: see `signals`.
     Signals,
+    /// It concerns its session alone, and a server in recovery takes it.
+    OfSession,
     /// It leaves nothing, wants no database for itself and takes no role away, unless it makes something or frees something of its session's.
     LeavesNothing,
     /// Its text is more than one statement.
@@ -552,6 +554,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         .with_if(Trait::Makes, makes(&facts, &readable))
         .with_if(Trait::Draws, draws)
         .with_if(Trait::Read, facts.effect == Effect::Reads)
+        .with_if(Trait::OfSession, is_of_session(&facts))
         .with_if(Trait::Commented, route::is_held_by_comment(&facts))
         .with_if(Trait::Notifies, readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)))
         .with_if(Trait::ShowsChannels, readable.contains("pg_listening_channels"))
@@ -723,6 +726,11 @@ fn plain(facts: &Facts) -> Option<Plain> {
         (Some(reset @ Reset::Name(_)), _) => Some(Plain::Reset(reset.clone())),
         _ => None,
     }
+}
+
+/// Parameters of a transaction are not its session's.
+fn is_of_session(facts: &Facts) -> bool {
+    facts.statements == 1 && facts.has(Mark::OfSession) && facts.transaction == Transaction::None
 }
 
 fn is_barrier(facts: &Facts, text: &str) -> bool {

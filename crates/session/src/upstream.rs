@@ -68,6 +68,8 @@ pub struct ServerTxn {
     /// A deferred BEGIN went in front of the first group of messages; the transaction as it was before.
     pub(crate) began: Option<LazyBegin>,
     pub numbered: Numbered,
+    /// The server's refusal of the question for the transaction's number, which has ended the transaction: its client hears that at its next statement.
+    pub(crate) refused: Option<Fault>,
 }
 
 impl Default for ServerTxn {
@@ -79,6 +81,7 @@ impl Default for ServerTxn {
             heard: Heard::Nothing,
             began: None,
             numbered: Numbered::default(),
+            refused: None,
         }
     }
 }
@@ -93,6 +96,9 @@ impl ServerTxn {
         }
         self.control = Control { commits: self.portal, behind: Behind::AsBefore };
         self.numbered.answered(self.status);
+        if self.status == IDLE {
+            self.refused = None;
+        }
     }
 }
 

@@ -96,6 +96,9 @@ pub enum Mark {
     MakesBrief,
     /// Its result hangs on more than its names and parameters: on the moment, on the asker, or on chance.
     Fleeting,
+    /// SET, RESET, SHOW, DISCARD, DEALLOCATE, UNLISTEN or CLOSE: it concerns its session alone, and a server in recovery takes it. Source:
+    /// `ClassifyUtilityCommandAsReadOnly` in utility.c.
+    OfSession,
 }
 
 /// A set of such properties.

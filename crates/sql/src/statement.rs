@@ -82,17 +82,17 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
         Node::SelectStmt(_) => Verdict::effect(nested.max(Effect::Reads)),
         Node::CopyStmt(copy) => Verdict::effect(copy_effect(copy, nested)),
         Node::TransactionStmt(verb) => judge_transaction(verb),
-        Node::VariableSetStmt(set) => settings::judge_set(set),
+        Node::VariableSetStmt(set) => settings::judge_set(set).marked(Mark::OfSession),
         Node::VariableShowStmt(show) => {
             let name = show.name().map(str::to_ascii_lowercase);
-            Verdict { effect: Effect::Unsure, show: name, ..Verdict::default() }
+            Verdict { effect: Effect::Unsure, show: name, ..Verdict::default() }.marked(Mark::OfSession)
         }
         Node::DiscardStmt(discard) if discard.target == DiscardMode::DISCARD_ALL => {
-            Verdict::session(SessionVerb::DiscardAll).and_resets(Reset::All).marked(Mark::Moves)
+            Verdict::session(SessionVerb::DiscardAll).and_resets(Reset::All).marked(Mark::Moves).marked(Mark::OfSession)
         }
-        Node::DiscardStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::Temporary),
-        Node::ClosePortalStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::HoldCursor),
-        Node::UnlistenStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::Listen),
+        Node::DiscardStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::Temporary).marked(Mark::OfSession),
+        Node::ClosePortalStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::HoldCursor).marked(Mark::OfSession),
+        Node::UnlistenStmt(_) => Verdict::freeing(Effect::Unsure, StateKind::Listen).marked(Mark::OfSession),
         Node::AlterRoleSetStmt(_) | Node::AlterDatabaseSetStmt(_) => Verdict::effect(Effect::Writes).marked(Mark::AltersDefaults),
         Node::DropdbStmt(_) | Node::CreatedbStmt(_) | Node::AlterDatabaseStmt(_) | Node::RenameStmt(_) => {
             let unseats = unseated(node).map(str::to_owned).collect();
@@ -107,7 +107,7 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
                 Some(name) if !gone.isall => SessionVerb::Deallocate(name.to_owned()),
                 _ => SessionVerb::DeallocateAll,
             };
-            Verdict::session(session).and_keeps(StateKind::Prepare).marked(Mark::Prepared)
+            Verdict::session(session).and_keeps(StateKind::Prepare).marked(Mark::Prepared).marked(Mark::OfSession)
         }
         Node::PrepareStmt(prepare) => {
             let mut verdict = Verdict::keeping(StateKind::Prepare).marked(Mark::Prepared);

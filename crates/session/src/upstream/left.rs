@@ -17,6 +17,8 @@ use weir_sql::passing::{Passed, Passing};
 pub struct Asking {
     pub(crate) ask: Ask,
     pub(crate) answer: Answer,
+    /// Statements of the protocol that the server is to have.
+    pub(crate) certain: usize,
 }
 
 /// The fate of a server connection that its session leaves.
@@ -129,6 +131,13 @@ impl Left {
     #[inline]
     pub fn is_unsure(&self) -> bool {
         !self.due.is_empty() || self.asking.is_some()
+    }
+
+    /// Code may have deallocated statements of the protocol since the server last counted them.
+    #[inline]
+    pub fn may_lack_statements(&self) -> bool {
+        const DEALLOCATING: StateKinds = StateKinds::of(StateKind::Unknown).with(StateKind::Unread).with(StateKind::Prepare);
+        !self.may_have().common(DEALLOCATING).is_empty()
     }
 
     /// Where the `search_path` leads to is perhaps still asked, so that what is made without naming a schema may be temporary.

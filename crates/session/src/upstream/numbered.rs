@@ -3,7 +3,7 @@
 use crate::task::Us;
 use weir_policy::loss::{Behind, Commits, Control};
 use weir_policy::outcome::Number;
-use weir_sql::facts::{Ending, Transaction};
+use weir_sql::facts::{Ending, Transaction, Verb};
 
 /// The number of the open transaction, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,11 +36,33 @@ pub enum Deeds {
     More,
 }
 
+/// The user whose rights count in the open transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum User {
+    /// As it was when the transaction began.
+    #[default]
+    AsBegun,
+    /// Another, perhaps.
+    Unknown,
+}
+
+impl User {
+    /// The user behind a statement. `leaves`: it may leave something on the session.
+    pub fn after(self, verb: Verb, leaves: bool) -> User {
+        match verb {
+            Verb::Select | Verb::Insert | Verb::Update | Verb::Delete if !leaves => self,
+            // `SET LOCAL ROLE` leaves nothing behind, and is one of these.
+            Verb::Select | Verb::Insert | Verb::Update | Verb::Delete | Verb::Definition | Verb::Other => User::Unknown,
+        }
+    }
+}
+
 /// The question for the number, and the COMMIT behind it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numbered {
     pub asked: Asked,
     pub deeds: Deeds,
+    pub user: User,
     /// A plain COMMIT of this transaction is the last that was sent.
     pub is_committing: bool,
 }
@@ -55,7 +77,7 @@ impl Numbered {
             Transaction::Within => {}
             Transaction::Begin(_) if self.asked == Asked::No && may_follow => {}
             // A transaction behind another one, without an answer in between.
-            _ => *self = Numbered { asked: Asked::Spoiled, deeds: Deeds::More, is_committing: false },
+            _ => *self = Numbered { asked: Asked::Spoiled, deeds: Deeds::More, user: User::Unknown, is_committing: false },
         }
     }
 
@@ -63,7 +85,7 @@ impl Numbered {
     pub fn answered(&mut self, status: u8) {
         self.is_committing = false;
         if status == b'I' {
-            (self.asked, self.deeds) = (Asked::No, Deeds::None);
+            (self.asked, self.deeds, self.user) = (Asked::No, Deeds::None, User::AsBegun);
         }
     }
 }

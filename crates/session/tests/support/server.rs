@@ -515,6 +515,8 @@ impl Server {
         }
         if text.contains("pg_prepared_statements") {
             rows.extend(self.by_sql.iter().map(|(name, text)| row("p", name, text)));
+            let by_protocol = self.statements.keys().filter(|name| !name.is_empty()).count();
+            rows.push(row("k", &by_protocol.to_string(), ""));
         }
         if text.contains("pg_listening_channels") {
             rows.extend(self.channels.iter().map(|name| row("l", name, "")));

@@ -443,6 +443,69 @@ fn reads_on_standbys_go_on_without_a_primary() {
     }
 }
 
+/// Drivers and pools say these when they take a connection back: psycopg says DEALLOCATE ALL behind a ROLLBACK.
+#[test]
+fn what_concerns_the_session_alone_needs_no_primary() {
+    let stage = Stage::with_weights([1, 1], "failover_mode = off\nfailover_wait = 5s\ncausal_reads = session");
+    let mut client = stage.client();
+    client.run("insert into t values (1)");
+    client.run("set work_mem = '7MB'");
+    client.run("prepare p as select 1");
+    // What it leaves is known when the next statement has been answered.
+    client.run("select 1");
+    stage.lose_primary(Loss::Killed);
+    wait_until("the loss to be noticed", || stage.proxy.log().contains("is down, was primary"));
+    for text in [
+        "show work_mem",
+        "set search_path = other",
+        "set session characteristics as transaction read only",
+        "set role postgres",
+        "reset role",
+        "reset search_path",
+        "deallocate p",
+        "deallocate all",
+        "close all",
+        "unlisten *",
+        "discard plans",
+        "discard temp",
+        "discard sequences",
+        "discard all",
+        "reset all",
+        "set work_mem = '9MB'",
+    ] {
+        client.run(text);
+        let by_protocol = client.extended(text, &[]);
+        assert!(by_protocol.is_ok() || text == "deallocate p", "{text}: {by_protocol:?}");
+    }
+    assert_eq!(client.value("show work_mem"), "9MB");
+    // What writes still waits.
+    assert_eq!(client.error("insert into t values (2)").sqlstate, "57P03");
+    assert_eq!(client.error("set work_mem = '1MB'; insert into t values (2)").sqlstate, "57P03");
+    stage.promote();
+    wait_until("the session to write", || client.try_value("insert into t values (3) returning a").is_ok());
+    assert_eq!(client.value("show work_mem"), "9MB");
+    let mut pinned = stage.client();
+    assert_eq!(pinned.value("select current_setting('work_mem')"), "4MB", "another session has its own");
+}
+
+/// A session that read last on the primary, and has rested since.
+#[test]
+fn who_rested_reads_on_a_standby_without_a_primary() {
+    let stage = Stage::with_weights([1, 1], "failover_mode = off\nfailover_wait = 5s\ncausal_reads = session");
+    let mut clients: Vec<Raw> = (0..8).map(|_| stage.client()).collect();
+    for client in &mut clients {
+        client.run("insert into t values (1)");
+        client.run("/*primary*/ select count(*) from t");
+    }
+    stage.cluster.wait_caught_up().unwrap();
+    crate::support::time::let_pass(std::time::Duration::from_secs(3));
+    stage.lose_primary(Loss::Killed);
+    wait_until("the loss to be noticed", || stage.proxy.log().contains("is down, was primary"));
+    for client in &mut clients {
+        assert_eq!(client.value("select count(*) from t"), "8");
+    }
+}
+
 /// A standby that streams no more gets nothing of what the primary acknowledges.
 #[test]
 fn a_session_hears_that_the_next_primary_may_lack_what_it_was_shown() {

@@ -428,3 +428,105 @@ fn a_user_has_it_by_the_list_and_a_session_by_its_own_choice() {
         direct.run("truncate t");
     }
 }
+
+/// The question for a transaction's number needs a statement of Weir's on the connection: code may have taken it away.
+#[test]
+fn a_transaction_goes_on_where_code_has_deallocated_all() {
+    let stage = Stage::primary_with("commit_outcome = on\npool_size = 1");
+    let mut direct = stage.ground.direct();
+    direct.run(
+        "create function forgets() returns int language plpgsql as 'begin deallocate all; return 1; end'; \
+         create function forgets_by_trigger() returns trigger language plpgsql as 'begin deallocate all; return new; end'; \
+         create table watched (a int); \
+         create trigger forgets before insert on watched for each row execute function forgets_by_trigger()",
+    );
+    let mut count = 0;
+    for deallocates in [
+        "do $$ begin execute 'deallocate all'; end $$",
+        "select forgets()",
+        "insert into watched values (1)",
+        "deallocate all",
+        "do $$ declare n text; begin for n in select name from pg_prepared_statements loop execute format('deallocate %I', n); \
+         end loop; end $$",
+    ] {
+        let mut one = stage.client();
+        let mut within = |before: &[&str], text: &str, after: &[&str]| {
+            before.iter().for_each(|text| one.run(text));
+            one.try_rows(text).unwrap_or_else(|failure| panic!("{deallocates}: {before:?} {text}: {failure:?}"));
+            after.iter().for_each(|text| one.run(text));
+        };
+        within(&["begin"], "insert into t values (1)", &["commit"]);
+        within(&["begin", deallocates], "insert into t values (1)", &["commit"]);
+        within(&["begin", deallocates, "savepoint a"], "insert into t values (1)", &["rollback"]);
+        within(&[deallocates, "begin"], "insert into t values (1)", &["commit"]);
+        one.run(deallocates);
+        drop(one);
+        // Another session, which has done nothing.
+        let mut other = stage.client();
+        other.run("begin");
+        other.run("insert into t values (1)");
+        other.run("commit");
+        count += 4;
+        assert_eq!(direct.value("select count(*) from t"), count.to_string(), "{deallocates}");
+    }
+}
+
+/// Without the right to ask for it there is no outcome, and all else goes on. The log says so once for each user.
+#[test]
+fn a_user_who_may_not_ask_for_the_number_has_no_outcome_and_writes_all_the_same() {
+    let stage = Stage::primary_with("commit_outcome = on\npool_size = 4");
+    let (database, mut direct) = (stage.ground.database.clone(), stage.ground.direct());
+    direct.run(
+        "drop role if exists asks_nothing; drop role if exists asks_by_right; \
+         create role asks_nothing login; create role asks_by_right login; grant asks_nothing to asks_by_right; \
+         grant all on t to asks_nothing, asks_by_right; grant usage on schema public to asks_nothing, asks_by_right; \
+         grant execute on function pg_control_system() to asks_nothing, asks_by_right",
+    );
+    let log_in = |user: &str| Raw::tcp(stage.proxy.port()).log_in(user, &database, &[]).unwrap();
+    for function in ["txid_current()", "txid_current_if_assigned()"] {
+        direct.run(&format!(
+            "revoke execute on function {function} from public; grant execute on function {function} to asks_by_right"
+        ));
+    }
+    for user in ["asks_nothing", "asks_by_right"] {
+        for within in [&[][..], &["set local role asks_nothing"], &["set role asks_nothing"]] {
+            let mut client = log_in(user);
+            for _ in 0..2 {
+                client.run("begin");
+                within.iter().for_each(|text| client.run(text));
+                client.run("insert into t values (1)");
+                client.run("commit");
+            }
+            // By the protocol, in one write.
+            client.send(
+                &[
+                    wire::unnamed("begin", &[]),
+                    wire::unnamed("insert into t values (2)", &[]),
+                    wire::unnamed("commit", &[]),
+                    wire::sync(),
+                ]
+                .concat(),
+            );
+            assert!(!seen(&client.until_ready()).iter().any(|word| word.starts_with("ERROR")), "{user} {within:?}");
+        }
+    }
+    let said = |user: &str| stage.proxy.log().matches(&format!("commit_outcome has no effect for user \"{user}\"")).count();
+    assert_eq!((said("asks_nothing"), said("asks_by_right")), (1, 0));
+    // It has one, as long as it is itself.
+    let mut client = log_in("asks_by_right");
+    client.run("begin");
+    client.run("insert into t values (3)");
+    wait_run_on(&mut direct);
+    stage.network.stall_present(&[Toward::Client]);
+    client.send(&commit(false));
+    wait_until("the commit", || direct.value("select count(*) from t where a = 3") == "1");
+    stage.network.cut();
+    stage.network.go_on();
+    assert_eq!(heard(&client.until_ready()), "COMMIT");
+    drop(client);
+    for function in ["txid_current()", "txid_current_if_assigned()"] {
+        direct.run(&format!(
+            "revoke execute on function {function} from asks_by_right; grant execute on function {function} to public"
+        ));
+    }
+}

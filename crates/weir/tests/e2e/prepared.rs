@@ -499,3 +499,100 @@ fn the_statement_without_a_name_outlives_a_discard_of_all() {
         assert_eq!(tags[0], tags[1]);
     }
 }
+
+/// Ways in which code takes away the statements of the connection that it runs on.
+const DEALLOCATING: [(&str, &str); 9] = [
+    ("do", "do $$ begin deallocate all; end $$"),
+    ("made up", "do $$ begin execute 'deal' || 'locate all'; end $$"),
+    ("discard", "do $$ begin execute 'discard all'; exception when others then deallocate all; end $$"),
+    ("function", "select forgets()"),
+    ("procedure", "call forgetting()"),
+    ("trigger", "insert into watched values (1)"),
+    (
+        "loop",
+        "do $$ declare n text; begin for n in select name from pg_prepared_statements where not from_sql \
+         loop execute format('deallocate %I', n); end loop; end $$",
+    ),
+    (
+        "one",
+        "do $$ declare n text; begin select name into n from pg_prepared_statements where statement like '%40%'; \
+         if n is not null then execute format('deallocate %I', n); end if; end $$",
+    ),
+    ("rolled back", "begin; do $$ begin deallocate all; end $$; rollback"),
+];
+
+fn make_deallocating(ground: &Ground) {
+    ground.prepare(
+        "create function forgets() returns int language plpgsql as 'begin deallocate all; return 1; end'; \
+         create procedure forgetting() language plpgsql as 'begin deallocate all; end'; \
+         create function forgets_by_trigger() returns trigger language plpgsql as 'begin deallocate all; return new; end'; \
+         create table watched (a int); \
+         create trigger forgets before insert on watched for each row execute function forgets_by_trigger()",
+    );
+}
+
+/// A server connection's statements are all sessions': code of one session takes none away from another.
+#[test]
+fn code_that_deallocates_takes_no_statements_from_other_sessions() {
+    let ground = Ground::new();
+    make_deallocating(&ground);
+    for mode in ["transaction", "statement"] {
+        let proxy = ground.primary_proxy(&format!("pool_size = 1\npool_mode = {mode}"));
+        let (mut one, mut other) = (ground.client(&proxy), ground.client(&proxy));
+        prepare(&mut other, "s", "select 40 + $1::int");
+        prepare(&mut other, "t", "select 50 + $1::int");
+        for (how, text) in DEALLOCATING {
+            if mode == "statement" && how == "rolled back" {
+                continue;
+            }
+            assert_eq!(run(&mut other, "s", &["1"]).unwrap(), "41", "before {how}");
+            assert_eq!(run(&mut other, "t", &["1"]).unwrap(), "51", "before {how}");
+            one.run(text);
+            // Nothing of the one's is waited for.
+            assert_eq!(run(&mut other, "s", &["2"]).unwrap(), "42", "after {how}, {mode}");
+            assert_eq!(run(&mut other, "t", &["2"]).unwrap(), "52", "after {how}, {mode}");
+        }
+    }
+}
+
+/// The session itself prepares anew what it deallocated, as on a connection of its own.
+#[test]
+fn a_session_prepares_anew_what_its_code_deallocated() {
+    let ground = Ground::new();
+    make_deallocating(&ground);
+    for mode in ["transaction", "session"] {
+        let proxy = ground.primary_proxy(&format!("pool_size = 2\npool_mode = {mode}"));
+        for (how, text) in DEALLOCATING {
+            let is_seen = !matches!(how, "made up" | "function" | "procedure" | "trigger");
+            if mode == "session" && !is_seen {
+                continue;
+            }
+            let mut client = ground.client(&proxy);
+            prepare(&mut client, "s", "select 40 + $1::int");
+            assert_eq!(run(&mut client, "s", &["1"]).unwrap(), "41");
+            client.run(text);
+            prepare(&mut client, "again", "select 40 + $1::int");
+            assert_eq!(run(&mut client, "again", &["2"]).unwrap(), "42", "after {how}, {mode}");
+            if how != "rolled back" && is_seen {
+                client.run("begin");
+                client.run(text);
+                prepare(&mut client, "within", "select 40 + $1::int");
+                assert_eq!(run(&mut client, "within", &["3"]).unwrap(), "43", "after {how}, within, {mode}");
+                client.run("commit");
+            }
+        }
+    }
+}
+
+/// By a name that a client has found on the server.
+#[test]
+fn a_statement_that_a_client_deallocates_by_its_name_on_the_server_is_prepared_anew() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1");
+    let (mut one, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    prepare(&mut other, "s", "select 40 + $1::int");
+    assert_eq!(run(&mut other, "s", &["1"]).unwrap(), "41");
+    let name = one.value("select name from pg_prepared_statements where statement like '%40 +%' and not from_sql");
+    one.run(&format!("deallocate \"{name}\""));
+    assert_eq!(run(&mut other, "s", &["2"]).unwrap(), "42");
+}
