@@ -8,9 +8,9 @@
 ///
 /// Left out: functions that ask for the state of a server or session (`pg_is_in_recovery`, `current_setting`, `pg_stat_*`), or
 /// of WAL or transactions (`pg_current_*`, `txid_*`). Also those that read relations which the text does not name
-/// (`table_to_xml`).
+/// (`table_to_xml`). In: the grammar's own, which are functions of users on older servers if they are any.
 pub fn may_run_on_standby(name: &str) -> bool {
-    FUNCTIONS.binary_search(&name).is_ok()
+    FUNCTIONS.binary_search(&name).is_ok() || weir_sql::syntax::FUNCTIONS.contains(&name)
 }
 
 /// True if a function is PostgreSQL's own and leaves nothing on the session. For names without a schema or in `pg_catalog`; those

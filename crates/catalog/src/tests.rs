@@ -76,6 +76,23 @@ fn a_name_is_looked_up_where_the_session_looks() {
 }
 
 #[test]
+fn a_call_that_newer_servers_take_for_syntax_may_be_of_a_users_function() {
+    let catalog = draft(ROWS).finish(&routing());
+    let texts = ["json_value(a, '$')", "json_scalar(a)", "json_array(a)", "json(a)", "merge_action()", "json_object()"];
+    let check_all = |path: &Path, expected: [&str; 6]| {
+        let lines: Vec<String> = texts.iter().zip(expected).map(|(text, rule)| format!("select {text} from t -> {rule}")).collect();
+        check(&catalog, path, &lines.join("\n"));
+    };
+    check_all(&path_of(&catalog, "postgres", None), ["read"; 6]);
+    check_all(&path_of(&catalog, "postgres", Some("public, app")), ["function", "read", "read", "read", "read", "read"]);
+    check_all(&Path::Any, ["unlogged_table"; 6]);
+    check(&catalog, &Path::Any, "select json_value('x', '$') -> function\nselect json_array('x') -> read");
+    let routing = RoutingConfig { write_functions: Patterns::new(&["json_scalar".into()]).unwrap(), ..routing() };
+    let catalog = draft(ROWS).finish(&routing);
+    check(&catalog, &path_of(&catalog, "postgres", None), "select json_scalar(a) from t -> function");
+}
+
+#[test]
 fn an_operators_lists_go_before_what_functions_say_of_themselves() {
     let mut routing = routing();
     let patterns = |list: &[&str]| Patterns::new(&list.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap();

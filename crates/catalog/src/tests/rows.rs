@@ -18,6 +18,8 @@ pub const ROWS: &str = "
     1 20012 2200 twice f
     1 20013 20001 twice t
     1 20014 2200 lower t
+    1 20015 20001 json_value t
+    1 20016 2200 json_scalar f
     2 20100 2200 t r p
     2 20101 2200 u r u
     2 20102 2200 f f p
