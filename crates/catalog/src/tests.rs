@@ -80,7 +80,8 @@ fn a_call_that_newer_servers_take_for_syntax_may_be_of_a_users_function() {
     let catalog = draft(ROWS).finish(&routing());
     let texts = ["json_value(a, '$')", "json_scalar(a)", "json_array(a)", "json(a)", "merge_action()", "json_object()"];
     let check_all = |path: &Path, expected: [&str; 6]| {
-        let lines: Vec<String> = texts.iter().zip(expected).map(|(text, rule)| format!("select {text} from t -> {rule}")).collect();
+        let lines: Vec<String> =
+            texts.iter().zip(expected).map(|(text, rule)| format!("select {text} from t -> {rule}")).collect();
         check(&catalog, path, &lines.join("\n"));
     };
     check_all(&path_of(&catalog, "postgres", None), ["read"; 6]);
