@@ -1,5 +1,5 @@
 //! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`, `pgpool-tests`,
-//! `driver-suites`, `transparency`, `pg`, `layers`, `tidy`, `own-sql`.
+//! `driver-suites`, `transparency`, `mutants`, `pg`, `layers`, `tidy`, `own-sql`.
 
 mod bench;
 mod cargo;
@@ -9,6 +9,7 @@ mod driver_suites;
 mod finding;
 mod layers;
 mod memory;
+mod mutants;
 mod own_sql;
 mod pg;
 mod pg_task;
@@ -56,6 +57,8 @@ enum Task {
     DriverSuites(driver_suites::Arguments),
     /// Compares a session through Weir with a direct connection, on PostgreSQL 13 to 18; writes docs/transparency.md
     Transparency(transparency::Arguments),
+    /// Changes the pure crates at random places and tells which changes no test notices
+    Mutants(mutants::Arguments),
     /// The modules' uses of each other, against the tables in xtask/src/layers.rs
     Layers,
     /// Lengths, banned words, changing statics
@@ -88,6 +91,7 @@ fn run(task: Task) -> Result<()> {
         }
         Task::DriverSuites(arguments) => driver_suites::run(&arguments),
         Task::Transparency(arguments) => transparency::run(&arguments, root()),
+        Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Layers => layers::run(root()),
         Task::Tidy => tidy::run(root()),
         Task::OwnSql => own_sql::run(root()),
