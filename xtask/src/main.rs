@@ -91,7 +91,7 @@ fn run(task: Task) -> Result<()> {
         }
         Task::DriverSuites(arguments) => driver_suites::run(&arguments),
         Task::Transparency(arguments) => transparency::run(&arguments, root()),
-        Task::Mutants(arguments) => mutants::run(&arguments),
+        Task::Mutants(arguments) => mutants::run(&arguments, root(), &target_folder()?),
         Task::Layers => layers::run(root()),
         Task::Tidy => tidy::run(root()),
         Task::OwnSql => own_sql::run(root()),
