@@ -41,6 +41,7 @@ fn what_a_statement_names_decides() {
          select a from v_locks -> locking_view
          select a from v_catalog -> catalog
          select a from v_operator -> writing_view
+         select a from v_new_operator -> writing_view
          select a from v_of_unlogged -> unlogged_table
          select a from v_of_guarded -> writing_view
          select reads(1), random() -> read
@@ -89,9 +90,13 @@ fn a_call_that_newer_servers_take_for_syntax_may_be_of_a_users_function() {
     check_all(&path_of(&catalog, "postgres", Some("public, app")), ["function", "read", "read", "read", "read", "read"]);
     check_all(&Path::Any, ["unlogged_table"; 6]);
     check(&catalog, &Path::Any, "select json_value('x', '$') -> function\nselect json_array('x') -> read");
-    let routing = RoutingConfig { write_functions: Patterns::new(&["json_scalar".into()]).unwrap(), ..routing() };
+    let routing = RoutingConfig { write_functions: Patterns::new(&["json_array".into()]).unwrap(), ..routing() };
     let catalog = draft(ROWS).finish(&routing);
-    check(&catalog, &path_of(&catalog, "postgres", None), "select json_scalar(a) from t -> function");
+    check(
+        &catalog,
+        &path_of(&catalog, "postgres", None),
+        "select json_array(a) from t -> function\nselect json(a) from t -> read",
+    );
 }
 
 /// The parser says `extract`, and version 13 has `date_part` only.
