@@ -1,5 +1,5 @@
 //! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`, `pgpool-tests`,
-//! `driver-suites`, `transparency`, `bare`, `pg`, `layers`, `tidy`, `own-sql`.
+//! `driver-suites`, `transparency`, `mutants`, `bare`, `pg`, `layers`, `tidy`, `own-sql`.
 
 mod bare;
 mod bench;
@@ -10,6 +10,7 @@ mod driver_suites;
 mod finding;
 mod layers;
 mod memory;
+mod mutants;
 mod own_sql;
 mod pg;
 mod pg_task;
@@ -59,6 +60,8 @@ enum Task {
     Transparency(transparency::Arguments),
     /// The README's commands on a bare Debian in a folder, from a clone; needs root and mmdebstrap
     Bare(bare::Arguments),
+    /// Changes the pure crates at random places and tells which changes no test notices
+    Mutants(mutants::Arguments),
     /// The modules' uses of each other, against the tables in xtask/src/layers.rs
     Layers,
     /// Lengths, banned words, changing statics
@@ -92,6 +95,7 @@ fn run(task: Task) -> Result<()> {
         Task::DriverSuites(arguments) => driver_suites::run(&arguments),
         Task::Transparency(arguments) => transparency::run(&arguments, root()),
         Task::Bare(arguments) => bare::run(&arguments, root()),
+        Task::Mutants(arguments) => mutants::run(&arguments, root(), &target_folder()?),
         Task::Layers => layers::run(root()),
         Task::Tidy => tidy::run(root()),
         Task::OwnSql => own_sql::run(root()),

@@ -169,7 +169,7 @@ fn newest_too(rest: &[String], summary: &mut Summary, failed: &mut Vec<String>) 
 }
 
 /// Holds the lists of PostgreSQL's own objects against each version between the oldest and the newest: the tests of
-/// `e2e/builtin.rs`.
+/// `e2e/builtin.rs`, and those of names that are functions on some versions.
 fn lists_on_all(summary: &mut Summary, failed: &mut Vec<String>) {
     for version in OLDEST..NEWEST {
         let name = format!("lists of built-in functions on PostgreSQL {version}");
@@ -178,7 +178,7 @@ fn lists_on_all(summary: &mut Summary, failed: &mut Vec<String>) {
             continue;
         }
         summary.lines.push(format!("{name}:"));
-        let of_lists = ["builtin::".to_owned()];
+        let of_lists = ["builtin::".to_owned(), "later_syntax::".to_owned()];
         if let Err(error) = all_tests(Some(version), &LISTS, &of_lists, summary) {
             println!("{error:#}");
             failed.push(name);

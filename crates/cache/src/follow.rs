@@ -107,6 +107,14 @@ pub struct Covered {
     pub asked_ms: u64,
 }
 
+impl Covered {
+    /// True if all that was visible when `round` was asked for is known, and the last news are at most so old.
+    #[inline]
+    pub fn shows(self, round: u64, now_ms: u64, lag_ms_max: u64) -> bool {
+        self.round != 0 && self.round >= round && now_ms.saturating_sub(self.asked_ms) <= lag_ms_max
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Point {
     covered: Covered,

@@ -332,4 +332,21 @@ mod tests {
             ((true, true), (true, true), (false, false))
         );
     }
+
+    #[test]
+    fn what_touches_no_table_is_known_without_a_catalog() {
+        for (sql, is_idle) in [
+            ("commit", true),
+            ("set work_mem = '1MB'", true),
+            ("deallocate p", true),
+            ("select 1", false),
+            ("selec 1", false),
+            ("insert into t values (1)", false),
+            ("comment on table t is 'x'", false),
+        ] {
+            let text = text(sql, &CacheConfig::default());
+            assert_eq!(text.is_idle, is_idle, "{sql}");
+            assert_eq!(text.touches(None) == Touched::Tables(Vec::new()), is_idle, "{sql}");
+        }
+    }
 }

@@ -8,21 +8,17 @@
 ///
 /// Left out: functions that ask for the state of a server or session (`pg_is_in_recovery`, `current_setting`, `pg_stat_*`), or
 /// of WAL or transactions (`pg_current_*`, `txid_*`). Also those that read relations which the text does not name
-/// (`table_to_xml`).
+/// (`table_to_xml`). In: the grammar's own, which are functions of users on older servers if they are any.
 pub fn may_run_on_standby(name: &str) -> bool {
-    FUNCTIONS.binary_search(&name).is_ok()
+    FUNCTIONS.binary_search(&name).is_ok() || weir_sql::syntax::FUNCTIONS.contains(&name)
 }
 
-/// True if a function is PostgreSQL's own and leaves nothing on the session. For names without a schema or in `pg_catalog`; those
-/// that a text's facts name as leaving something are not asked for here.
+/// True if a function is PostgreSQL's own and leaves nothing on the session beside that which a text's facts say of it
+/// (`weir_sql::leaves`). For names without a schema or in `pg_catalog`.
 ///
-/// Not those that run a text as SQL.
+/// Not those that run a text as SQL, nor functions that a version to come brings, whatever their names begin with.
 pub fn leaves_nothing(name: &str) -> bool {
-    const FAMILIES: [&str; 6] = ["pg_", "txid_", "lo_", "brin_", "inet_", "has_"];
-    if runs_text(name) {
-        return false;
-    }
-    may_run_on_standby(name) || FAMILIES.iter().any(|family| name.starts_with(family)) || OTHERS.contains(&name)
+    !runs_text(name) && (may_run_on_standby(name) || LOOKED_THROUGH.binary_search(&name).is_ok())
 }
 
 /// True if a stable function of `pg_catalog` hangs on settings alone (TimeZone, DateStyle, the text search configuration):
@@ -120,22 +116,6 @@ pub fn is_repeatable(name: &str) -> bool {
         || (FAMILIES.iter().any(|family| name.starts_with(family)) && !OF_FILES.contains(&name))
 }
 
-/// Functions that may not run on a standby but leave nothing, outside of the families above.
-const OTHERS: [&str; 12] = [
-    "current_query",
-    "current_setting",
-    "currval",
-    "gin_clean_pending_list",
-    "lastval",
-    "loread",
-    "lowrite",
-    "mxid_age",
-    "nextval",
-    "setval",
-    "set_config",
-    "version",
-];
-
 /// True if a function runs a text that it is given, or reads relations that it is told by name: PostgreSQL's own, and those in C of the
 /// extensions `tablefunc`, `xml2` and `pgrouting`.
 pub fn runs_text(name: &str) -> bool {
@@ -174,6 +154,101 @@ const OPERATORS: [&str; 74] = [
     "*=", "*>", "*>=", "+", "-", "->", "->>", "-|-", "/", "<", "<->", "<<", "<<=", "<<|", "<=", "<>", "<@", "<^", "=", ">", ">=",
     ">>", ">>=", ">^", "?", "?#", "?&", "?-", "?-|", "?|", "?||", "@", "@-@", "@>", "@?", "@@", "@@@", "^", "^@", "|", "|&>",
     "|/", "|>>", "||", "||/", "~", "~*", "~<=~", "~<~", "~=", "~>=~", "~>~", "~~", "~~*",
+];
+
+/// Functions of versions 13 to 18 that may not run on a standby, and leave nothing but what their facts say. Sorted by bytes, each once. Of the volatile
+/// ones `tests/builtin_volatile.txt` says what each leaves, and `e2e/builtin.rs` holds both against each version.
+#[rustfmt::skip] // a table
+static LOOKED_THROUGH: [&str; 340] = [
+    "brin_desummarize_range", "brin_summarize_new_values", "brin_summarize_range", "close_lb", "close_sl", "current_query",
+    "current_setting", "currval", "dist_bl", "dist_lb", "gin_clean_pending_list", "inet_client_addr", "inet_client_port",
+    "lastval", "lo_close", "lo_creat", "lo_create", "lo_export", "lo_from_bytea", "lo_get", "lo_import", "lo_lseek",
+    "lo_lseek64", "lo_open", "lo_put", "lo_tell", "lo_tell64", "lo_truncate", "lo_truncate64", "lo_unlink", "loread",
+    "lowrite", "mxid_age", "nextval", "numeric_fac", "path_center", "pg_advisory_lock", "pg_advisory_lock_shared",
+    "pg_advisory_unlock", "pg_advisory_unlock_all", "pg_advisory_unlock_shared", "pg_advisory_xact_lock",
+    "pg_advisory_xact_lock_shared", "pg_available_extension_versions", "pg_available_extensions",
+    "pg_available_wal_summaries", "pg_backend_pid", "pg_backup_start", "pg_backup_start_time", "pg_backup_stop",
+    "pg_blocking_pids", "pg_cancel_backend", "pg_clear_attribute_stats", "pg_clear_relation_stats",
+    "pg_collation_actual_version", "pg_conf_load_time", "pg_config", "pg_control_checkpoint", "pg_control_init",
+    "pg_control_recovery", "pg_control_system", "pg_copy_logical_replication_slot", "pg_copy_physical_replication_slot",
+    "pg_create_logical_replication_slot", "pg_create_physical_replication_slot", "pg_create_restore_point",
+    "pg_current_logfile", "pg_current_snapshot", "pg_current_wal_flush_lsn", "pg_current_wal_insert_lsn",
+    "pg_current_wal_lsn", "pg_current_xact_id", "pg_current_xact_id_if_assigned", "pg_cursor",
+    "pg_database_collation_actual_version", "pg_drop_replication_slot", "pg_event_trigger_ddl_commands",
+    "pg_event_trigger_dropped_objects", "pg_event_trigger_table_rewrite_oid", "pg_event_trigger_table_rewrite_reason",
+    "pg_export_snapshot", "pg_extension_config_dump", "pg_extension_update_paths", "pg_get_aios",
+    "pg_get_backend_memory_contexts", "pg_get_loaded_modules", "pg_get_multixact_members", "pg_get_replication_slots",
+    "pg_get_sequence_data", "pg_get_shmem_allocations", "pg_get_shmem_allocations_numa", "pg_get_wait_events",
+    "pg_get_wal_replay_pause_state", "pg_get_wal_resource_managers", "pg_get_wal_summarizer_state", "pg_hba_file_rules",
+    "pg_ident_file_mappings", "pg_import_system_collations", "pg_is_in_backup", "pg_is_in_recovery",
+    "pg_is_other_temp_schema", "pg_is_wal_replay_paused", "pg_isolation_test_session_is_blocked", "pg_jit_available",
+    "pg_last_committed_xact", "pg_last_wal_receive_lsn", "pg_last_wal_replay_lsn", "pg_last_xact_replay_timestamp",
+    "pg_listening_channels", "pg_lock_status", "pg_log_backend_memory_contexts", "pg_log_standby_snapshot",
+    "pg_logical_emit_message", "pg_logical_slot_get_binary_changes", "pg_logical_slot_get_changes",
+    "pg_logical_slot_peek_binary_changes", "pg_logical_slot_peek_changes", "pg_ls_archive_statusdir", "pg_ls_dir",
+    "pg_ls_logdir", "pg_ls_logicalmapdir", "pg_ls_logicalsnapdir", "pg_ls_replslotdir", "pg_ls_summariesdir", "pg_ls_tmpdir",
+    "pg_ls_waldir", "pg_my_temp_schema", "pg_nextoid", "pg_notification_queue_usage", "pg_notify", "pg_numa_available",
+    "pg_postmaster_start_time", "pg_prepared_statement", "pg_prepared_xact", "pg_promote", "pg_read_binary_file",
+    "pg_read_file", "pg_read_file_old", "pg_reload_conf", "pg_replication_origin_advance", "pg_replication_origin_create",
+    "pg_replication_origin_drop", "pg_replication_origin_oid", "pg_replication_origin_progress",
+    "pg_replication_origin_session_is_setup", "pg_replication_origin_session_progress", "pg_replication_origin_session_reset",
+    "pg_replication_origin_session_setup", "pg_replication_origin_xact_reset", "pg_replication_origin_xact_setup",
+    "pg_replication_slot_advance", "pg_restore_attribute_stats", "pg_restore_relation_stats", "pg_rotate_logfile",
+    "pg_rotate_logfile_old", "pg_safe_snapshot_blocking_pids", "pg_sequence_last_value", "pg_settings_get_flags",
+    "pg_show_all_file_settings", "pg_show_all_settings", "pg_show_replication_origin_status", "pg_snapshot_send",
+    "pg_snapshot_xip", "pg_snapshot_xmax", "pg_snapshot_xmin", "pg_split_walfile_name", "pg_start_backup",
+    "pg_stat_clear_snapshot", "pg_stat_file", "pg_stat_force_next_flush", "pg_stat_get_activity", "pg_stat_get_analyze_count",
+    "pg_stat_get_archiver", "pg_stat_get_autoanalyze_count", "pg_stat_get_autovacuum_count", "pg_stat_get_backend_activity",
+    "pg_stat_get_backend_activity_start", "pg_stat_get_backend_client_addr", "pg_stat_get_backend_client_port",
+    "pg_stat_get_backend_dbid", "pg_stat_get_backend_idset", "pg_stat_get_backend_io", "pg_stat_get_backend_pid",
+    "pg_stat_get_backend_start", "pg_stat_get_backend_subxact", "pg_stat_get_backend_userid",
+    "pg_stat_get_backend_wait_event", "pg_stat_get_backend_wait_event_type", "pg_stat_get_backend_wal",
+    "pg_stat_get_backend_xact_start", "pg_stat_get_bgwriter_buf_written_checkpoints",
+    "pg_stat_get_bgwriter_buf_written_clean", "pg_stat_get_bgwriter_maxwritten_clean",
+    "pg_stat_get_bgwriter_requested_checkpoints", "pg_stat_get_bgwriter_stat_reset_time",
+    "pg_stat_get_bgwriter_timed_checkpoints", "pg_stat_get_blocks_fetched", "pg_stat_get_blocks_hit", "pg_stat_get_buf_alloc",
+    "pg_stat_get_buf_fsync_backend", "pg_stat_get_buf_written_backend", "pg_stat_get_checkpoint_sync_time",
+    "pg_stat_get_checkpoint_write_time", "pg_stat_get_checkpointer_buffers_written", "pg_stat_get_checkpointer_num_performed",
+    "pg_stat_get_checkpointer_num_requested", "pg_stat_get_checkpointer_num_timed",
+    "pg_stat_get_checkpointer_restartpoints_performed", "pg_stat_get_checkpointer_restartpoints_requested",
+    "pg_stat_get_checkpointer_restartpoints_timed", "pg_stat_get_checkpointer_slru_written",
+    "pg_stat_get_checkpointer_stat_reset_time", "pg_stat_get_checkpointer_sync_time", "pg_stat_get_checkpointer_write_time",
+    "pg_stat_get_db_active_time", "pg_stat_get_db_blk_read_time", "pg_stat_get_db_blk_write_time",
+    "pg_stat_get_db_blocks_fetched", "pg_stat_get_db_blocks_hit", "pg_stat_get_db_checksum_failures",
+    "pg_stat_get_db_checksum_last_failure", "pg_stat_get_db_conflict_all", "pg_stat_get_db_conflict_bufferpin",
+    "pg_stat_get_db_conflict_lock", "pg_stat_get_db_conflict_logicalslot", "pg_stat_get_db_conflict_snapshot",
+    "pg_stat_get_db_conflict_startup_deadlock", "pg_stat_get_db_conflict_tablespace", "pg_stat_get_db_deadlocks",
+    "pg_stat_get_db_idle_in_transaction_time", "pg_stat_get_db_numbackends", "pg_stat_get_db_parallel_workers_launched",
+    "pg_stat_get_db_parallel_workers_to_launch", "pg_stat_get_db_session_time", "pg_stat_get_db_sessions",
+    "pg_stat_get_db_sessions_abandoned", "pg_stat_get_db_sessions_fatal", "pg_stat_get_db_sessions_killed",
+    "pg_stat_get_db_stat_reset_time", "pg_stat_get_db_temp_bytes", "pg_stat_get_db_temp_files",
+    "pg_stat_get_db_tuples_deleted", "pg_stat_get_db_tuples_fetched", "pg_stat_get_db_tuples_inserted",
+    "pg_stat_get_db_tuples_returned", "pg_stat_get_db_tuples_updated", "pg_stat_get_db_xact_commit",
+    "pg_stat_get_db_xact_rollback", "pg_stat_get_dead_tuples", "pg_stat_get_function_calls", "pg_stat_get_function_self_time",
+    "pg_stat_get_function_total_time", "pg_stat_get_ins_since_vacuum", "pg_stat_get_io", "pg_stat_get_last_analyze_time",
+    "pg_stat_get_last_autoanalyze_time", "pg_stat_get_last_autovacuum_time", "pg_stat_get_last_vacuum_time",
+    "pg_stat_get_lastscan", "pg_stat_get_live_tuples", "pg_stat_get_mod_since_analyze", "pg_stat_get_numscans",
+    "pg_stat_get_progress_info", "pg_stat_get_recovery_prefetch", "pg_stat_get_replication_slot", "pg_stat_get_slru",
+    "pg_stat_get_snapshot_timestamp", "pg_stat_get_subscription", "pg_stat_get_subscription_stats",
+    "pg_stat_get_total_analyze_time", "pg_stat_get_total_autoanalyze_time", "pg_stat_get_total_autovacuum_time",
+    "pg_stat_get_total_vacuum_time", "pg_stat_get_tuples_deleted", "pg_stat_get_tuples_fetched",
+    "pg_stat_get_tuples_hot_updated", "pg_stat_get_tuples_inserted", "pg_stat_get_tuples_newpage_updated",
+    "pg_stat_get_tuples_returned", "pg_stat_get_tuples_updated", "pg_stat_get_vacuum_count", "pg_stat_get_wal",
+    "pg_stat_get_wal_receiver", "pg_stat_get_wal_senders", "pg_stat_get_xact_blocks_fetched", "pg_stat_get_xact_blocks_hit",
+    "pg_stat_get_xact_function_calls", "pg_stat_get_xact_function_self_time", "pg_stat_get_xact_function_total_time",
+    "pg_stat_get_xact_numscans", "pg_stat_get_xact_tuples_deleted", "pg_stat_get_xact_tuples_fetched",
+    "pg_stat_get_xact_tuples_hot_updated", "pg_stat_get_xact_tuples_inserted", "pg_stat_get_xact_tuples_newpage_updated",
+    "pg_stat_get_xact_tuples_returned", "pg_stat_get_xact_tuples_updated", "pg_stat_have_stats", "pg_stat_reset",
+    "pg_stat_reset_backend_stats", "pg_stat_reset_replication_slot", "pg_stat_reset_shared",
+    "pg_stat_reset_single_function_counters", "pg_stat_reset_single_table_counters", "pg_stat_reset_slru",
+    "pg_stat_reset_subscription_stats", "pg_stop_backup", "pg_stop_making_pinned_objects", "pg_switch_wal",
+    "pg_sync_replication_slots", "pg_tablespace_databases", "pg_tablespace_location", "pg_terminate_backend",
+    "pg_trigger_depth", "pg_try_advisory_lock", "pg_try_advisory_lock_shared", "pg_try_advisory_xact_lock",
+    "pg_try_advisory_xact_lock_shared", "pg_visible_in_snapshot", "pg_wal_lsn_diff", "pg_wal_replay_pause",
+    "pg_wal_replay_resume", "pg_wal_summary_contents", "pg_walfile_name", "pg_walfile_name_offset",
+    "pg_xact_commit_timestamp", "pg_xact_commit_timestamp_origin", "pg_xact_status", "set_config", "setval", "txid_current",
+    "txid_current_if_assigned", "txid_current_snapshot", "txid_snapshot_send", "txid_snapshot_xip", "txid_snapshot_xmax",
+    "txid_snapshot_xmin", "txid_status", "txid_visible_in_snapshot", "version",
 ];
 
 /// Sorted by bytes, each once.
@@ -413,6 +488,7 @@ mod tests {
     #[test]
     fn the_tables_are_sorted_and_have_each_name_once() {
         assert!(FUNCTIONS.is_sorted_by(|one, next| one < next));
+        assert!(LOOKED_THROUGH.is_sorted_by(|one, next| one < next));
         assert!(OPERATORS.is_sorted_by(|one, next| one < next));
     }
 

@@ -314,6 +314,7 @@ impl Draft {
         let acting: HashSet<&str> =
             own.map(|function| function.object.name(&self.text)).filter(|name| !builtin::is_repeatable(name)).collect();
         let unseen = unseen.made(|name| acting.contains(name), &self.named(pg_catalog));
+        let syntax = self.syntax(pg_catalog, routing);
         let (relations, tables) = Tables::made(self.relations, self.tables, &self.text);
         Catalog {
             writing: SilentCalls { operators: hidden, columns: writing_columns, calls: calls.hidden },
@@ -331,7 +332,7 @@ impl Draft {
             unseen,
             pg_catalog,
             relations,
-            functions: sorted(self.functions.into_iter().map(|function| function.object), &self.text),
+            functions: sorted(self.functions.into_iter().map(|function| function.object).chain(syntax), &self.text),
             operators: sorted(self.operators.into_iter().map(|(operator, _)| operator.object), &self.text),
             casts: sorted(casts.into_iter(), &self.text),
             schemas: self.schemas.into_iter().map(|(_, name)| name).collect(),
@@ -354,6 +355,21 @@ impl Draft {
         self.text.push_str(EXTRACT);
         let renamed = older.into_iter().map(|(oid, object)| Numbered { oid, object: Object { at, bytes, ..object } });
         self.functions.extend(renamed);
+    }
+
+    /// What a text calls that is syntax to newer servers: a function of PostgreSQL's own in all but the name. An older server without such a
+    /// function refuses it, wherever it is sent.
+    fn syntax(&mut self, pg_catalog: Option<u32>, routing: &RoutingConfig) -> Vec<Object> {
+        let Some(pg_catalog) = pg_catalog else { return Vec::new() };
+        let mut made = Vec::new();
+        for name in weir_sql::syntax::FUNCTIONS {
+            // The names of a catalog that is full are not known, and go to the primary.
+            let Ok(object) = self.object(name, pg_catalog, Fate::Reads) else { return made };
+            let function = Numbered { oid: 0, object: Object { steady: true, ..object } };
+            let fate = used_fate(&function, &self.text, Some(pg_catalog), routing, &self.schemas);
+            made.push(Object { fate, ..function.object });
+        }
+        made
     }
 
     /// Names of users' functions that a text may call without naming them so that they are seen.

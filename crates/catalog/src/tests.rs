@@ -1,5 +1,6 @@
 pub(crate) mod rows;
 
+use super::tables::Touched;
 use super::*;
 use rows::{ROWS, draft, empty, path_of, routing};
 use weir_config::{Patterns, RoutingConfig};
@@ -40,6 +41,7 @@ fn what_a_statement_names_decides() {
          select a from v_locks -> locking_view
          select a from v_catalog -> catalog
          select a from v_operator -> writing_view
+         select a from v_new_operator -> writing_view
          select a from v_of_unlogged -> unlogged_table
          select a from v_of_guarded -> writing_view
          select reads(1), random() -> read
@@ -73,6 +75,40 @@ fn a_name_is_looked_up_where_the_session_looks() {
     let as_other = Who { user: "joe", has_role: true };
     assert_eq!(catalog.path(&as_other, Some("\"$user\"")), Path::Any);
     check(&catalog, &Path::Any, "select a from t -> unlogged_table\nselect a from mine -> read\nselect reads(1) -> read");
+}
+
+#[test]
+fn a_call_that_newer_servers_take_for_syntax_may_be_of_a_users_function() {
+    let catalog = draft(ROWS).finish(&routing());
+    let texts = ["json_value(a, '$')", "json_scalar(a)", "json_array(a)", "json(a)", "merge_action()", "json_object()"];
+    let check_all = |path: &Path, expected: [&str; 6]| {
+        let lines: Vec<String> =
+            texts.iter().zip(expected).map(|(text, rule)| format!("select {text} from t -> {rule}")).collect();
+        check(&catalog, path, &lines.join("\n"));
+    };
+    check_all(&path_of(&catalog, "postgres", None), ["read"; 6]);
+    check_all(&path_of(&catalog, "postgres", Some("public, app")), ["function", "read", "read", "read", "read", "read"]);
+    check_all(&Path::Any, ["unlogged_table"; 6]);
+    check(&catalog, &Path::Any, "select json_value('x', '$') -> function\nselect json_array('x') -> read");
+    let routing = RoutingConfig { write_functions: Patterns::new(&["json_array".into()]).unwrap(), ..routing() };
+    let catalog = draft(ROWS).finish(&routing);
+    check(
+        &catalog,
+        &path_of(&catalog, "postgres", None),
+        "select json_array(a) from t -> function\nselect json(a) from t -> read",
+    );
+}
+
+/// The parser says `extract`, and version 13 has `date_part` only.
+#[test]
+fn extract_is_what_the_server_has_for_it() {
+    let texts = "select extract(day from a) from t -> read\nselect date_part('day', a) from t -> read";
+    for more in ["1 1171 11 date_part f", "1 1171 11 date_part f\n1 6204 11 extract f"] {
+        let catalog = draft(&format!("{ROWS}\n{more}")).finish(&routing());
+        check(&catalog, &path_of(&catalog, "postgres", None), texts);
+    }
+    let catalog = draft(ROWS).finish(&routing());
+    check(&catalog, &path_of(&catalog, "postgres", None), "select extract(day from a) from t -> function");
 }
 
 #[test]
@@ -120,6 +156,42 @@ fn a_list_may_name_a_function_with_its_schema() {
                  select reads(1) -> function
                  select a from v_writes -> read";
     check(&catalog, &path_of(&catalog, "postgres", None), lines);
+}
+
+#[test]
+fn a_name_in_two_schemas_is_two_tables() {
+    let catalog = draft(ROWS).finish(&routing());
+    let expected = [("public", Some(20100)), ("app", Some(20104)), ("joe", None), ("nowhere", None)];
+    for (schema, number) in expected {
+        assert_eq!(catalog.number_of(schema, "t"), number, "{schema}");
+    }
+}
+
+#[test]
+fn a_write_of_a_name_that_many_schemas_have_touches_all_of_them_up_to_a_limit() {
+    for (count, expected) in [(64, Touched::Tables((30_000..30_064).collect())), (65, Touched::All)] {
+        let rows = (0..count).map(|at| format!("0 {0} schema_{at}\n2 {0} {0} many r p", 30_000 + at));
+        let catalog = draft(&format!("0 11 pg_catalog\n{}", rows.collect::<Vec<_>>().join("\n"))).finish(&routing());
+        let facts = weir_sql::facts(b"delete from many");
+        let names = Names::of(&facts).unwrap();
+        assert_eq!(catalog.touches(&names, &facts.named.written, &Path::Any), expected, "{count}");
+    }
+}
+
+#[test]
+fn an_answer_is_kept_only_if_all_functions_of_its_names_are_steady() {
+    // A cast of ROWS that runs unasked makes all answers unsteady.
+    let rows: Vec<&str> = ROWS.lines().filter(|line| !line.trim().starts_with("4 ")).collect();
+    let catalog = draft(&rows.join("\n")).finish(&routing());
+    let reads = |text: &str, path: &str| {
+        let names = Names::of(&weir_sql::facts(text.as_bytes())).unwrap();
+        catalog.reads(&names, &[], &path_of(&catalog, "postgres", Some(path)))
+    };
+    assert_eq!(reads("select json_array(a) from t", "public"), Some(vec![20100]));
+    assert_eq!(reads("select json_scalar(a) from t", "public"), None, "public.json_scalar is not known to be steady");
+    assert_eq!(reads("select json_scalar(a) from public.t", "app"), Some(vec![20100]), "it is not in the path");
+    assert_eq!(reads("select pg_catalog.json_array(a) from t", "public"), Some(vec![20100]));
+    assert_eq!(reads("select public.json_scalar(a) from t", "app"), None);
 }
 
 #[test]

@@ -435,4 +435,16 @@ mod tests {
         assert!(!listening.is_moving());
         assert_eq!(hears(&mut listening, "b"), Verdict::Deliver);
     }
+
+    #[test]
+    fn a_fence_whose_connection_is_gone_holds_nothing_up() {
+        let mut listening = moved(&["a"]);
+        listening.open_fence(MayMark::Yes);
+        listening.drop_fence();
+        assert_eq!(listening.close_fence(MayMark::Yes), None);
+        listening.open_fence(MayMark::Yes);
+        assert!(listening.close_fence(MayMark::Yes).is_some() && listening.is_closing());
+        listening.drop_fence();
+        assert!(!listening.is_closing());
+    }
 }

@@ -526,4 +526,21 @@ mod tests {
         let ask = Ask { prefers_lower_delay: true, ..asked(&view) };
         assert_eq!(choose(&ask), Route { target: Target::Node(0), rule: Rule::ReadDelayed }, "all lag");
     }
+
+    #[test]
+    fn a_transaction_that_only_reads_goes_where_it_may() {
+        let side = |text: &str| class_of(&weir_sql::facts(text.as_bytes()), text, &Config::default()).side;
+        for text in ["begin read only", "start transaction isolation level repeatable read read only"] {
+            assert_eq!(side(text), Side::Reader, "{text}");
+        }
+        for text in [
+            "begin",
+            "begin read write",
+            "begin isolation level serializable read only",
+            "/* weir: primary */ begin read only",
+            "begin read only; select 1",
+        ] {
+            assert_ne!(side(text), Side::Reader, "{text}");
+        }
+    }
 }

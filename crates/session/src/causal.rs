@@ -224,7 +224,12 @@ fn standing(w: &Context, conn: &Conn) -> Standing {
         conn.life.set(positions.life_of(node, conn.opened_us).unwrap_or(0));
     }
     let (life, covers) = positions.standing(node);
-    Standing { life, covers, is_proven: life != 0 && conn.life.get() == life }
+    Standing { life, covers, is_proven: is_of_life(conn.life.get(), life) }
+}
+
+/// True if a server connection is known to be one to this life of its server. 0 is none.
+fn is_of_life(of_conn: Life, life: Life) -> bool {
+    life != 0 && of_conn == life
 }
 
 /// A standby is to be asked again, so that it can vouch for a server connection: its position alone would give no reason to.
@@ -244,4 +249,16 @@ pub fn want(w: &Context, round: u64) {
 #[cold]
 pub fn wake_sampler(w: &Context) {
     w.program.sample();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_of_the_life_that_it_was_opened_in() {
+        assert!(is_of_life(3, 3));
+        assert!(!is_of_life(2, 3) && !is_of_life(0, 3));
+        assert!(!is_of_life(0, 0), "nobody knows the server's life");
+    }
 }

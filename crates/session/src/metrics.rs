@@ -324,6 +324,13 @@ mod tests {
     }
 
     #[test]
+    fn statements_are_counted_by_the_rule_of_their_node() {
+        let counters = Counters::default();
+        [Rule::Read, Rule::Catalog, Rule::Read].iter().for_each(|rule| counters.count_rule(*rule));
+        assert_eq!([Rule::Read, Rule::Catalog, Rule::Function].map(|rule| counters.by_rule(rule)), [2, 1, 0]);
+    }
+
+    #[test]
     fn every_counter_has_its_row() {
         assert_eq!(METRICS.len(), Metric::CacheStoresLost as usize + 1);
         assert_eq!(METRICS[Metric::Waits as usize].name, "waits_total");

@@ -481,6 +481,17 @@ mod tests {
     }
 
     #[test]
+    fn the_first_wish_and_a_hurry_are_told() {
+        let positions = Positions::default();
+        assert!(!positions.is_wished() && !positions.is_urgent());
+        assert!(positions.wish(), "the first one wakes the monitor");
+        assert!(!positions.wish() && positions.is_wished());
+        positions.hurry();
+        assert!(positions.is_urgent());
+        assert_eq!(positions.wanted(), positions.next_round());
+    }
+
+    #[test]
     fn a_link_is_of_a_life_if_the_server_was_asked_after_it_was_opened() {
         let positions = Positions::default();
         assert_eq!(positions.life_of(1, 50), None);

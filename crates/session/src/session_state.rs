@@ -285,12 +285,12 @@ fn note(
     let leaves = may_change.and(statement.state.frees.without(StateKinds::UNTOLD).common(left.may_have()));
     // DISCARD ALL is told by its own answer.
     if !leaves.is_empty() && !state.by_mode {
-        let before = left.stuck;
+        let (before, is_unread) = (left.stuck, left.due.is_empty() && leaves.has(StateKind::Unread));
         left.note(leaves, &statement.state.functions, text, values);
         let kinds = left.stuck.without(before);
-        if is_first && !kinds.is_empty() {
+        if is_first && (is_unread || !kinds.is_empty()) {
             let statements = if statement.has(Trait::Many) { Statements::Several } else { Statements::One };
-            left.unproven = Some(Unproven { kinds, statements });
+            left.unproven = Some(Unproven { kinds, is_unread, statements });
         }
     }
     if statement.transaction == Transaction::Many {

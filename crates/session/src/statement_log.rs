@@ -211,12 +211,16 @@ pub fn ended(s: &Session, w: &Context, us: u64) {
     }
 }
 
+/// All in all, at the server, and before it got there.
+fn times_ms(us: u64, waited_us: u64) -> [f64; 3] {
+    [us.saturating_add(waited_us), us, waited_us].map(|us| us as f64 / 1000.0)
+}
+
 #[cold]
 fn say_slow(s: &Session, w: &Context, us: u64, waited_us: u64) {
     let clock: &Clock = &s.handle.clock;
     let text = clock.text.borrow();
-    let (server, waited) = (us as f64 / 1000.0, waited_us as f64 / 1000.0);
-    let total = server + waited;
+    let [total, server, waited] = times_ms(us, waited_us);
     let (node, pid) = s.conn().map_or((0, 0), |conn| (conn.status.address.node, conn.status.pid));
     let rule = clock.rule.get().name();
     let fields = [
@@ -263,4 +267,14 @@ fn cut(text: &str, bytes_max: usize) -> &str {
         end -= 1;
     }
     &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_part_of_a_statements_time() {
+        assert_eq!(times_ms(1_500, 250), [1.75, 1.5, 0.25]);
+    }
 }

@@ -766,4 +766,29 @@ mod tests {
         }
         assert_eq!((statements.texts.len(), statements.parses.len()), (500, 500));
     }
+
+    #[test]
+    fn only_what_leaves_nothing_and_tells_nobody_anything_counts_as_such() {
+        let leaves_nothing = |text: &str| judge(text.as_bytes(), &Config::default(), |_| None).has(Trait::LeavesNothing);
+        for text in ["select 1", "insert into t values (1)", "begin", "show work_mem", "set local work_mem = '1MB'"] {
+            assert!(leaves_nothing(text), "{text}");
+        }
+        for text in [
+            "create temp table x (a int) on commit drop",
+            "create temp table x (a int)",
+            "execute p",
+            "select * from pg_prepared_statements",
+            "reset work_mem",
+            "set work_mem = '1MB'",
+            "create table x (a int)",
+            "alter role joe set work_mem = '1MB'",
+            "drop database x",
+            "drop role joe",
+            "alter role joe rename to ann",
+            "select setseed(.1)",
+            "selec 1",
+        ] {
+            assert!(!leaves_nothing(text), "{text}");
+        }
+    }
 }

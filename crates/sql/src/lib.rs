@@ -14,6 +14,7 @@ pub mod leaves;
 pub mod own;
 pub mod passing;
 pub mod skeleton;
+pub mod syntax;
 
 mod changes;
 mod children;

@@ -26,22 +26,22 @@ use crate::walk::Walk;
 ///
 /// A text whose names are not UTF-8, that is too long, or refused by the parser has the effect `Refused`. Pass it to the
 /// primary and let PostgreSQL complain. In strings and comments any bytes may stand: no fact hangs on them. `keeps` is then
-/// `Unread` when it may have left something behind nevertheless.
+/// `Unread`, since a server of another version may accept it.
 pub fn facts(text: &[u8]) -> Facts {
     if text.len() > TEXT_BYTES_MAX {
-        return refused(text, StateKinds::of(StateKind::Unread));
+        return refused(text);
     }
     let readable = String::from_utf8_lossy(text);
     if matches!(readable, Cow::Owned(_)) && has_unreadable_names(text) {
-        return refused(text, StateKinds::of(StateKind::Unread));
+        return refused(text);
     }
     let text = &*readable;
     if is_slow_to_scan(text.as_bytes()) {
-        return refused(text.as_bytes(), StateKinds::of(StateKind::Unread));
+        return refused(text.as_bytes());
     }
     // The binding panics where a node is not of the type that a comment in PostgreSQL's header promises. No text is
     // known to do that; should one be found, it is a text that could not be looked at and not the end of the process.
-    let mut facts = catch_unwind(|| look(text)).unwrap_or_else(|_| refused(text.as_bytes(), StateKinds::of(StateKind::Unread)));
+    let mut facts = catch_unwind(|| look(text)).unwrap_or_else(|_| refused(text.as_bytes()));
     let (is_commented, hint) = hint::of_text(text);
     facts.marks.add_if(Mark::Commented, is_commented);
     Facts { hint, ..facts }
@@ -106,14 +106,14 @@ fn has_unreadable_names(text: &[u8]) -> bool {
     }
 }
 
-fn refused(text: &[u8], keeps: StateKinds) -> Facts {
-    let state = StateChange { keeps, ..StateChange::default() };
+fn refused(text: &[u8]) -> Facts {
+    let state = StateChange { keeps: StateKinds::of(StateKind::Unread), ..StateChange::default() };
     let (marks, changes) = (Marks::of(Mark::Moves), refused::changes(text));
     Facts { effect: Effect::Refused, state, changes, marks, ..Facts::default() }
 }
 
 fn look(text: &str) -> Facts {
-    let Ok(tree) = pg_raw_parse::parse(text) else { return refused(text.as_bytes(), refused::keeps(text.as_bytes())) };
+    let Ok(tree) = pg_raw_parse::parse(text) else { return refused(text.as_bytes()) };
     let mut walk = Walk::default();
     let mut facts = Facts::default();
     for raw in tree.iter() {

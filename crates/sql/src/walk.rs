@@ -9,6 +9,7 @@ use crate::children::push_children;
 use crate::facts::{Effect, Mark, Marks, StateKind, StateKinds, hash_of_column};
 use crate::leaves::left_by_function;
 use crate::names::{Names, is_temporary_schema, qualified};
+use crate::syntax::function_of;
 
 /// How many CTE names outwards a relation is looked for. Beyond, it counts as a relation: the catalog will not know it,
 /// so the statement goes to the primary. The bound keeps a text of 100,000 CTEs from taking a square of that.
@@ -173,6 +174,9 @@ impl<'a> Walk<'a> {
     }
 
     fn note(&mut self, node: Node<'a>, scope: u32, run: Run) -> Effect {
+        if let Some((function, location)) = function_of(node) {
+            self.functions.add(("", function), self.place(location));
+        }
         match node {
             Node::SelectStmt(select) => {
                 self.into(select.into_clause(), run);

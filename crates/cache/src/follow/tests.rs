@@ -388,3 +388,26 @@ fn one_that_lags_for_long_still_covers_what_it_has() {
     assert!(!follower.round(&other, &versions), "of another history nothing follows");
     assert_eq!(follower.covered().round, covered);
 }
+
+#[test]
+fn of_too_many_points_every_second_of_the_older_half_is_forgotten() {
+    let versions = Versions::new(4);
+    let mut follower = Follower::new(DATABASE, &versions);
+    follower.start(HISTORY, 0, 1);
+    for number in 1..=POINTS_MAX as u64 + 1 {
+        let round = Round { number, history: HISTORY, position: number, snapshot: Snapshot::default(), asked_ms: number };
+        follower.round(&round, &versions);
+    }
+    let half = POINTS_MAX as u64 / 2;
+    let left: Vec<u64> = follower.points.iter().map(|point| point.covered.round).collect();
+    assert_eq!(left, (1..=half).step_by(2).chain(half + 1..=2 * half + 1).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_covered_round_answers_for_itself_and_earlier_ones_while_it_is_young() {
+    let covered = Covered { round: 7, asked_ms: 1000 };
+    assert!(covered.shows(7, 1500, 500) && covered.shows(6, 1500, 500) && covered.shows(0, 1000, 0));
+    assert!(!covered.shows(8, 1000, 500), "a later one");
+    assert!(!covered.shows(7, 1501, 500), "too old");
+    assert!(!Covered::default().shows(0, 0, 500), "none is covered yet");
+}

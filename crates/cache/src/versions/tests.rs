@@ -223,3 +223,24 @@ fn a_rollback_costs_nothing_and_a_commit_its_own_tables_only() {
     assert_eq!(versions.round_needed(&versions.begin(&[one, other]).unwrap()), 7);
     assert_eq!((versions.history(one), versions.history(other)), ((1, 0), (0, 0)));
 }
+
+/// Weirs of other versions use the same store.
+#[test]
+fn slots_of_names_are_the_same_in_every_version() {
+    let versions = Versions::new(4096);
+    let slots = [("db", 16384), ("db", 16385), ("d", 16384)].map(|(database, oid)| versions.of_table(database, oid));
+    assert_eq!(slots, [3629, 781, 4079]);
+    assert_eq!(["db", "other", "d"].map(|database| versions.of_database(database)), [26, 11, 44]);
+    assert_eq!(versions.of_all(), 0);
+}
+
+#[test]
+fn databases_have_slots_apart_from_tables_and_from_what_all_share() {
+    let versions = Versions::new(64 * 8);
+    let of_databases: HashSet<Slot> = (0..100).map(|at| versions.of_database(&format!("database_{at}"))).collect();
+    assert_eq!(of_databases, (1..8).collect(), "with eight wide slots");
+    let of_tables: HashSet<Slot> = (0..5000).map(|oid| versions.of_table("d", oid)).collect();
+    assert!(of_tables.iter().all(|slot| (8..512).contains(slot)));
+    assert!(of_tables.len() > 500, "{} slots for 5000 tables", of_tables.len());
+    assert_eq!(Versions::new(64).of_database("d"), versions.of_all(), "with one wide slot it is shared");
+}

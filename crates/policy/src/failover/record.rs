@@ -78,3 +78,14 @@ impl Loss {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_failover_is_that_of_its_parts() {
+        let parts = Parts { verdict_ms: 1000, pledge_ms: 200, promote_ms: 30, vote_ms: 4 };
+        assert_eq!(parts.total_ms(), 1234);
+    }
+}

@@ -335,6 +335,27 @@ fn a_terminated_session_is_followed_by_one_look_and_a_shutdown_counts_at_once() 
     play.check("a shutdown", &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"]);
 }
 
+#[test]
+fn a_lone_weir_waits_for_a_primary_that_shuts_down_for_a_second() {
+    let mut play = Play::new(|rules| {
+        rules.on_shutdown = OnLinkEnd::Counts;
+        rules.nodes[0].agent = Agent::None;
+    });
+    play.tell(Event::LinkDied { node: 0, how: LinkEnd::Terminated });
+    play.probed(0, gone(Failure::ShuttingDown));
+    play.check("a shutdown", &["hold Gone End", "cut off 1 (1)", "cut off 2 (1)"]);
+    let ballot = Ballot { term: 1, weir: 9 };
+    let mark = Mark { promised: ballot, vote: None };
+    for (node, position) in [(1, 90), (2, 95)] {
+        play.tell(Event::Pledged { node, ballot, outcome: Pledge::Given { facts: cut_off(position, mark) } });
+    }
+    for (passed, expected) in [(10, &[][..]), (980, &[]), (20, &["promote 2"])] {
+        play.now += passed;
+        play.probed(0, gone(Failure::ShuttingDown));
+        play.check(&format!("{passed} ms later"), expected);
+    }
+}
+
 /// With company a primary is checked after a connection to it broke. One that is full, or that takes another password now, cannot be.
 #[test]
 fn a_primary_that_lets_no_look_in_keeps_its_writes_when_a_connection_breaks() {
@@ -454,6 +475,26 @@ fn a_primary_that_its_standbys_hear_is_quarantined() {
     play.check("heard after it was silent to us", &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]);
     play.after(500, [seen(primary(103)), seen(standby(103, 5)), seen(standby(103, 5))]);
     play.check("it answers", &["release 0"]);
+}
+
+/// The standbys are asked for what they have heard since, and not the primary once more.
+#[test]
+fn after_the_verdict_on_a_primary_its_standbys_are_looked_at() {
+    let mut play = Play::new(|_| ());
+    play.after(1000, [gone(Failure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);
+    play.now += 500;
+    let begun_at = play.now - 400;
+    play.tell(Event::Probed { node: 0, begun_at, found: gone(Failure::TimedOut) });
+    play.check("nobody knows yet what they have heard", &[]);
+    let is_due = |play: &Play, id: NodeId| match play.state.nodes[&id].look {
+        node::Look::Due { at } => at <= play.now,
+        node::Look::UnderWay { begun_at, again } => begun_at == play.now || again,
+    };
+    assert!(is_due(&play, 1) && is_due(&play, 2));
+    play.probed(1, seen(standby(101, 5)));
+    play.check("the other one has not been asked", &[]);
+    play.probed(2, seen(standby(101, 5)));
+    play.check("both have heard it", &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]);
 }
 
 /// It stops within a look at it: its last words are no sign of life.
@@ -724,6 +765,8 @@ fn the_forecast_says_what_a_failover_would_do() {
     play.after(1000, [seen(primary(100)), gone(Failure::Refused), seen(standby(100, 5))]);
     let why = Refusal::TooFewPledged { pledged: 1, needed: 2, of: 2 };
     assert_eq!(forecast(&play.state, &play.rules).outlook, Outlook::Waits { why });
+    play.after(1000, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
+    assert!(matches!(forecast(&play.state, &play.rules).outlook, Outlook::Promotes { .. }), "as many as are needed");
     let play = Play::new(|rules| rules.lag_bytes_max = Some(4));
     let text = forecast(&play.state, &play.rules).describe(0);
     assert_eq!(text, "writes would wait: node 2 is the best and lacks 5 bytes, above failover_lag_max");

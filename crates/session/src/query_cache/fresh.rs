@@ -39,7 +39,7 @@ fn is_covered(s: &Session, w: &Context, round: u64, lag_ms_max: u64) -> bool {
         // Before it is too old.
         causal::want(w, w.shared.positions.next_round());
     }
-    covered.round != 0 && covered.round >= round && age_ms <= lag_ms_max
+    covered.shows(round, w.now_ms(), lag_ms_max)
 }
 
 /// True if a statement waits until its answer is fresh, which is there and not known to be so. It is woken when more is covered.

@@ -171,4 +171,15 @@ mod tests {
         assert_eq!(times(&[(Some(5), 10), (Some(11), 12), (Some(13), 14)]), 3, "opened after it");
         assert_eq!(times(&[(Some(5), 10), (Some(6), 11), (None, 12)]), 2, "refused");
     }
+
+    #[test]
+    fn a_refusal_ahead_of_a_statement_sends_it_elsewhere_a_few_times() {
+        let mut net = Net::default();
+        assert!(!net.on_refused_ahead(false, b"ERROR", b"25006"), "the primary has the last word");
+        for _ in 0..AGAIN_MAX {
+            assert!(net.on_refused_ahead(true, b"ERROR", b"25006"));
+        }
+        assert!(!net.on_refused_ahead(true, b"ERROR", b"25006"));
+        assert!(!Net::default().on_refused_ahead(true, b"ERROR", b"22012"), "an error that stands anywhere");
+    }
 }

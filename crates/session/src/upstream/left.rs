@@ -51,10 +51,13 @@ pub struct Passage {
     was_kept: bool,
 }
 
-/// State of which no server tells, by a message that is not answered yet, and behind which the client has sent nothing else.
+/// State by a message that is not answered yet, and behind which the client has sent nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unproven {
+    /// State of which no server tells.
     pub(crate) kinds: StateKinds,
+    /// It alone has the server asked about all, since nobody could read it.
+    pub(crate) is_unread: bool,
     pub(crate) statements: Statements,
 }
 
@@ -70,7 +73,7 @@ pub struct Left {
     pub(crate) stuck: StateKinds,
     /// A text that is too long to be parsed passes.
     pub(crate) passage: Option<Box<Passage>>,
-    /// The part of `stuck` that the message under way adds, if it runs.
+    /// The part of `stuck` and `due` that the message under way adds, if it runs.
     pub(crate) unproven: Option<Unproven>,
     /// The part of `stuck` that the message under way ends, unless it fails.
     pub(crate) ending: StateKinds,
@@ -194,13 +197,16 @@ impl Left {
         self.due.add_report(name, before);
     }
 
-    /// The message under way failed. If it never ran, what it adds to `stuck` is not there.
+    /// The message under way failed. If it never ran, what it adds is not there.
     pub fn failed(&mut self, failure: &Failure<'_>) {
         self.ending = StateKinds::NONE;
         if let Some(unproven) = self.unproven.take()
             && failure.never_ran(unproven.statements)
         {
             self.stuck = self.stuck.without(unproven.kinds);
+            if unproven.is_unread && self.due.reported.is_empty() {
+                self.due = Ask::default();
+            }
         }
     }
 

@@ -1,12 +1,17 @@
-//! The lists of PostgreSQL's own objects (`catalog/src/builtin.rs`), held against the server under test.
+//! The lists of PostgreSQL's own objects (`catalog/src/builtin.rs`, `sql/src/leaves.rs`), held against the server under test.
 
 use crate::support::Ground;
+use crate::support::left_out::leave_out;
 use crate::support::raw::Failure;
 use std::collections::BTreeMap;
-use weir_catalog::builtin::{is_standard_operator, may_run_on_standby};
+use weir_catalog::builtin::{is_standard_operator, leaves_nothing, may_run_on_standby, reads_types, runs_text};
+use weir_sql::leaves::left_by_function;
 
-/// Every volatile function of versions 13 to 18 and its subject: `reads` may run on a standby, the others may not.
+/// Every volatile function of versions 13 to 18, its subject (`reads` may run on a standby, the others may not), and what it leaves.
 const VOLATILE: &str = include_str!("../../../catalog/tests/builtin_volatile.txt");
+
+/// The same of the extensions that come with PostgreSQL.
+const CONTRIBUTED: &str = include_str!("../../../catalog/tests/contrib_volatile.txt");
 
 /// Functions that a query can call: one row for each overload. `direct` counts the arguments of an ordered-set aggregate that stand
 /// before `WITHIN GROUP`.
@@ -49,29 +54,108 @@ fn callable(ground: &Ground) -> Vec<Function> {
     rows.into_iter().map(function).collect()
 }
 
-/// Names of volatile functions and their classes.
-fn classes() -> BTreeMap<&'static str, &'static str> {
-    let lines = VOLATILE.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let class = |line: &'static str| line.split_once(' ').unwrap_or_else(|| panic!("not `class name`: {line}"));
-    lines.map(class).map(|(class, name)| (name, class)).collect()
+/// A function of a list: its subject, and what it leaves behind its transaction.
+struct Listed {
+    class: &'static str,
+    left: Option<&'static str>,
+}
+
+fn lines(list: &'static str) -> impl Iterator<Item = &'static str> {
+    list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// Volatile functions by their names.
+fn listed() -> BTreeMap<&'static str, Listed> {
+    let one = |line: &'static str| {
+        let (class, rest) = line.split_once(' ').unwrap_or_else(|| panic!("not `class name`: {line}"));
+        let (name, left) = rest.split_once(" > ").map_or((rest, None), |(name, left)| (name, Some(left)));
+        (name, Listed { class, left })
+    };
+    lines(VOLATILE).map(one).collect()
 }
 
 #[test]
 fn every_volatile_function_is_classed_and_the_list_holds_those_that_read() {
     let ground = Ground::new();
-    let classes = classes();
+    let listed = listed();
     let mut wrong = Vec::new();
     for function in callable(&ground).iter().filter(|function| function.is_volatile) {
         let name = function.name.as_str();
-        match classes.get(name) {
+        match listed.get(name) {
             None => wrong.push(format!("{name} is in no class: what does it do?")),
-            Some(class) if (*class == "reads") != may_run_on_standby(name) => {
+            Some(Listed { class, .. }) if (*class == "reads") != may_run_on_standby(name) => {
                 wrong.push(format!("{name} is of class {class}, and may run on a standby: {}", may_run_on_standby(name)));
             }
             Some(_) => {}
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A name alone, such as `pg_`, says nothing: each function is on the list, or the server is asked about it.
+#[test]
+fn what_each_function_leaves_on_its_session_is_known() {
+    let ground = Ground::new();
+    let listed = listed();
+    let mut wrong = Vec::new();
+    for function in callable(&ground) {
+        let name = function.name.as_str();
+        let known = (left_by_function(name).map(|kind| kind.name()), leaves_nothing(name), runs_text(name));
+        let is_right = match (function.is_volatile, listed.get(name)) {
+            // A stable one changes nothing; it may run code.
+            (false, None) => leaves_nothing(name) || runs_text(name) || reads_types(name),
+            (true, None) => false,
+            (_, Some(Listed { left: None | Some("sequence value"), .. })) => known == (None, true, false),
+            (_, Some(Listed { left: Some("text"), .. })) => known == (None, false, true),
+            (_, Some(Listed { left: Some("asked"), .. })) => known == (None, false, false),
+            (_, Some(Listed { left: Some(kind), .. })) => known.0 == Some(kind) && !known.2,
+        };
+        if !is_right {
+            wrong.push(format!("{name}: {known:?}"));
+        }
+    }
+    wrong.dedup();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_functions_of_contributed_extensions_leave_is_known() {
+    let ground = Ground::new();
+    let mut client = ground.direct();
+    let available = client.rows("select name from pg_available_extensions").concat();
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for line in lines(CONTRIBUTED) {
+        let (extension, functions) = line.split_once(':').unwrap_or_else(|| panic!("not `extension: functions`: {line}"));
+        if !available.iter().any(|name| name == extension) {
+            continue;
+        }
+        count += 1;
+        client.run(&format!("begin; create extension if not exists \"{extension}\" cascade"));
+        let functions: BTreeMap<&str, Option<&str>> = functions
+            .split_ascii_whitespace()
+            .map(|function| function.split_once('>').map_or((function, None), |(name, left)| (name, Some(left))))
+            .collect();
+        let rows = client.rows(&format!(
+            "select distinct proname from pg_proc p join pg_depend d on d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e'
+             where d.refobjid = (select oid from pg_extension where extname = '{extension}') and provolatile = 'v'
+               and not proargtypes::oid[] && array['internal']::regtype[]::oid[]
+               and prorettype <> all (array['internal', 'trigger', 'event_trigger', 'fdw_handler', 'index_am_handler', 'table_am_handler',
+                                            'tsm_handler']::regtype[])"
+        ));
+        client.run("rollback");
+        for name in rows.concat() {
+            let known = left_by_function(&name).map(|kind| kind.name());
+            match functions.get(name.as_str()) {
+                None => wrong.push(format!("{extension}: {name} is not listed: what does it leave?")),
+                Some(left) if *left != known => wrong.push(format!("{extension}: {name} is known to leave {known:?}")),
+                Some(_) => {}
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    if count == 0 {
+        leave_out("the extensions that come with PostgreSQL are not installed");
+    }
 }
 
 #[test]

@@ -50,6 +50,7 @@ mod hostile;
 mod hung;
 mod import;
 mod kept;
+mod later_syntax;
 mod ldap;
 mod limits;
 mod listen;

@@ -80,3 +80,15 @@ fn a_restart_that_cannot_be_is_refused() {
     play.tell(Event::Operator { ticket: 2, request: Request::Restart(0) });
     play.check("the primary", &["reply Err(\"node 0 is the primary: switch over first\")"]);
 }
+
+#[test]
+fn transactions_that_do_not_end_hold_it_up_for_their_limit_and_no_longer() {
+    let mut play = play(|_| ());
+    let limit_ms = play.rules.transaction_limit_ms + 2_000;
+    play.now += limit_ms - 1;
+    play.tell(Event::Timer);
+    assert!(!play.said.contains(&"restart 1".to_string()), "{:?}", play.said);
+    play.now += 1;
+    play.tell(Event::Timer);
+    assert!(play.said.contains(&"restart 1".to_string()), "{:?}", play.said);
+}
