@@ -9,7 +9,7 @@ use super::ballot::{Ballot, NodeId, Vote};
 use super::choose::Refusal;
 use super::event::{End, Failure, Ms};
 use super::record::Record;
-use super::rejoin::Way;
+use super::rejoin::{Then, Way};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -135,10 +135,6 @@ pub enum Report {
     FalsePrimary {
         node: NodeId,
     },
-    /// A standby whose log is not part of the primary's: it must be copied anew.
-    Diverged {
-        node: NodeId,
-    },
     /// The primary is gone and nothing may be done about it.
     Stuck {
         why: Refusal,
@@ -163,6 +159,11 @@ pub enum Report {
     /// Somebody is to start this server anew.
     AwaitsRestart {
         node: NodeId,
+    },
+    /// A server that was brought back does not stream in a minute.
+    DoesNotStream {
+        node: NodeId,
+        then: Then,
     },
     CommandFailed {
         kind: Command,

@@ -45,6 +45,15 @@ pub struct State {
     pub(super) failback_at: Option<Ms>,
 }
 
+/// If this Weir has known a primary, so that another one is a change to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Life {
+    /// It has no state on disk, and nobody got writes since it was started.
+    #[default]
+    Blank,
+    Known,
+}
+
 /// Promises, of which those to other Weirs count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Promises {
@@ -102,6 +111,7 @@ pub(super) struct Store {
     pub accepted: u64,
     pub retry_at: Ms,
     pub disk: Disk,
+    pub life: Life,
     /// Operators who are answered once a version is on disk.
     pub tickets: Vec<(u64, u64)>,
 }
@@ -149,9 +159,10 @@ impl State {
     pub fn new(rules: &Rules, stored: Option<Durable>, weir: u32, down: &BTreeSet<NodeId>) -> State {
         let disk = if stored.is_some() { Disk::Holds } else { Disk::Untried };
         let durable = stored.unwrap_or(Durable { weir, ..Durable::default() });
+        let life = if durable.epoch.is_some() { Life::Known } else { Life::Blank };
         let mut state = State {
             nodes: BTreeMap::new(),
-            store: Store { version: 1, disk, ..Store::default() },
+            store: Store { version: 1, disk, life, ..Store::default() },
             gate: Gate::Held(Held::NoPrimary, Transactions::Go),
             attempt: None,
             retry_at: 0,

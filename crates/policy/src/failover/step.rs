@@ -18,7 +18,7 @@ use super::record::Why;
 use super::rejoin;
 use super::restart;
 use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules, Servers};
-use super::state::{self, Disk, Gate, Search, State};
+use super::state::{self, Disk, Gate, Life, Search, State};
 use super::switchover;
 use super::unrelated;
 
@@ -131,6 +131,9 @@ fn conclude_copies(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
         let at = if matches!(gate, Gate::Held(..)) { 0 } else { out.len() };
         out.insert(at, told);
         state.gate = gate;
+        if matches!(gate, Gate::Open { .. }) {
+            state.store.life = Life::Known;
+        }
     }
     look(state, rules, now, out);
 }

@@ -8,10 +8,11 @@ use super::*;
 mod agent;
 mod restart;
 mod switchover;
+mod told;
 
 /// Facts of a server on timeline 1.
 fn server(position: Lsn, recovery: Recovery) -> Facts {
-    let history = History { system: 7, timeline: 1, switches: Vec::new() };
+    let history = History { system: 7, timeline: 1, ..History::default() };
     let sync_names = (recovery == Recovery::Primary).then(String::new);
     Facts { history, recovery, position, replayed: position, started_at: 1, sync_names, ..Facts::default() }
 }
@@ -30,7 +31,7 @@ fn cut_off(position: Lsn, mark: Mark) -> Facts {
 
 /// Promoted at a position.
 fn promoted(position: Lsn) -> Facts {
-    let history = History { system: 7, timeline: 2, switches: vec![(1, position)] };
+    let history = History { system: 7, timeline: 2, switches: vec![(1, position)], ..History::default() };
     Facts { history, ..primary(position) }
 }
 
@@ -734,8 +735,8 @@ fn where_others_promote_a_second_primary_gets_writes_once_the_first_is_gone() {
 fn where_others_promote_one_that_does_not_descend_from_the_accepted_primary_gets_nothing() {
     let other = |position, history: History| seen(Facts { history, ..primary(position) });
     for (name, history) in [
-        ("the same timeline, as without a promotion", History { system: 7, timeline: 1, switches: Vec::new() }),
-        ("another cluster", History { system: 8, timeline: 2, switches: vec![(1, 90)] }),
+        ("the same timeline, as without a promotion", History { system: 7, timeline: 1, ..History::default() }),
+        ("another cluster", History { system: 8, timeline: 2, switches: vec![(1, 90)], ..History::default() }),
     ] {
         let mut play = Play::new(|rules| rules.mode = Mode::Follow);
         play.after(1000, [gone(Failure::Refused), other(95, history.clone()), seen(standby(95, 10))]);

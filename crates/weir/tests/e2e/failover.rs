@@ -7,6 +7,7 @@ pub mod load;
 mod names;
 mod parameters;
 mod strangers;
+mod told;
 
 use crate::support::faults::{Fault, Network};
 use crate::support::ground::{Owned, cluster_with};

@@ -116,7 +116,7 @@ impl Driver {
         {
             self.c.shared.positions.note_whole(record.new);
         }
-        say::report(&self.c, &self.rules, report, self.now());
+        say::report(&self.c, (&self.rules, &self.state), report, self.now());
         self.part(report);
     }
 
