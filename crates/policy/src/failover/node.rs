@@ -1,6 +1,7 @@
 //! One node as Weir knows it: if it is in use, and the findings of the last looks.
 
 use super::action::Lost;
+use super::ballot::NodeId;
 use super::event::{Facts, Failure, Ms};
 use super::health::Health;
 use super::rejoin::Rejoin;
@@ -42,6 +43,8 @@ pub struct Node {
     pub incarnation_at: Ms,
     /// Since when its health says that it is dead, and why.
     pub dead: Option<(Ms, Failure)>,
+    /// The dead node that it follows, as last reported.
+    pub orphan_of: Option<NodeId>,
     /// How far its agent has brought it back.
     pub rejoin: Rejoin,
 }
@@ -78,6 +81,7 @@ impl Node {
             busy_until: 0,
             incarnation_at: 0,
             dead: None,
+            orphan_of: None,
             rejoin: Rejoin::default(),
         }
     }

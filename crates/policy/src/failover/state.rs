@@ -78,6 +78,17 @@ pub enum Decider {
     Nothing,
 }
 
+/// What may have ended the streams of its standbys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Trouble {
+    #[default]
+    None,
+    /// A connection to it broke, or a look failed.
+    Since(Ms),
+    /// It answered a look that began later.
+    OverAt(Ms),
+}
+
 /// The search for a primary, where somebody else promotes one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Search {
@@ -142,6 +153,7 @@ pub(super) struct Line {
     pub check_from: Ms,
     /// When it was first found to be gone.
     pub lost_at: Option<Ms>,
+    pub trouble: Trouble,
     pub search: Search,
 }
 
@@ -301,6 +313,11 @@ impl State {
             });
         }
         samples.push((begun_at, position));
+    }
+
+    /// Looks at the primary, and where its log ended then.
+    pub(super) fn samples(&self) -> &[(Ms, Lsn)] {
+        &self.line.samples
     }
 
     pub(super) fn last_position(&self) -> Option<Lsn> {

@@ -7,6 +7,7 @@ use super::*;
 
 mod agent;
 mod restart;
+mod streams;
 mod switchover;
 mod told;
 
@@ -113,6 +114,9 @@ fn say(action: &Action) -> Option<String> {
         Action::Repoint { node, vote, .. } => format!("repoint {node} to {}", vote.epoch.node),
         Action::Fence { node, .. } => format!("fence {node}"),
         Action::Unfence { node, .. } => format!("unfence {node}"),
+        Action::Wake { node, .. } => format!("wake {node}"),
+        Action::Point { node, primary, .. } => format!("point {node} at {primary}"),
+        Action::Report(Report::Orphaned { node, upstream }) => format!("orphan {node} of {upstream}"),
         Action::RunCommand { line, .. } => format!("run {line}"),
         Action::Reply { answer, .. } => format!("reply {answer:?}"),
         Action::Report(Report::Stuck { why }) => format!("stuck {why:?}"),

@@ -7,6 +7,7 @@ pub mod load;
 mod names;
 mod parameters;
 mod strangers;
+mod streams;
 mod told;
 
 use crate::support::faults::{Fault, Network};

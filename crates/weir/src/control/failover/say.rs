@@ -36,6 +36,7 @@ pub fn report(c: &Control, (rules, state): (&Rules, &State), report: &Report, no
             log.say(Level::Error, format_args!("node {node}: {text}; heard by node {}", heard_by.join(", ")));
         }
         Report::FalsePrimary { node } => false_primary(c, rules, *node),
+        Report::Orphaned { node, upstream } => orphaned(c, *node, *upstream),
         Report::DoesNotStream { node, then } => does_not_stream(c, *node, *then),
         Report::Stuck { why: Refusal::NotByWeir } => {
             log.say(Level::Log, format_args!("the primary is gone, and failover_mode leaves it to others to promote a standby"));
@@ -84,6 +85,12 @@ fn false_primary(c: &Control, rules: &Rules, node: NodeId) {
         Mode::Command | Mode::Follow | Mode::Off => "it gets no writes while the primary of before answers as such",
     };
     c.shared.log.say(Level::Error, format_args!("node {node} calls itself primary, too: {what}"));
+}
+
+fn orphaned(c: &Control, node: NodeId, upstream: NodeId) {
+    let text = "a promotion of it would lose what the primary has written since";
+    let told = format_args!("node {node} receives nothing, since node {upstream}, which it follows, is dead: {text}");
+    c.shared.log.say(Level::Warning, told);
 }
 
 fn does_not_stream(c: &Control, node: NodeId, then: Then) {
