@@ -9,6 +9,22 @@ pub const SERVICE: &str = "weir_source";
 /// Seconds to reach the source.
 const CONNECT_SECONDS: u32 = 10;
 
+/// Longest line of a service file that all versions read.
+const LINE_BYTES_MAX: usize = 1000;
+
+/// The text of the file for words of a connection string. `None`: such a file cannot hold them.
+pub fn show_words<'a>(words: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<String> {
+    let mut text = format!("[{SERVICE}]\n");
+    for (name, value) in words {
+        if value.contains(['\n', '\r']) || value.trim() != value || name.len() + value.len() >= LINE_BYTES_MAX {
+            return None;
+        }
+        text += &format!("{name}={value}\n");
+    }
+    text += &format!("connect_timeout={CONNECT_SECONDS}\n");
+    Some(text)
+}
+
 /// The text of the file. Each value is of a type that has neither line ends nor blanks at its ends.
 pub fn show(source: &Source) -> String {
     let Source { host, port, user, dbname } = source;
@@ -33,5 +49,10 @@ mod tests {
         let text = show(&source);
         assert!(text.starts_with("[weir_source]\nhost=10.0.0.1\nport=5433\nuser=o'neil = x\ndbname=[a]\n"));
         assert_eq!(text.lines().count(), 7);
+        let words = show_words([("host", "10.0.0.1"), ("password", "a b")]);
+        assert_eq!(words.as_deref(), Some("[weir_source]\nhost=10.0.0.1\npassword=a b\nconnect_timeout=10\n"));
+        for value in ["two\nlines", "blank at the end ", &"x".repeat(2000)] {
+            assert_eq!(show_words([("password", value)]), None);
+        }
     }
 }

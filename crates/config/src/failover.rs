@@ -18,6 +18,8 @@ pub struct FailoverConfig {
     pub auto_failback_interval_ms: u64,
     /// Most that an asynchronous standby may lack to be promoted; below 0: any.
     pub lag_bytes_max: i64,
+    /// The same as time; 0: any.
+    pub lag_ms_max: u64,
     /// Longest time that statements wait for a primary; 0 for ever.
     pub wait_ms: u64,
     pub lost: OnLost,
@@ -75,6 +77,7 @@ impl FailoverConfig {
             auto_failback: false,
             auto_failback_interval_ms: 0,
             lag_bytes_max: 0,
+            lag_ms_max: 0,
             wait_ms: 0,
             lost: OnLost::Warning,
             commit_outcome: false,

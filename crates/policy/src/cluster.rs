@@ -277,7 +277,7 @@ impl NodeView {
 }
 
 /// The node that takes writes. Where roles decide, two that call themselves primary are never followed at random: the one we had stays as long
-/// as it says so, else the lowest number, as Pgpool-II takes it.
+/// as it says so, else nobody gets writes until one is left, or failover names it.
 fn find_primary(nodes: &[NodeView], gate: Gate, before: Option<NodeIndex>) -> Option<NodeIndex> {
     let is_primary = |n: &NodeView| n.health == Health::Up(Role::Primary) && n.usage == Usage::In;
     match gate {
@@ -286,7 +286,11 @@ fn find_primary(nodes: &[NodeView], gate: Gate, before: Option<NodeIndex>) -> Op
         Gate::First(node) => return nodes.iter().position(|n| n.id == node && is_primary(n)),
         Gate::ByRoles => {}
     }
-    before.filter(|&at| nodes.get(at).is_some_and(is_primary)).or_else(|| nodes.iter().position(is_primary))
+    let only = || {
+        let mut primaries = nodes.iter().enumerate().filter(|(_, node)| is_primary(node)).map(|(at, _)| at);
+        primaries.next().filter(|_| primaries.next().is_none())
+    };
+    before.filter(|&at| nodes.get(at).is_some_and(is_primary)).or_else(only)
 }
 
 #[cfg(test)]
@@ -347,6 +351,8 @@ pub(crate) mod tests {
         assert_eq!((v.primary, v.generation, v.primary_since), (Some(0), 3, 3));
         assert!(v.is_primary(0) && !v.is_primary(1));
         assert!(!v.step(1, &Probe::Unreachable, 7));
+        let two = view(&[(1.0, PRIMARY), (1.0, PRIMARY), (1.0, STANDBY)]);
+        assert_eq!(two.primary, None, "nothing tells which of them is meant");
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub use event::{
 };
 pub use forecast::{Forecast, Outlook, Proof, forecast};
 pub use health::{Health, Stats, Suspicion, Verdict};
-pub use history::{History, Lsn, Relation, parse_lsn, show_lsn};
+pub use history::{History, Lsn, Relation, Source, parse_lsn, show_lsn};
 pub use holders::{Grip, Holder, Holders, Rank};
 pub use node::{AtAddress, Look, Node, Seen, Standing};
 pub use numbers::Numbers;

@@ -200,8 +200,10 @@ fn report(config: &Config, view: &ClusterView, at: NodeIndex, before: Health, fa
     news.push(News { weight, text: format!("node {id} ({host}:{port}) {what}{usage}{was}{cause}") });
     let primaries = view.nodes.iter().filter(|node| node.health == Health::Up(Role::Primary)).count();
     if primaries > 1 && config.clustering_mode != ClusteringMode::Raw {
-        let to = view.primary_id().unwrap_or(0);
-        let text = format!("{primaries} nodes call themselves primary; writes go to node {to}");
+        let text = match view.primary_id() {
+            Some(to) => format!("{primaries} nodes call themselves primary; writes go to node {to}"),
+            None => format!("{primaries} nodes call themselves primary; writes wait until one of them counts"),
+        };
         news.push(News { weight: Weight::Warning, text });
     }
 }
@@ -271,6 +273,7 @@ pub fn to_give_up(view: &ClusterView, answers: &[Answer]) -> Vec<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::Gate;
     use crate::cluster::tests::{PRIMARY, STANDBY, view};
 
     fn round(passed_ms: u64, is_nudged: bool) -> Round {
@@ -340,6 +343,21 @@ mod tests {
         );
         let (changed, news) = take_in(&config(2), &mut two, &answers, 8);
         assert!(!changed && news.iter().all(|news| news.weight == Weight::Detail), "{news:?}");
+    }
+
+    #[test]
+    fn of_two_primaries_the_log_says_what_becomes_of_writes() {
+        let answers = [Some(Ok(said(true, 100))), Some(Ok(said(false, 100))), Some(Ok(said(false, 100)))];
+        let down = (1.0, Health::Down);
+        let told = |view: &mut ClusterView| {
+            let (_, news) = take_in(&config(3), view, &answers, 7);
+            news.last().map(|news| news.text.clone()).unwrap_or_default()
+        };
+        let mut fresh = view(&[down, down, down]);
+        fresh.govern(Gate::Shut, |_| false, 7);
+        assert_eq!(told(&mut fresh), "2 nodes call themselves primary; writes wait until one of them counts");
+        let mut known = view(&[down, down, (1.0, PRIMARY)]);
+        assert_eq!(told(&mut known), "2 nodes call themselves primary; writes go to node 2");
     }
 
     #[test]

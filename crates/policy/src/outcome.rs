@@ -305,7 +305,12 @@ mod tests {
 
     #[test]
     fn a_horizon_is_that_of_the_promotion_that_made_the_primary() {
-        let history = |timeline, switches: &[(u32, u64)]| History { system: 7, timeline, switches: switches.to_vec() };
+        let history = |timeline, switches: &[(u32, u64)]| History {
+            system: 7,
+            timeline,
+            switches: switches.to_vec(),
+            ..History::default()
+        };
         let facts = |history, started_at| Facts { history, started_at, ..Facts::default() };
         let second = || facts(history(2, &[(1, 100)]), 9);
         let ordered = Promoted::Ordered { node: 1, started_at: 9, reached: 50, last_ms: Some(8) };

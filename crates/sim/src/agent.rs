@@ -51,6 +51,8 @@ pub fn is_for_agent(order: &Action) -> bool {
         | Action::Repoint { .. }
         | Action::Fence { .. }
         | Action::Unfence { .. }
+        | Action::Wake { .. }
+        | Action::Point { .. }
         | Action::Prepare { .. }
         | Action::Rejoin { .. }
         | Action::WaitYielded { .. }

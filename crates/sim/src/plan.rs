@@ -209,6 +209,7 @@ fn rules(nodes: NodeId, company: Company, barred: Option<NodeId>, without: Optio
         nodes: (0..nodes).map(node).collect(),
         company,
         lag_bytes_max: None,
+        lag_ms_max: None,
         role_period_ms: 1_000,
         search_ms: None,
         on_error: OnLinkEnd::Counts,

@@ -114,7 +114,7 @@ impl Server {
             role,
             log: Vec::new(),
             numbers: Numbers { next: 1, above: 1, open: BTreeMap::new(), promotion: None, clock: Clock::default() },
-            history: History { system: SYSTEM, timeline: 1, switches: Vec::new() },
+            history: History { system: SYSTEM, timeline: 1, ..History::default() },
             mark: Mark::default(),
             is_read_only: false,
             started_at: 1,
@@ -257,7 +257,8 @@ impl Server {
             self.history = history.clone();
         } else {
             let timeline = history.switches[reached].0;
-            self.history = History { system: SYSTEM, timeline, switches: history.switches[..reached].to_vec() };
+            self.history =
+                History { system: SYSTEM, timeline, switches: history.switches[..reached].to_vec(), ..History::default() };
         }
     }
 

@@ -6,11 +6,11 @@ use super::action::{Action, Held, Report, Transactions};
 use super::attempt;
 use super::ballot::{self, Ballot, Epoch, NodeId, Purpose, Vote};
 use super::event::{Facts, Failure, Ms};
-use super::history::{Lsn, Relation};
+use super::history::{History, Lsn, Relation, Source};
 use super::node::{Node, Seen, Standing};
 use super::record::{Loss, Parts, Record, Why};
 use super::rules::{Company, Mode, Quorum, Rule, Rules};
-use super::state::{Disk, Gate, Line, State};
+use super::state::{Disk, Gate, Life, Line, State};
 use super::switchover;
 use super::sync;
 
@@ -32,7 +32,8 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
     let old = state.primary();
     let Accepting { epoch, vote, why, parts, loss } = new;
     let left = found.as_ref().and_then(|facts| state.relation(facts));
-    let loss = match (loss, left) {
+    let is_read = found.as_ref().is_some_and(|facts| facts.history.source == Source::Read);
+    let loss = match (loss, left.filter(|_| is_read)) {
         (Loss::Unknown, Some(Relation::Left(position) | Relation::Holds(position))) => state.loss_at(position),
         (loss, _) => loss,
     };
@@ -55,12 +56,7 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
     if !stays {
         // A primary that stays gets writes whichever version a restart finds.
         state.store.accepted = state.store.version;
-        // Looks at the log that the new primary has, too, tell as much of it.
-        let mut samples = std::mem::take(&mut state.line.samples);
-        let shared = if let Some(Relation::Left(end)) = left { end } else { 0 };
-        samples.retain(|(_, position)| *position <= shared);
-        let server = found.as_ref().map(|facts| facts.started_at);
-        state.line = Line { check_from: now, samples, server, ..Line::default() };
+        begin_line(state, left, found.as_ref(), now);
         if let Some(node) = state.nodes.get_mut(&epoch.node) {
             if matches!(node.standing, Standing::Down { .. } | Standing::Quarantined { .. }) {
                 node.standing = Standing::Waiting;
@@ -77,7 +73,20 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
     state.line.confirmed = found.as_ref().map(|facts| facts.started_at).filter(|_| why != Why::Adopted);
     (state.promises.since, state.stuck, state.planned.named, state.planned.failed_at) = (None, None, None, None);
     if !stays {
-        let record = Record { at: now, old, new: epoch.node, ballot: epoch.ballot, why, parts, loss };
+        // A decision that is found at the start was made at some other time.
+        let is_earlier = why == Why::Adopted && state.store.life == Life::Blank;
+        if is_earlier {
+            state.records.clear();
+        }
+        let record = Record {
+            at: now,
+            old: old.filter(|_| !is_earlier),
+            new: epoch.node,
+            ballot: epoch.ballot,
+            why,
+            parts,
+            loss: if is_earlier { Loss::Nothing } else { loss },
+        };
         state.keep_record(record.clone());
         out.push(Action::Report(Report::Done(Box::new(record))));
         if old != Some(epoch.node) {
@@ -86,32 +95,74 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
     }
 }
 
+/// Begins to watch the log of another primary. Looks at the log that it shares with the one before tell as much of it.
+fn begin_line(state: &mut State, left: Option<Relation>, found: Option<&Facts>, now: Ms) {
+    let mut samples = std::mem::take(&mut state.line.samples);
+    let shared = if let Some(Relation::Left(end)) = left { end } else { 0 };
+    samples.retain(|(_, position)| *position <= shared);
+    let server = found.map(|facts| facts.started_at);
+    state.line = Line { check_from: now, samples, server, ..Line::default() };
+}
+
 /// Takes in votes found on servers: a decision that this Weir slept through, or one that a majority shows.
 pub(super) fn learn_votes(state: &mut State, rules: &Rules, extra: &[Vote], now: Ms, out: &mut Vec<Action>) {
     let seen = |node: &Node| node.seen.as_ref().and_then(|seen| seen.facts.mark.vote);
     let of_nodes: Vec<(NodeId, Vote)> = state.nodes.iter().filter_map(|(id, node)| Some((*id, seen(node)?))).collect();
-    let known = state.epoch().map(|epoch| epoch.ballot);
     let parents = of_nodes.iter().map(|(_, vote)| vote.parent).chain(extra.iter().map(|vote| vote.parent));
     let newest = parents.max_by_key(|parent| parent.ballot);
-    if let Some(parent) = newest.filter(|parent| known.is_none_or(|known| parent.ballot > known)) {
+    let is_newer = |parent: &Epoch| state.epoch().is_none_or(|known| parent.ballot > known.ballot);
+    let slept = newest.filter(is_newer);
+    if let Some(parent) = slept.filter(|_| state.epoch().is_some() && rules.mode == Mode::Builtin) {
+        // Its successor may be this Weir's old primary: what is known of that one's log goes with this step.
         adopt(state, rules, parent, None, now, out);
     }
-    let Some(known) = state.epoch() else { return };
-    let is_next = |vote: &Vote| vote.parent.ballot == known.ballot && vote.epoch.ballot > known.ballot;
-    for (_, vote) in of_nodes.iter().filter(|(_, vote)| is_next(vote)) {
-        let mut voters = vote.parent.voters(rules.ids());
-        if vote.epoch.node == vote.parent.node {
-            voters = vote.epoch.voters(rules.ids());
+    let Some(last) = slept.or(state.epoch()) else { return };
+    if let Some(vote) = decided(state, rules, &last, &of_nodes) {
+        if rules.mode == Mode::Builtin || is_borne_out(state, &vote.epoch) {
+            if state.epoch().is_none() && last.node != vote.epoch.node {
+                state.change(|durable| durable.given_up.insert(last.node));
+            }
+            adopt(state, rules, vote.epoch, Some(vote), now, out);
         }
-        let quorum = state.quorum(rules);
-        if quorum == Quorum::One && vote.ballot.weir == state.durable.weir {
-            // A vote of this Weir that it did not store decided nothing.
-            continue;
-        }
+        return;
+    }
+    // The successor of this one is not known to be decided. Others may know more, and where somebody else promotes roles tell.
+    let is_asked = state.nodes.values().all(|node| node.looked_at.is_some());
+    if state.epoch().is_none() && is_asked && rules.mode == Mode::Builtin {
+        adopt(state, rules, last, None, now, out);
+    }
+}
+
+/// The vote by which a majority made somebody the successor of `last`.
+fn decided(state: &State, rules: &Rules, last: &Epoch, of_nodes: &[(NodeId, Vote)]) -> Option<Vote> {
+    // Of the synchronous standbys of a primary that was never accepted nothing is known, so that one vote is not enough.
+    let is_accepted = state.epoch().is_some_and(|known| known.ballot == last.ballot);
+    let quorum = if is_accepted { state.quorum(rules) } else { Quorum::Majority };
+    let is_next = |vote: &Vote| vote.parent.ballot == last.ballot && vote.epoch.ballot > last.ballot;
+    // A vote of this Weir that it did not store decided nothing.
+    let is_own = |vote: &Vote| quorum == Quorum::One && vote.ballot.weir == state.durable.weir;
+    let has_won = |vote: &Vote| {
+        let stays = vote.epoch.node == vote.parent.node;
+        let voters = if stays { vote.epoch.voters(rules.ids()) } else { vote.parent.voters(rules.ids()) };
         let for_it = of_nodes.iter().filter(|(id, of)| of == vote && (voters.contains(id) || quorum == Quorum::One));
         let needed = if quorum == Quorum::One { 1 } else { ballot::majority(voters.len()) };
-        if for_it.count() >= needed {
-            return adopt(state, rules, vote.epoch, Some(*vote), now, out);
+        for_it.count() >= needed
+    };
+    of_nodes.iter().map(|(_, vote)| *vote).find(|vote| is_next(vote) && !is_own(vote) && has_won(vote))
+}
+
+/// True if servers behave as a decision of builtin mode says. Where somebody else promotes, votes are left from an earlier time, perhaps.
+fn is_borne_out(state: &State, epoch: &Epoch) -> bool {
+    let Some(facts) = own_facts(state, epoch) else { return false };
+    match state.primary() {
+        Some(primary) if primary == epoch.node => true,
+        Some(_) => matches!(state.relation(&facts), Some(Relation::Left(_))),
+        None => {
+            let is_older = |(id, node): (&NodeId, &Node)| {
+                let other = node.facts().filter(|other| other.is_primary() && *id != epoch.node);
+                other.is_none_or(|other| other.history.timeline < facts.history.timeline)
+            };
+            state.nodes.values().all(|node| node.looked_at.is_some()) && state.nodes.iter().all(is_older)
         }
     }
 }
@@ -263,7 +314,9 @@ pub(super) fn learn_line(state: &mut State, rules: &Rules, node: NodeId, begun_a
         return;
     }
     let Some(facts) = state.facts(node).cloned() else { return };
-    if state.history().is_none() && facts.is_primary() && begun_at >= state.line.check_from {
+    let is_better =
+        |known: &History| (known.source, facts.history.source) == (Source::Assumed, Source::Read) && state.is_on_line(&facts);
+    if facts.is_primary() && begun_at >= state.line.check_from && state.history().is_none_or(is_better) {
         state.change(|durable| durable.history = Some(facts.history.clone()));
     }
     if !state.is_on_line(&facts) {

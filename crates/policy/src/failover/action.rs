@@ -9,7 +9,7 @@ use super::ballot::{Ballot, NodeId, Vote};
 use super::choose::Refusal;
 use super::event::{End, Failure, Ms};
 use super::record::Record;
-use super::rejoin::Way;
+use super::rejoin::{Then, Way};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -37,6 +37,10 @@ pub enum Action {
     Fence { node: NodeId, ballot: Ballot, limit_ms: Ms },
     /// Undo that.
     Unfence { node: NodeId, limit_ms: Ms },
+    /// Have a standby look for its primary now: it waits `wal_retrieve_retry_interval` after a stream broke, and a reload of its configuration ends that.
+    Wake { node: NodeId, limit_ms: Ms },
+    /// Under the lock, and only if nothing above this ballot was promised: point a standby at the primary, with its slot. Its mark stays.
+    Point { node: NodeId, primary: NodeId, ballot: Ballot, limit_ms: Ms },
     /// Have the server write a checkpoint, so that it has little to do when it stops. A kindness: it may fail.
     Prepare { node: NodeId, limit_ms: Ms },
     /// Wait until no transaction is open on the node over any connection of Weir's, at most so long.
@@ -148,10 +152,6 @@ pub enum Report {
     FalsePrimary {
         node: NodeId,
     },
-    /// A standby whose log is not part of the primary's: it must be copied anew.
-    Diverged {
-        node: NodeId,
-    },
     /// The primary is gone and nothing may be done about it.
     Stuck {
         why: Refusal,
@@ -176,6 +176,16 @@ pub enum Report {
     /// Somebody is to start this server anew.
     AwaitsRestart {
         node: NodeId,
+    },
+    /// A standby receives nothing, since the node that it follows is dead.
+    Orphaned {
+        node: NodeId,
+        upstream: NodeId,
+    },
+    /// A server that was brought back does not stream in a minute.
+    DoesNotStream {
+        node: NodeId,
+        then: Then,
     },
     CommandFailed {
         kind: Command,

@@ -583,7 +583,7 @@ fn ended(
 
 fn chosen(state: &State, attempt: &Attempt, rules: &Rules) -> Result<choose::Choice, Refusal> {
     let candidates = eligible::candidates(state, rules, attempt.facts())?;
-    choose::choose(rules, &state.sync(rules), &candidates, state.last_position())
+    choose::choose(rules, &state.sync(rules), &candidates, state.samples())
 }
 
 fn pick(state: &State, attempt: &mut Attempt, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {

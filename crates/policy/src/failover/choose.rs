@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::ballot::NodeId;
+use super::event::Ms;
 use super::history::Lsn;
 use super::rules::{Rule, Rules};
 use super::sync::Acknowledgers;
@@ -83,6 +84,11 @@ pub enum Refusal {
         node: NodeId,
         bytes: u64,
     },
+    /// The best standby lacks what the primary was seen to have so long before its last look.
+    LagsTime {
+        node: NodeId,
+        ms: Ms,
+    },
     /// This one has more than any that may be promoted.
     BarredHasMore {
         node: NodeId,
@@ -130,8 +136,8 @@ impl Sync {
     }
 }
 
-/// Most WAL, then priority, then the lowest number. `last_position`: where the primary's log was seen to end.
-pub fn choose(rules: &Rules, sync: &Sync, candidates: &[Candidate], last_position: Option<Lsn>) -> Result<Choice, Refusal> {
+/// Most WAL, then priority, then the lowest number. `samples`: when the primary was looked at, and where its log ended then.
+pub fn choose(rules: &Rules, sync: &Sync, candidates: &[Candidate], samples: &[(Ms, Lsn)]) -> Result<Choice, Refusal> {
     let asked: BTreeSet<NodeId> = candidates.iter().map(|candidate| candidate.node).collect();
     if let Sync::Synchronous(all) = sync
         && rules.keeps(Rule::ReadQuorum)
@@ -163,13 +169,23 @@ pub fn choose(rules: &Rules, sync: &Sync, candidates: &[Candidate], last_positio
             candidates.iter().find(more).map_or(Ok(choice), |barred| Err(Refusal::BarredHasMore { node: barred.node }))
         }
         Sync::Asynchronous | Sync::Unknown => {
-            let bytes = last_position.map_or(0, |last| last.saturating_sub(best.position));
-            match rules.lag_bytes_max {
-                Some(most) if bytes > most => Err(Refusal::Lags { node: best.node, bytes }),
-                Some(_) | None => Ok(choice),
+            let node = best.node;
+            let (bytes, ms) = lack(samples, best.position);
+            match (rules.lag_bytes_max, rules.lag_ms_max) {
+                (Some(most), _) if bytes > most => Err(Refusal::Lags { node, bytes }),
+                (_, Some(most)) if ms > most => Err(Refusal::LagsTime { node, ms }),
+                _ => Ok(choice),
             }
         }
     }
+}
+
+/// The certain lack of a server that holds this much: bytes, and the time from the first look that found more to the last one. It is nothing if only the
+/// last look found more, however long the looks are apart.
+fn lack(samples: &[(Ms, Lsn)], position: Lsn) -> (u64, Ms) {
+    let more = samples.iter().find(|(_, end)| *end > position);
+    let (Some((since, _)), Some((last, end))) = (more, samples.last()) else { return (0, 0) };
+    (end.saturating_sub(position), last.saturating_sub(*since))
 }
 
 /// R + W > N: one of those not asked may know of a commit that none of the others has.
@@ -209,6 +225,9 @@ impl Refusal {
                 "the primary is silent, and another proxy may still write to it (failover_alone = on if there is none)".into()
             }
             Refusal::Lags { node, bytes } => format!("node {node} is the best and lacks {bytes} bytes, above failover_lag_max"),
+            Refusal::LagsTime { node, ms } => {
+                format!("node {node} is the best and lacks all of the last {ms} ms of the primary, above failover_lag_time_max")
+            }
             Refusal::BarredHasMore { node } => format!("node {node} has more than any that may be promoted"),
             Refusal::Outrun => "another proxy has begun later".into(),
             Refusal::Failed { node } => format!("node {node} failed meanwhile"),
@@ -277,8 +296,26 @@ mod tests {
         rules.lag_bytes_max = Some(50);
         rules.nodes[3].priority = 200;
         for (name, names, given, expected) in cases {
-            assert_eq!(choose(&rules, &sync(names), &candidates(given), Some(120)), *expected, "{name}");
+            assert_eq!(choose(&rules, &sync(names), &candidates(given), &[(1000, 120)]), *expected, "{name}");
         }
-        assert_eq!(choose(&rules, &Sync::Unknown, &candidates("1@120"), None), Err(Refusal::SyncUnknown));
+        assert_eq!(choose(&rules, &Sync::Unknown, &candidates("1@120"), &[]), Err(Refusal::SyncUnknown));
+    }
+
+    #[test]
+    fn a_lack_is_measured_in_time_too() {
+        let rules = Rules { lag_ms_max: Some(10_000), ..rules(3) };
+        // A row in a minute is few bytes.
+        let samples: Vec<(Ms, Lsn)> = (0..10).map(|at| (at * 6_000, 100 + at)).collect();
+        let of = |position: Lsn, samples: &[(Ms, Lsn)]| {
+            choose(&rules, &Sync::Asynchronous, &candidates(&format!("1@{position}")), samples)
+        };
+        let fits = |position| Ok(Choice { node: 1, position });
+        assert_eq!(of(100, &samples), Err(Refusal::LagsTime { node: 1, ms: 48_000 }));
+        assert_eq!(of(106, &samples), Err(Refusal::LagsTime { node: 1, ms: 12_000 }));
+        assert_eq!((of(107, &samples), of(109, &samples), of(200, &samples)), (fits(107), fits(109), fits(200)));
+        // Looks that are a minute apart: what is missing may be as old as a moment.
+        assert_eq!((of(99, &[(0, 50), (60_000, 120)]), of(1, &[])), (fits(99), fits(1)));
+        // A primary that nobody writes to goes on having the same.
+        assert_eq!(of(100, &[(0, 100), (60_000, 100), (120_000, 100)]), fits(100));
     }
 }

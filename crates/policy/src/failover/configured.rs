@@ -16,6 +16,7 @@ impl Rules {
             nodes: config.nodes.iter().map(|own| node(config, own)).collect(),
             company: failover.company,
             lag_bytes_max: u64::try_from(failover.lag_bytes_max).ok(),
+            lag_ms_max: positive(failover.lag_ms_max),
             role_period_ms: config.check.period_ms,
             search_ms: positive(config.search_primary_timeout_ms),
             on_error: failover.on_error,

@@ -48,6 +48,18 @@ impl Conninfo {
         self.0.iter().map(word).collect::<Vec<_>>().join(" ")
     }
 
+    /// Each word and its value, the last ones counting.
+    pub fn words(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The same without these words.
+    #[must_use]
+    pub fn without(mut self, names: &[&str]) -> Conninfo {
+        self.0.retain(|(known, _)| !names.contains(&known.as_str()));
+        self
+    }
+
     /// The last value of a word, as libpq takes it.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::ballot::{Ballot, Epoch, Mark, NodeId, Vote};
-use super::history::History;
+use super::history::{History, Source};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Durable {
@@ -38,6 +38,8 @@ pub struct Durable {
     pub false_primaries: BTreeSet<NodeId>,
 }
 
+/// Behind a history that nobody could read.
+const ASSUMED: &str = " assumed";
 const FORM: &str = "weir failover state 1";
 
 impl Durable {
@@ -53,7 +55,8 @@ impl Durable {
         }
         if let Some(history) = &self.history {
             let switches: String = history.switches.iter().map(|(timeline, end)| format!(" {timeline}:{end}")).collect();
-            let _ = writeln!(text, "history {} {}{switches}", history.system, history.timeline);
+            let source = if history.source == Source::Assumed { ASSUMED } else { "" };
+            let _ = writeln!(text, "history {} {}{source}{switches}", history.system, history.timeline);
         }
         for (key, names) in [("sync", &self.sync_names), ("sync_before", &self.sync_names_before)] {
             if let Some(names) = names {
@@ -139,13 +142,15 @@ fn parse_fence(value: &str) -> Option<(NodeId, Ballot)> {
 }
 
 fn parse_history(value: &str) -> Option<History> {
+    let source = if value.contains(ASSUMED) { Source::Assumed } else { Source::Read };
+    let value = value.replace(ASSUMED, "");
     let mut words = value.split(' ');
     let (system, timeline) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let switches = words.map(|word| {
         let (timeline, end) = word.split_once(':')?;
         Some((timeline.parse().ok()?, end.parse().ok()?))
     });
-    Some(History { system, timeline, switches: switches.collect::<Option<_>>()? })
+    Some(History { system, timeline, switches: switches.collect::<Option<_>>()?, source })
 }
 
 fn parse_ids(value: &str) -> Option<BTreeSet<NodeId>> {
@@ -164,7 +169,7 @@ mod tests {
             term: 7,
             epoch: Some(epoch),
             vote: Some(Vote { ballot: Ballot { term: 5, weir: 9 }, epoch, parent: Epoch::found(0) }),
-            history: Some(History { system: 1 << 60, timeline: 2, switches: vec![(1, 0x300_0060)] }),
+            history: Some(History { system: 1 << 60, timeline: 2, switches: vec![(1, 0x300_0060)], source: Source::Read }),
             sync_names: Some("ANY 1 (\"a\\\n b\", c)".into()),
             sync_names_before: Some(String::new()),
             given_up: [0].into(),
@@ -172,7 +177,9 @@ mod tests {
             detached: BTreeSet::new(),
             false_primaries: [2].into(),
         };
-        for state in [full.clone(), Durable::default()] {
+        let mut assumed = full.clone();
+        assumed.history.iter_mut().for_each(|history| history.source = Source::Assumed);
+        for state in [full.clone(), assumed, Durable::default()] {
             let text = state.show();
             assert_eq!(Durable::parse(&text), Some(state));
             for end in 0..text.len() - 1 {

@@ -11,10 +11,12 @@ use super::history::Relation;
 use super::node::Standing;
 use super::record::Why;
 use super::rules::{Failback, Mode, Quorum, Rule, Rules};
-use super::state::State;
+use super::state::{State, Trouble};
 
 const FENCE_MS: Ms = 5_000;
 const REPOINT_MS: Ms = 5_000;
+/// Time after the return of a primary in which standbys are had look for it: the default of `wal_retrieve_retry_interval`.
+const WAKE_MS: Ms = 5_000;
 /// Time between two tries of the same work on a node.
 const RETRY_MS: Ms = 2_000;
 /// Time a command may take.
@@ -40,7 +42,7 @@ pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
             out.push(Action::Unfence { node: id, limit_ms: FENCE_MS });
             true
         } else if !facts.is_primary() {
-            follow(state, id, &facts, out)
+            follow(state, id, &facts, out) || point(state, id, &facts, out) || wake(state, id, &facts, now, out)
         } else {
             false
         };
@@ -81,6 +83,51 @@ fn follow(state: &mut State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -
     }
     out.push(Action::Repoint { node: id, vote, limit_ms: REPOINT_MS });
     true
+}
+
+/// The dead node that a standby follows and receives nothing from.
+fn dead_upstream(state: &State, facts: &Facts) -> Option<NodeId> {
+    let Recovery::Standby { upstream: Some(upstream), stream: Stream::Off } = facts.recovery else { return None };
+    let is_dead = state.nodes.get(&upstream).is_some_and(|node| node.dead.is_some());
+    (is_dead && Some(upstream) != state.primary()).then_some(upstream)
+}
+
+/// Tells of standbys that receive nothing, since the node that they follow is dead.
+pub(super) fn note_orphans(state: &mut State, out: &mut Vec<Action>) {
+    let found: Vec<(NodeId, Option<NodeId>)> =
+        state.nodes.iter().filter_map(|(id, node)| Some((*id, dead_upstream(state, node.facts()?)))).collect();
+    for (id, upstream) in found {
+        let Some(node) = state.nodes.get_mut(&id).filter(|node| node.orphan_of != upstream) else { continue };
+        node.orphan_of = upstream;
+        if let Some(upstream) = upstream {
+            out.push(Action::Report(Report::Orphaned { node: id, upstream }));
+        }
+    }
+}
+
+/// A standby whose upstream is dead is pointed at the primary. Without a decision of Weir's there is no vote that would do it.
+fn point(state: &State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> bool {
+    let Some(epoch) = state.epoch() else { return false };
+    let is_fit = facts.mark.promised <= epoch.ballot && matches!(state.relation(facts), Some(Relation::Holds(_)));
+    let has_primary = state.facts(epoch.node).is_some_and(|primary| state.is_on_line(primary));
+    if state.durable.vote.is_some() || !is_fit || !has_primary || dead_upstream(state, facts).is_none() {
+        return false;
+    }
+    out.push(Action::Point { node: id, primary: epoch.node, ballot: epoch.ballot, limit_ms: REPOINT_MS });
+    true
+}
+
+/// A standby that lost its stream with the primary looks for it at once when that one is back. Only for as long as it would wait otherwise: one that
+/// cannot stream for another reason is left alone.
+fn wake(state: &State, id: NodeId, facts: &Facts, now: Ms, out: &mut Vec<Action>) -> bool {
+    let (Some(primary), Trouble::OverAt(over_at)) = (state.primary(), state.line.trouble) else { return false };
+    let is_seen = state.nodes.get(&id).and_then(|node| node.seen.as_ref()).is_some_and(|seen| seen.begun_at >= over_at);
+    let waits = facts.recovery == Recovery::Standby { upstream: Some(primary), stream: Stream::Off };
+    let is_due = is_seen && waits && now < over_at + WAKE_MS;
+    if is_due {
+        out.push(Action::Wake { node: id, limit_ms: REPOINT_MS });
+    }
+    is_due
 }
 
 /// Lets the replaced node vote again if that makes the cluster survive more: with an even number of voters one more costs nothing.

@@ -71,6 +71,11 @@ pub enum Event {
         node: NodeId,
         done: Done,
     },
+    /// The answers to `Wake` and `Point`.
+    Pointed {
+        node: NodeId,
+        done: Done,
+    },
     /// The answers to `Prepare` and `Drain`: it is done, or its limit is over.
     Prepared {
         node: NodeId,

@@ -89,7 +89,7 @@ fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
     };
     let sync = state.sync(rules);
     if rules.mode == Mode::Command {
-        let chosen = choose::choose(rules, &choose::Sync::Asynchronous, &candidates, None);
+        let chosen = choose::choose(rules, &choose::Sync::Asynchronous, &candidates, &[]);
         return Outlook::Runs { node: chosen.ok().map(|choice| choice.node) };
     }
     let Some(epoch) = state.epoch() else { return Outlook::NoPrimary(missing(state)) };
@@ -100,7 +100,7 @@ fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
     if pledged < needed {
         return Outlook::Waits { why: Refusal::TooFewPledged { pledged, needed, of: voters.len() } };
     }
-    match choose::choose(rules, &sync, &candidates, state.last_position()) {
+    match choose::choose(rules, &sync, &candidates, state.samples()) {
         Err(why) => Outlook::Waits { why },
         Ok(choice) => {
             let loss = if sync.is_covered_by(&asked) { Loss::Nothing } else { state.loss_at(choice.position) };

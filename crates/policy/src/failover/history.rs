@@ -13,6 +13,17 @@ pub struct History {
     pub timeline: u32,
     /// Older timelines and the position at which the log left them, oldest first.
     pub switches: Vec<(u32, Lsn)>,
+    pub source: Source,
+}
+
+/// Where a history comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The server's own file.
+    #[default]
+    Read,
+    /// Nobody may read it: numbers of timelines are all that is known, and where one was left is a guess.
+    Assumed,
 }
 
 /// How a server's log lies to the accepted one.
@@ -43,7 +54,7 @@ impl History {
             }
             switches.push((older, position));
         }
-        Some(History { system, timeline, switches })
+        Some(History { system, timeline, switches, source: Source::Read })
     }
 
     /// A history of which only the timeline is known, or not even that: it is taken for one that left the accepted log at `end`.
@@ -59,7 +70,7 @@ impl History {
                 switches.push((accepted.timeline, end));
             }
         }
-        History { system, timeline, switches }
+        History { system, timeline, switches, source: Source::Assumed }
     }
 
     /// How a server with this history, whose log ends at `position`, lies to `accepted`.
@@ -67,18 +78,26 @@ impl History {
         if self.system != accepted.system {
             return Relation::Foreign;
         }
+        // Where a guess is compared, numbers tell.
+        let is_guess = self.source == Source::Assumed || accepted.source == Source::Assumed;
         let switch_of = |history: &History, timeline: u32| {
             let at = history.switches.iter().position(|(older, _)| *older == timeline)?;
             Some((at, history.switches[at].1))
         };
         if self.timeline == accepted.timeline {
-            return if self.switches == accepted.switches { Relation::Holds(position) } else { Relation::Diverged };
+            return if is_guess || self.switches == accepted.switches { Relation::Holds(position) } else { Relation::Diverged };
         }
         if let Some((at, end)) = switch_of(self, accepted.timeline) {
-            return if self.switches[..at] == accepted.switches[..] { Relation::Left(end) } else { Relation::Diverged };
+            return if is_guess || self.switches[..at] == accepted.switches[..] {
+                Relation::Left(end)
+            } else {
+                Relation::Diverged
+            };
         }
         match switch_of(accepted, self.timeline) {
-            Some((at, end)) if accepted.switches[..at] == self.switches[..] && position <= end => Relation::Holds(position),
+            Some((at, end)) if (is_guess || accepted.switches[..at] == self.switches[..]) && position <= end => {
+                Relation::Holds(position)
+            }
             _ => Relation::Diverged,
         }
     }
@@ -106,7 +125,7 @@ mod tests {
     use super::*;
 
     fn history(timeline: u32, switches: &[(u32, Lsn)]) -> History {
-        History { system: 7, timeline, switches: switches.to_vec() }
+        History { system: 7, timeline, switches: switches.to_vec(), source: Source::Read }
     }
 
     #[test]
@@ -150,6 +169,11 @@ mod tests {
         assert_eq!(of(None).relation(160, &accepted), Holds(160));
         assert_eq!(of(Some(1)).relation(90, &accepted), Holds(90));
         assert_eq!(History::assume(Some(8), Some(3), Some(&accepted), 0).relation(1, &accepted), Foreign);
-        assert_eq!(History::assume(None, None, None, 0), History { system: 0, timeline: 1, switches: Vec::new() });
+        let nothing = History { timeline: 1, source: Source::Assumed, ..History::default() };
+        assert_eq!(History::assume(None, None, None, 0), nothing);
+        // What is read later is no other log for that, whichever of the two was accepted.
+        let assumed = History::assume(Some(7), Some(2), None, 0);
+        assert_eq!((assumed.relation(160, &accepted), accepted.relation(160, &assumed)), (Holds(160), Holds(160)));
+        assert_eq!(history(3, &[(1, 100), (2, 140)]).relation(160, &assumed), Left(140));
     }
 }

@@ -1,6 +1,7 @@
 //! One node as Weir knows it: if it is in use, and the findings of the last looks.
 
 use super::action::Lost;
+use super::ballot::NodeId;
 use super::event::{Facts, Failure, Ms};
 use super::health::Health;
 use super::rejoin::Rejoin;
@@ -46,6 +47,8 @@ pub struct Node {
     pub renamed: bool,
     /// The cluster of its server, if that is another one and was told of.
     pub told_foreign: Option<u64>,
+    /// The dead node that it follows, as last reported.
+    pub orphan_of: Option<NodeId>,
     /// How far its agent has brought it back.
     pub rejoin: Rejoin,
 }
@@ -94,6 +97,7 @@ impl Node {
             dead: None,
             renamed: false,
             told_foreign: None,
+            orphan_of: None,
             rejoin: Rejoin::default(),
         }
     }

@@ -53,7 +53,7 @@ pub enum Loss {
     Nothing,
     /// Those acknowledged after this time. `bytes`: its certain lack of the log as last seen.
     After { at: Ms, bytes: u64 },
-    /// The old primary was never looked at.
+    /// The old primary was not looked at in time, or the place where its log was left is not known.
     Unknown,
 }
 
@@ -74,7 +74,7 @@ impl Loss {
                     now.saturating_sub(*at)
                 )
             }
-            Loss::Unknown => "unknown: the old primary was never seen".into(),
+            Loss::Unknown => "unknown: too little was seen of the old primary's log".into(),
         }
     }
 }

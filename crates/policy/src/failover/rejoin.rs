@@ -4,7 +4,7 @@
 //! the primary of a decision that this Weir slept through.
 
 use super::accept;
-use super::action::Action;
+use super::action::{Action, Report};
 use super::ballot::{Ballot, Mark, NodeId, Vote};
 use super::event::{Done, Ms, Recovery, Stream};
 use super::history::Relation;
@@ -16,6 +16,8 @@ use super::state::{Gate, State};
 const LIMIT_MS: Ms = 24 * 3_600_000;
 /// Time that a server has to stream after it was brought back.
 const STREAM_MS: Ms = 60_000;
+/// Copies in a row of a server that does not stream. Each one takes the new primary's disk and network.
+const COPIES_MAX: u32 = 2;
 /// Pauses between two tries: the first, and the longest.
 const PAUSE_MS: Ms = 5_000;
 const PAUSE_MS_MAX: Ms = 300_000;
@@ -28,15 +30,22 @@ pub enum Rejoin {
     UnderWay {
         way: Way,
         failures: u32,
+        copies: u32,
     },
     Failed {
         way: Way,
         failures: u32,
+        copies: u32,
         again_at: Ms,
     },
     /// It was started as a standby. Once it streams it is attached.
     Brought {
         at: Ms,
+        copies: u32,
+    },
+    /// It does not stream, however often it is copied: nothing more is done after this decision. It is attached all the same once it streams.
+    Vain {
+        ballot: Ballot,
     },
 }
 
@@ -60,15 +69,38 @@ pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
     if rules.mode != Mode::Builtin || !counts || is_one_under_way {
         return;
     }
-    let Some((id, way, failures)) = rules.ids().find_map(|id| due(state, rules, &vote, id, now)) else { return };
-    if let Some(node) = state.nodes.get_mut(&id) {
-        node.rejoin = Rejoin::UnderWay { way, failures };
-        out.push(Action::Rejoin { node: id, primary: epoch.node, ballot: vote.ballot, way, limit_ms: LIMIT_MS });
+    let Some((id, Due { way, failures, copies })) = rules.ids().find_map(|id| Some((id, due(state, rules, &vote, id, now)?)))
+    else {
+        return;
+    };
+    let Some(node) = state.nodes.get_mut(&id) else { return };
+    let has_stalled = matches!(node.rejoin, Rejoin::Brought { .. });
+    if has_stalled && copies > COPIES_MAX {
+        node.rejoin = Rejoin::Vain { ballot: vote.ballot };
+        return out.push(Action::Report(Report::DoesNotStream { node: id, then: Then::Nothing }));
     }
+    if has_stalled {
+        out.push(Action::Report(Report::DoesNotStream { node: id, then: Then::Copy }));
+    }
+    node.rejoin = Rejoin::UnderWay { way, failures, copies };
+    out.push(Action::Rejoin { node: id, primary: epoch.node, ballot: vote.ballot, way, limit_ms: LIMIT_MS });
 }
 
-/// The way of a node that is to be brought back now, and how often it failed before.
-fn due(state: &State, rules: &Rules, vote: &Vote, id: NodeId, now: Ms) -> Option<(NodeId, Way, u32)> {
+/// What follows for a server that was brought back and does not stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    Copy,
+    Nothing,
+}
+
+/// A return that is due: the way, how often it failed before, and which copy in a row it is.
+struct Due {
+    way: Way,
+    failures: u32,
+    copies: u32,
+}
+
+fn due(state: &State, rules: &Rules, vote: &Vote, id: NodeId, now: Ms) -> Option<Due> {
     let node = state.nodes.get(&id)?;
     // A switchover brings its old primary back itself.
     if state.planned.switchover.as_ref().is_some_and(|of| of.from == id) {
@@ -79,28 +111,31 @@ fn due(state: &State, rules: &Rules, vote: &Vote, id: NodeId, now: Ms) -> Option
         return None;
     }
     let is_given_up = state.durable.given_up.contains(&id);
-    let has_stalled = matches!(node.rejoin, Rejoin::Brought { at } if now >= at + STREAM_MS);
+    let has_stalled = matches!(node.rejoin, Rejoin::Brought { at, .. } if now >= at + STREAM_MS);
+    // A copy was begun, for which the server may be stopped.
+    let is_half_done = matches!(node.rejoin, Rejoin::Failed { way: Way::Copy, .. }) && !streams(node);
     let (is_lost, first) = match (node.facts(), node.failure) {
         (Some(facts), _) if facts.mark.promised > vote.ballot => (false, Way::Rewind),
         (Some(facts), _) if facts.is_primary() => (is_given_up, Way::Rewind),
-        (Some(facts), _) => (has_stalled || state.relation(facts) == Some(Relation::Diverged), Way::Copy),
-        (None, Some(failure)) => (failure.is_death() && (is_given_up || has_stalled), Way::Rewind),
+        (Some(facts), _) => (has_stalled || is_half_done || state.relation(facts) == Some(Relation::Diverged), Way::Copy),
+        (None, Some(failure)) => (failure.is_death() && (is_given_up || has_stalled || is_half_done), Way::Rewind),
         (None, None) => (false, Way::Rewind),
     };
-    let (way, failures) = match node.rejoin {
-        Rejoin::No => (first, 0),
-        Rejoin::Failed { way, failures, again_at } if now >= again_at => (way, failures),
-        Rejoin::Brought { .. } if has_stalled => (Way::Copy, 0),
-        Rejoin::UnderWay { .. } | Rejoin::Failed { .. } | Rejoin::Brought { .. } => return None,
+    let due = match node.rejoin {
+        Rejoin::No => Due { way: first, failures: 0, copies: 0 },
+        Rejoin::Vain { ballot } if ballot != vote.ballot => Due { way: first, failures: 0, copies: 0 },
+        Rejoin::Failed { way, failures, copies, again_at } if now >= again_at => Due { way, failures, copies },
+        Rejoin::Brought { copies, .. } if has_stalled => Due { way: Way::Copy, failures: 0, copies: copies + 1 },
+        Rejoin::UnderWay { .. } | Rejoin::Failed { .. } | Rejoin::Brought { .. } | Rejoin::Vain { .. } => return None,
     };
-    is_lost.then_some((id, way, failures))
+    is_lost.then_some(due)
 }
 
 /// Forgets returns that are complete, and failures of nodes that came back by another hand.
 fn settle(state: &mut State) {
     for node in state.nodes.values_mut() {
         let is_back = node.is_in_use() && node.facts().is_some_and(|facts| !facts.is_primary()) && streams(node);
-        if is_back && matches!(node.rejoin, Rejoin::Brought { .. } | Rejoin::Failed { .. }) {
+        if is_back && matches!(node.rejoin, Rejoin::Brought { .. } | Rejoin::Failed { .. } | Rejoin::Vain { .. }) {
             node.rejoin = Rejoin::No;
         }
     }
@@ -114,19 +149,19 @@ fn streams(node: &Node) -> bool {
 pub(super) fn is_back(state: &State, rules: &Rules, id: NodeId) -> bool {
     let is_replaced = state.epoch().is_some_and(|epoch| epoch.replaced == Some(id));
     let is_ours = rules.node(id).is_some_and(|node| node.returns == Returns::ByAgent);
-    let was_brought = |node: &Node| matches!(node.rejoin, Rejoin::Brought { .. }) || is_replaced;
+    let was_brought = |node: &Node| matches!(node.rejoin, Rejoin::Brought { .. } | Rejoin::Vain { .. }) || is_replaced;
     is_ours && state.nodes.get(&id).is_some_and(|node| was_brought(node) && streams(node))
 }
 
 /// Takes the outcome in.
 pub(super) fn rejoined(state: &mut State, id: NodeId, done: Done, now: Ms) {
     let Some(node) = state.nodes.get_mut(&id) else { return };
-    let Rejoin::UnderWay { way, failures } = node.rejoin else { return };
+    let Rejoin::UnderWay { way, failures, copies } = node.rejoin else { return };
     node.rejoin = match done {
-        Done::Yes => Rejoin::Brought { at: now },
+        Done::Yes => Rejoin::Brought { at: now, copies },
         Done::No => {
             let pause_ms = (PAUSE_MS << failures.min(10)).min(PAUSE_MS_MAX);
-            Rejoin::Failed { way, failures: failures + 1, again_at: now + pause_ms }
+            Rejoin::Failed { way, failures: failures + 1, copies, again_at: now + pause_ms }
         }
     };
     node.look_anew(now);

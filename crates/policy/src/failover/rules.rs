@@ -16,6 +16,8 @@ pub struct Rules {
     pub company: Company,
     /// Largest known lack of an asynchronous standby that is promoted, in bytes; `None`: any.
     pub lag_bytes_max: Option<u64>,
+    /// Longest time since the primary was seen to have what such a standby lacks; `None`: any.
+    pub lag_ms_max: Option<Ms>,
     /// Time between two looks at a node's role.
     pub role_period_ms: Ms,
     /// Time in which a primary must appear after one was lost, in other modes than builtin; `None`: no limit.
@@ -298,6 +300,7 @@ pub(crate) mod tests {
             nodes: (0..nodes).map(node).collect(),
             company: Company::Alone,
             lag_bytes_max: None,
+            lag_ms_max: None,
             role_period_ms: 1000,
             search_ms: Some(300_000),
             on_error: OnLinkEnd::Counts,

@@ -45,6 +45,15 @@ pub struct State {
     pub(super) failback_at: Option<Ms>,
 }
 
+/// If this Weir has known a primary, so that another one is a change to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Life {
+    /// It has no state on disk, and nobody got writes since it was started.
+    #[default]
+    Blank,
+    Known,
+}
+
 /// Promises, of which those to other Weirs count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Promises {
@@ -67,6 +76,17 @@ pub enum Decider {
     Roles,
     /// Nothing: several nodes call themselves primary, and none of them was accepted.
     Nothing,
+}
+
+/// What may have ended the streams of its standbys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Trouble {
+    #[default]
+    None,
+    /// A connection to it broke, or a look failed.
+    Since(Ms),
+    /// It answered a look that began later.
+    OverAt(Ms),
 }
 
 /// The search for a primary, where somebody else promotes one.
@@ -102,6 +122,7 @@ pub(super) struct Store {
     pub accepted: u64,
     pub retry_at: Ms,
     pub disk: Disk,
+    pub life: Life,
     /// Operators who are answered once a version is on disk.
     pub tickets: Vec<(u64, u64)>,
 }
@@ -134,6 +155,7 @@ pub(super) struct Line {
     pub check_from: Ms,
     /// When it was first found to be gone.
     pub lost_at: Option<Ms>,
+    pub trouble: Trouble,
     pub search: Search,
 }
 
@@ -151,9 +173,10 @@ impl State {
     pub fn new(rules: &Rules, stored: Option<Durable>, weir: u32, down: &BTreeSet<NodeId>) -> State {
         let disk = if stored.is_some() { Disk::Holds } else { Disk::Untried };
         let durable = stored.unwrap_or(Durable { weir, ..Durable::default() });
+        let life = if durable.epoch.is_some() { Life::Known } else { Life::Blank };
         let mut state = State {
             nodes: BTreeMap::new(),
-            store: Store { version: 1, disk, ..Store::default() },
+            store: Store { version: 1, disk, life, ..Store::default() },
             gate: Gate::Held(Held::NoPrimary, Transactions::Go),
             attempt: None,
             retry_at: 0,
@@ -299,6 +322,11 @@ impl State {
             });
         }
         samples.push((begun_at, position));
+    }
+
+    /// Looks at the primary, and where its log ended then.
+    pub(super) fn samples(&self) -> &[(Ms, Lsn)] {
+        &self.line.samples
     }
 
     pub(super) fn last_position(&self) -> Option<Lsn> {

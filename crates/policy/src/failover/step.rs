@@ -19,7 +19,7 @@ use super::record::Why;
 use super::rejoin;
 use super::restart;
 use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules, Servers};
-use super::state::{self, Disk, Gate, Search, State};
+use super::state::{self, Disk, Gate, Life, Search, State, Trouble};
 use super::switchover;
 use super::unrelated;
 
@@ -67,7 +67,9 @@ fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut V
             attempt::repointed(state, *node, *vote, *outcome);
             duty::fenced(state, *node, now);
         }
-        Event::Fenced { node, .. } | Event::Unfenced { node, .. } => duty::fenced(state, *node, now),
+        Event::Fenced { node, .. } | Event::Unfenced { node, .. } | Event::Pointed { node, .. } => {
+            duty::fenced(state, *node, now)
+        }
         Event::Prepared { node } => switchover::prepared(state, *node, now),
         Event::Yielded { node } => attempt::yielded(state, *node, now),
         Event::Drained { node } => {
@@ -118,6 +120,7 @@ fn conclude_copies(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
     restart::drive(state, rules, now, out);
     pursue(state, rules, now, out);
     search(state, rules, now, out);
+    duty::note_orphans(state, out);
     duty::work(state, rules, now, out);
     duty::forget_fences(state);
     rejoin::work(state, rules, now, out);
@@ -132,6 +135,9 @@ fn conclude_copies(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
         let at = if matches!(gate, Gate::Held(..)) { 0 } else { out.len() };
         out.insert(at, told);
         state.gate = gate;
+        if matches!(gate, Gate::Open { .. }) {
+            state.store.life = Life::Known;
+        }
     }
     look(state, rules, now, out);
 }
@@ -184,14 +190,25 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
     node.look = Look::Due { at: if again { now } else { next } };
     if verdict == Verdict::Alive {
         accept::learn_line(state, rules, id, begun_at);
+        note_return(state, id, begun_at, now);
         revive(state, rules, id, now, out);
     } else if state.primary() == Some(id) {
         // Those who may hear it are asked in time.
         state.line.lost_at = state.line.lost_at.or(Some(begun_at));
+        state.line.trouble = Trouble::Since(begun_at);
         state.nodes.iter_mut().filter(|(other, _)| **other != id).for_each(|(_, node)| {
             let asked = node.was_looked_at_since(begun_at);
             node.look_by(if asked { Ms::MAX } else { now });
         });
+    }
+}
+
+/// Notes that the primary answers again. Its standbys may have lost their streams meanwhile.
+fn note_return(state: &mut State, id: NodeId, begun_at: Ms, now: Ms) {
+    let is_over = matches!(state.line.trouble, Trouble::Since(since) if begun_at >= since);
+    if is_over && state.primary() == Some(id) && state.facts(id).is_some_and(|facts| state.is_on_line(facts)) {
+        state.line.trouble = Trouble::OverAt(now);
+        state.nodes.iter_mut().filter(|(other, _)| **other != id).for_each(|(_, node)| node.look_anew(now));
     }
 }
 
@@ -224,6 +241,9 @@ fn link_died(state: &mut State, rules: &Rules, id: NodeId, how: LinkEnd, now: Ms
     let Some(node) = state.nodes.get_mut(&id).filter(|node| node.is_in_use()) else { return };
     node.health.suspect(rules, how, now);
     node.look_anew(now);
+    if state.primary() == Some(id) {
+        state.line.trouble = Trouble::Since(now);
+    }
     // The server may have been started anew, and others may have replaced it meanwhile.
     let has_company = rules.mode == Mode::Builtin && state.quorum(rules) == Quorum::Majority && rules.keeps(Rule::Confirm);
     if has_company && state.primary() == Some(id) {
@@ -341,8 +361,8 @@ fn likely(state: &State, rules: &Rules) -> Option<NodeId> {
     let facts = state.nodes.iter().filter(|(_, node)| node.is_in_use()).filter_map(|(id, node)| Some((*id, node.facts()?)));
     let standbys = facts.filter(|(id, _)| Some(*id) != state.primary());
     let candidates = eligible::candidates(state, rules, standbys).ok()?;
-    let any = Rules { lag_bytes_max: None, ..rules.clone() };
-    choose::choose(&any, &choose::Sync::Asynchronous, &candidates, None).ok().map(|choice| choice.node)
+    let any = Rules { lag_bytes_max: None, lag_ms_max: None, ..rules.clone() };
+    choose::choose(&any, &choose::Sync::Asynchronous, &candidates, &[]).ok().map(|choice| choice.node)
 }
 
 /// Notes since when a promise is seen, and since when the primary is gone meanwhile.

@@ -8,11 +8,13 @@ use super::*;
 mod agent;
 mod another;
 mod restart;
+mod streams;
 mod switchover;
+mod told;
 
 /// Facts of a server on timeline 1.
 fn server(position: Lsn, recovery: Recovery) -> Facts {
-    let history = History { system: 7, timeline: 1, switches: Vec::new() };
+    let history = History { system: 7, timeline: 1, ..History::default() };
     let sync_names = (recovery == Recovery::Primary).then(String::new);
     Facts { history, recovery, position, replayed: position, started_at: 1, sync_names, ..Facts::default() }
 }
@@ -31,7 +33,7 @@ fn cut_off(position: Lsn, mark: Mark) -> Facts {
 
 /// Promoted at a position.
 fn promoted(position: Lsn) -> Facts {
-    let history = History { system: 7, timeline: 2, switches: vec![(1, position)] };
+    let history = History { system: 7, timeline: 2, switches: vec![(1, position)], ..History::default() };
     Facts { history, ..primary(position) }
 }
 
@@ -113,6 +115,9 @@ fn say(action: &Action) -> Option<String> {
         Action::Repoint { node, vote, .. } => format!("repoint {node} to {}", vote.epoch.node),
         Action::Fence { node, .. } => format!("fence {node}"),
         Action::Unfence { node, .. } => format!("unfence {node}"),
+        Action::Wake { node, .. } => format!("wake {node}"),
+        Action::Point { node, primary, .. } => format!("point {node} at {primary}"),
+        Action::Report(Report::Orphaned { node, upstream }) => format!("orphan {node} of {upstream}"),
         Action::RunCommand { line, .. } => format!("run {line}"),
         Action::Reply { answer, .. } => format!("reply {answer:?}"),
         Action::Report(Report::Foreign { node, .. }) => format!("foreign {node}"),
@@ -796,8 +801,8 @@ fn where_others_promote_a_second_primary_gets_writes_once_the_first_is_gone() {
 fn where_others_promote_one_that_does_not_descend_from_the_accepted_primary_gets_nothing() {
     let other = |position, history: History| seen(Facts { history, started_at: 2, ..primary(position) });
     for (name, history, told) in [
-        ("the same timeline, as without a promotion", History { system: 7, timeline: 1, switches: Vec::new() }, &[][..]),
-        ("another cluster", History { system: 8, timeline: 2, switches: vec![(1, 90)] }, &["foreign 1"]),
+        ("the same timeline, as without a promotion", History { system: 7, timeline: 1, ..History::default() }, &[][..]),
+        ("another cluster", History { system: 8, timeline: 2, switches: vec![(1, 90)], ..History::default() }, &["foreign 1"]),
     ] {
         let mut play = Play::new(|rules| rules.mode = Mode::Follow);
         play.after(1000, [gone(Failure::Refused), other(95, history.clone()), seen(standby(95, 10))]);

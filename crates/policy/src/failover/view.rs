@@ -9,12 +9,15 @@ use super::history::Lsn;
 use super::node::{Look, Standing};
 use super::record::Record;
 use super::rules::{Mode, Rules};
-use super::state::{Gate, State};
+use super::state::{Decider, Gate, State};
 
 /// Time from the loss of the primary, or from the start, in which another primary is likely to come soon.
 const FLUX_MS: Ms = 15_000;
 /// Longest time that somebody who wants to see the nodes waits until they are settled. Most failovers take less.
 const SETTLED_WITHIN_MS: Ms = 1_000;
+
+/// Why writes wait while nothing tells which of several primaries is meant.
+const SEVERAL: &str = "several nodes call themselves primary";
 
 /// See the module. Times are those of the state's clock.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,7 +32,7 @@ pub struct FailoverView {
     pub forecast: String,
     /// The node that an operator named, or that a command is to make the primary.
     pub named: Option<NodeId>,
-    /// Why writes wait, if they do.
+    /// Why the gate is shut. Writes go all the same as long as roles tell where.
     pub held: Option<&'static str>,
     /// Weir is about to have another primary, or to find the first one, until then at the latest.
     flux_until: Option<Ms>,
@@ -73,6 +76,7 @@ impl FailoverView {
             named: state.planned.named,
             held: match state.gate {
                 Gate::Open { .. } => None,
+                Gate::Held(..) if state.decider(rules) == Decider::Nothing => Some(SEVERAL),
                 Gate::Held(why, _) => Some(why.describe()),
             },
             flux_until: flux_until(state, rules),

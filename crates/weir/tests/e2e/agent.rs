@@ -2,6 +2,7 @@
 
 mod debian;
 mod ends;
+mod logins;
 mod returns;
 mod shown;
 pub mod stand;

@@ -9,6 +9,8 @@ mod moved;
 mod names;
 mod parameters;
 mod strangers;
+mod streams;
+mod told;
 
 use crate::support::faults::{Fault, Network};
 use crate::support::ground::{Owned, cluster_with};

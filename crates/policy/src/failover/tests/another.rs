@@ -6,7 +6,7 @@ use crate::failover::action::Lost;
 
 /// A primary of another cluster, started later.
 fn foreign() -> Facts {
-    let history = History { system: 8, timeline: 1, switches: Vec::new() };
+    let history = History { system: 8, timeline: 1, ..History::default() };
     Facts { history, started_at: 9, ..primary(5) }
 }
 
@@ -115,7 +115,7 @@ fn standbys_of_the_cluster_that_was_named_are_used_again() {
 fn a_server_restored_on_another_branch_of_the_log_waits_for_the_operator() {
     let mut play = alone(Mode::Follow);
     let on = |timeline, switches: &[(u32, Lsn)]| {
-        let history = History { system: 7, timeline, switches: switches.to_vec() };
+        let history = History { system: 7, timeline, switches: switches.to_vec(), ..History::default() };
         seen(Facts { history, started_at: u64::from(timeline), ..primary(200) })
     };
     for _ in 0..2 {

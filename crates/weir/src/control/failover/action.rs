@@ -43,10 +43,7 @@ impl Driver {
         match action {
             Action::Hold { why, transactions } => {
                 self.door.hold(&self.c, (&self.rules, &self.state), why, transactions).await;
-                match transactions {
-                    Transactions::Go => self.presence.leave(&self.c),
-                    Transactions::End => self.presence.end(),
-                }
+                self.yield_presence(transactions);
             }
             Action::Release { node, started_at } => {
                 self.door.release(&self.c, (&self.rules, &self.state), node, started_at).await;
@@ -98,6 +95,8 @@ impl Driver {
             | Action::Repoint { .. }
             | Action::Fence { .. }
             | Action::Unfence { .. }
+            | Action::Wake { .. }
+            | Action::Point { .. }
             | Action::Prepare { .. }
             | Action::WaitYielded { .. }
             | Action::StopServer { .. }
@@ -106,6 +105,13 @@ impl Driver {
             | Action::StartServer { .. }
             | Action::RestartServer { .. }
             | Action::FollowServer { .. }) => self.send(order),
+        }
+    }
+
+    fn yield_presence(&mut self, transactions: Transactions) {
+        match transactions {
+            Transactions::Go => self.presence.leave(&self.c),
+            Transactions::End => self.presence.end(),
         }
     }
 
@@ -120,7 +126,7 @@ impl Driver {
         {
             self.c.shared.positions.note_whole(record.new);
         }
-        say::report(&self.c, &self.rules, report, self.now());
+        say::report(&self.c, (&self.rules, &self.state), report, self.now());
         self.part(report);
     }
 
@@ -196,6 +202,8 @@ fn complain(reach: &Reach, node: NodeId, order: &Action, error: &DeedError) {
         Action::WaitWritable { .. } => (Level::Warning, "wait for writes"),
         Action::Repoint { .. } => (Level::Warning, "vote"),
         Action::Fence { .. } | Action::Unfence { .. } => (Level::Warning, "fence"),
+        Action::Wake { .. } => (Level::Log, "reload, to have it look for its primary,"),
+        Action::Point { .. } => (Level::Warning, "change to the primary"),
         Action::Prepare { .. } => (Level::Log, "checkpoint before a switchover"),
         Action::WaitYielded { .. } => (Level::Log, "wait for other proxies"),
         Action::StopServer { .. } => (Level::Warning, "stop"),
@@ -240,6 +248,10 @@ async fn execute(reach: &Reach, order: &Action, begun_at: Ms, deadline: Instant)
         }
         Action::Fence { node, ballot, .. } => Event::Fenced { node, done: hands::fence(reach, node, ballot, deadline).await? },
         Action::Unfence { node, .. } => Event::Unfenced { node, done: hands::unfence(reach, node, deadline).await? },
+        Action::Wake { node, .. } => Event::Pointed { node, done: hands::wake(reach, node, deadline).await? },
+        Action::Point { node, primary, ballot, .. } => {
+            Event::Pointed { node, done: hands::point(reach, node, (primary, ballot), deadline).await? }
+        }
         Action::Prepare { node, .. } => {
             hands::checkpoint(reach, node, deadline).await?;
             Event::Prepared { node }
@@ -293,6 +305,8 @@ fn target(action: &Action) -> Option<(NodeId, Ms)> {
         | Action::StartServer { node, limit_ms }
         | Action::RestartServer { node, limit_ms, .. }
         | Action::FollowServer { node, limit_ms, .. }
+        | Action::Wake { node, limit_ms }
+        | Action::Point { node, limit_ms, .. }
         | Action::Unfence { node, limit_ms } => Some((*node, *limit_ms)),
         _ => None,
     }
@@ -310,6 +324,7 @@ fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> {
         Action::Repoint { node, vote, .. } => Event::Repointed { node, vote, outcome: Repointed::Failed(failure) },
         Action::Fence { node, .. } => Event::Fenced { node, done: Done::No },
         Action::Unfence { node, .. } => Event::Unfenced { node, done: Done::No },
+        Action::Wake { node, .. } | Action::Point { node, .. } => Event::Pointed { node, done: Done::No },
         Action::Prepare { node, .. } => Event::Prepared { node },
         Action::WaitYielded { node, .. } => Event::Yielded { node },
         Action::StopServer { node, ballot, .. } => Event::ServerStopped { node, ballot, end: End::Unknown },

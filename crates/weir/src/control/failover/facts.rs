@@ -156,7 +156,7 @@ async fn history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant) ->
     let key = said.system.zip(said.timeline).map(|(system, timeline)| Key { system, timeline, started_at: said.started_at });
     if let Some(key) = key {
         if key.timeline == 1 {
-            return Ok((History { system: key.system, timeline: 1, switches: Vec::new() }, 0));
+            return Ok((History { system: key.system, timeline: 1, ..History::default() }, 0));
         }
         if let Some(history) = reach.known_history(node, key) {
             return Ok((history, 0));
@@ -188,7 +188,7 @@ async fn ask_history(reach: &Reach, node: NodeId, said: &Said, deadline: Instant
     let key = Key { system, timeline, started_at: said.started_at };
     let history = match reach.known_history(node, key) {
         Some(known) => known,
-        None if timeline == 1 => History { system, timeline, switches: Vec::new() },
+        None if timeline == 1 => History { system, timeline, ..History::default() },
         None => {
             let rows = conn.query(&timeline_history(timeline)).await?;
             let text = rows.first().and_then(|row| row.get(1)?.as_deref()).unwrap_or_default();

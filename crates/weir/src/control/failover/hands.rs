@@ -10,6 +10,7 @@ use super::reach::{Line, Reach, failure};
 use super::{facts, marks, presence};
 use crate::control::conn::Conn;
 use crate::control::return_node;
+use crate::monitor::log::Level;
 use crate::server::pool::server_conn::OpenError;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -295,6 +296,28 @@ pub async fn repoint(reach: &Reach, node: NodeId, vote: Vote, deadline: Instant)
     }
     set(&mut locked.conn, "primary_conninfo", &next.show()).await?;
     Ok(Repointed::Yes)
+}
+
+/// Points a standby at the primary that is, if it has promised no newer attempt. Not cancel safe.
+pub async fn point(reach: &Reach, node: NodeId, to: (NodeId, Ballot), deadline: Instant) -> Result<Done, DeedError> {
+    let (primary, ballot) = to;
+    let Lock::Held(mut locked) = lock(reach, node, deadline).await? else { return Ok(Done::No) };
+    let Some((host, port)) = reach.place(primary) else { return Ok(Done::No) };
+    if locked.conninfo.mark().promised > ballot || !locked.in_recovery {
+        return Ok(Done::No);
+    }
+    make_slot(reach, &mut locked.conn, primary, deadline).await?;
+    let next = locked.conninfo.clone().to(host, port);
+    set(&mut locked.conn, "primary_conninfo", &next.show()).await?;
+    reach.c.shared.log.say(Level::Log, format_args!("node {node}: it was pointed at node {primary}, the primary"));
+    Ok(Done::Yes)
+}
+
+/// Has a standby look for its primary now. Not cancel safe.
+pub async fn wake(reach: &Reach, node: NodeId, deadline: Instant) -> Result<Done, DeedError> {
+    let mut conn = reach.open(node, Line::Statements, deadline).await?;
+    reload(&mut conn).await?;
+    Ok(Done::Yes)
 }
 
 /// Makes the slot that a standby uses on its new primary. Without it the standby would not stream; the next look finds that.

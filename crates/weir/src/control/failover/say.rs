@@ -2,7 +2,10 @@
 
 use crate::control::context::Control;
 use crate::monitor::log::Level;
-use weir_policy::failover::{Command, End, Event, Found, Lost, Ms, NodeId, Record, Refusal, Report, Rules, Why};
+use weir_policy::failover::rejoin::Then;
+use weir_policy::failover::{
+    Command, End, Event, Facts, Found, Lost, Mode, Ms, Node, NodeId, Record, Refusal, Report, Rules, State, Why,
+};
 
 /// Facts that an operator who looks for a fault wants to see.
 pub fn event(c: &Control, event: &Event) {
@@ -11,7 +14,7 @@ pub fn event(c: &Control, event: &Event) {
     }
 }
 
-pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
+pub fn report(c: &Control, (rules, state): (&Rules, &State), report: &Report, now: Ms) {
     let place = |id: NodeId| {
         let address = rules.node(id).map(|node| &node.address);
         address.map_or_else(String::new, |address| format!("{}({})", address.hostname, address.port))
@@ -34,14 +37,9 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
             let text = "this proxy does not reach the primary, and its standbys do: writes wait, and nothing is promoted";
             log.say(Level::Error, format_args!("node {node}: {text}; heard by node {}", heard_by.join(", ")));
         }
-        Report::FalsePrimary { node } => {
-            let text = "it gets no writes; a copy of the primary must be made there";
-            log.say(Level::Error, format_args!("node {node} calls itself primary, too: {text}"));
-        }
-        Report::Diverged { node } => {
-            let text = "a copy of the primary must be made there";
-            log.say(Level::Error, format_args!("node {node} has log that the primary lacks: {text}"));
-        }
+        Report::FalsePrimary { node } => false_primary(c, rules, *node),
+        Report::Orphaned { node, upstream } => orphaned(c, *node, *upstream),
+        Report::DoesNotStream { node, then } => does_not_stream(c, *node, *then),
         Report::Stuck { why: Refusal::NotByWeir } => {
             log.say(Level::Log, format_args!("the primary is gone, and failover_mode leaves it to others to promote a standby"));
         }
@@ -57,7 +55,11 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
             let text = "another proxy began to replace the primary and did not end it; this one settles it";
             log.say(Level::Log, format_args!("{text} (attempt {} of {:08x})", ballot.term, ballot.weir));
         }
-        Report::Done(record) => accepted(c, record, place, now),
+        Report::Done(record) => {
+            let facts = state.nodes.get(&record.new).and_then(Node::facts);
+            let seen = if facts.is_some_and(Facts::is_primary) { Seen::AsPrimary } else { Seen::No };
+            accepted(c, record, seen, place, now);
+        }
         Report::Ended { node, end } => log.say(Level::Log, format_args!("node {node}: {}", ended(*end))),
         Report::AwaitsRestart { node } => {
             log.say(Level::Log, format_args!("node {node} is out of use and has no agent: start its server anew now"));
@@ -74,6 +76,35 @@ pub fn report(c: &Control, rules: &Rules, report: &Report, now: Ms) {
                 Command::FollowPrimary => "follow_primary_command",
             };
             log.say(Level::Error, format_args!("{name} for node {node} failed"));
+        }
+    }
+}
+
+fn false_primary(c: &Control, rules: &Rules, node: NodeId) {
+    let what = match rules.mode {
+        Mode::Builtin => "it gets no writes; a copy of the primary must be made there",
+        // Others may have promoted it, and be about to stop the one before: a copy would lose what is new.
+        Mode::Command | Mode::Follow | Mode::Off => "it gets no writes while the primary of before answers as such",
+    };
+    c.shared.log.say(Level::Error, format_args!("node {node} calls itself primary, too: {what}"));
+}
+
+fn orphaned(c: &Control, node: NodeId, upstream: NodeId) {
+    let text = "a promotion of it would lose what the primary has written since";
+    let told = format_args!("node {node} receives nothing, since node {upstream}, which it follows, is dead: {text}");
+    c.shared.log.say(Level::Warning, told);
+}
+
+fn does_not_stream(c: &Control, node: NodeId, then: Then) {
+    match then {
+        Then::Copy => {
+            let text = format_args!("node {node} was brought back and does not stream after a minute: it is copied");
+            c.shared.log.say(Level::Warning, text);
+        }
+        Then::Nothing => {
+            let text = "does not stream after two copies in a row, and no more are made: the log of its server tells why; once it \
+                 streams it is used, and pcp_recovery_node makes another copy";
+            c.shared.log.say(Level::Error, format_args!("node {node} {text}"));
         }
     }
 }
@@ -96,10 +127,23 @@ fn begun(c: &Control, node: NodeId, system: u64) {
     c.shared.log.say(Level::Warning, what);
 }
 
+/// If a node that was accepted has been seen as a primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    AsPrimary,
+    No,
+}
+
 /// A primary was accepted.
-fn accepted(c: &Control, record: &Record, place: impl Fn(NodeId) -> String, now: Ms) {
+fn accepted(c: &Control, record: &Record, seen: Seen, place: impl Fn(NodeId) -> String, now: Ms) {
     let (log, new) = (&c.shared.log, record.new);
-    log.say(Level::Log, format_args!("find_primary_node: primary node is {new}"));
+    match (seen, record.why) {
+        (Seen::AsPrimary, _) => log.say(Level::Log, format_args!("find_primary_node: primary node is {new}")),
+        (Seen::No, Why::Adopted) => {
+            log.say(Level::Log, format_args!("node {new} is the primary that servers have voted for; it is looked at"));
+        }
+        (Seen::No, _) => log.say(Level::Log, format_args!("node {new} is to be the primary; it is looked at")),
+    }
     let Some(old) = record.old else { return };
     if old == new {
         let loss = record.loss.describe(now);

@@ -28,7 +28,8 @@ pub fn pool_failover(ask: &Asker<'_>) -> Rows {
     forecast[0] = "forecast".into();
     forecast[1] = utc(seconds(std::time::SystemTime::now()));
     forecast[2] = view.primary.map(|id| id.to_string()).unwrap_or_default();
-    forecast[4] = match view.held {
+    // In the modes in which others promote, roles tell where writes go until a primary is accepted.
+    forecast[4] = match view.held.filter(|_| shared.cluster.view.load().primary.is_none()) {
         Some(why) => format!("writes wait: {why}; {}", view.forecast),
         None => view.forecast.clone(),
     };
@@ -72,7 +73,8 @@ fn row(shared: &Shared, record: &Record) -> Vec<String> {
         parts.promote_ms.to_string(),
         parts.vote_ms.to_string(),
         parts.total_ms().to_string(),
-        record.loss.describe(record.at),
+        // At a start nothing is replaced.
+        record.old.map(|_| record.loss.describe(record.at)).unwrap_or_default(),
     ]
 }
 

@@ -152,36 +152,20 @@ impl Site {
         command
     }
 
-    /// The program that starts the server, which inherits what it is given: the operator's own environment.
+    /// The program that starts the server, which inherits what it is given: the operator's own environment, but for logins of the operator's.
     pub fn starter_program(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command.env_remove("PGDATA").current_dir(&self.work);
+        clear(&mut command);
+        command.current_dir(&self.work);
         if let Some(file) = &self.passfile {
             command.env("PGPASSFILE", file);
         }
         command
     }
 
-    /// The environment and the folder of programs. Variables that would lead a program elsewhere are taken away; those for encryption stay.
+    /// The environment and the folder of programs.
     pub fn prepare(&self, command: &mut Command) {
-        const STRAYING: [&str; 13] = [
-            "PGDATA",
-            "PGDATABASE",
-            "PGHOST",
-            "PGHOSTADDR",
-            "PGLOADBALANCEHOSTS",
-            "PGOPTIONS",
-            "PGPORT",
-            "PGSERVICE",
-            "PGSYSCONFDIR",
-            "PGTARGETSESSIONATTRS",
-            "PGUSER",
-            "PSQLRC",
-            "PGREQUIREPEER",
-        ];
-        for name in STRAYING {
-            command.env_remove(name);
-        }
+        clear(command);
         command.env("LC_ALL", "C").env("PGSERVICEFILE", self.service()).current_dir(&self.work);
         if let Some(file) = &self.passfile {
             command.env("PGPASSFILE", file);
@@ -216,6 +200,16 @@ impl Site {
     /// The timeline of the source to which the data was rewound, until the server starts.
     pub fn rewound(&self) -> PathBuf {
         self.work.join("rewound")
+    }
+}
+
+/// Takes away what leads a program to another server, or has it log in as somebody else, than files say: all that libpq reads. Debian's own names begin
+/// with `PG_`, as does what the kernel's memory killer is told.
+fn clear(command: &mut Command) {
+    let is_libpq = |name: &str| name == "PSQLRC" || (name.starts_with("PG") && !name.starts_with("PG_"));
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| name.to_str().is_some_and(is_libpq)) {
+        command.env_remove(name);
     }
 }
 

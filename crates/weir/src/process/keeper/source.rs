@@ -5,6 +5,7 @@ use super::program::{self, End, Ended};
 use super::site::Site;
 use std::time::{Duration, Instant};
 use weir_agent::{Failure, FailureKind, Source, service};
+use weir_policy::failover::conninfo::Conninfo;
 use weir_policy::own_login::{self, OwnUse};
 
 /// Time for a question.
@@ -21,6 +22,8 @@ const QUESTION: &str = "select (select system_identifier from pg_catalog.pg_cont
        else pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) end";
 
 const CHECKPOINT: &str = "CHECKPOINT";
+/// Asks nothing that matters: it needs a login for replication, as a standby makes it.
+const IDENTIFY: &str = "IDENTIFY_SYSTEM";
 
 /// Facts about a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +78,29 @@ fn ask(site: &Site, text: &str, until: Instant) -> Result<Ended, Failure> {
     program::run(command, until, &mut |_| {}).map_err(|cause| Failure::new(FailureKind::Other, format!("psql: {cause}")))
 }
 
+/// Logs in as a standby with this `primary_conninfo` will. Words that no file of services can hold are not tried.
+pub fn log_in(site: &Site, conninfo: &Conninfo, until: Instant) -> Result<(), Failure> {
+    let fixed = [("replication", "true"), ("dbname", "replication")];
+    let own = conninfo.words().filter(|(name, _)| !["dbname", "replication", "connect_timeout"].contains(name));
+    let Some(text) = service::show_words(own.chain(fixed)) else { return Ok(()) };
+    let file = site.service();
+    let broke = |cause| Failure::new(FailureKind::Other, format!("{}: {cause}", file.display()));
+    files::write(&file, text.as_bytes()).map_err(broke)?;
+    let mut command = site.program("psql");
+    command.args(["-X", "-A", "-t", "-q", "-w", "-v", "ON_ERROR_STOP=1", "-d", &self::conninfo(), "-c", IDENTIFY]);
+    let until = until.min(Instant::now() + QUESTION_LIMIT);
+    let ended = program::run(command, until, &mut |_| {});
+    // It may hold a password. The next question writes its own.
+    files::remove(&file).map_err(broke)?;
+    let ended = ended.map_err(|cause| Failure::new(FailureKind::Other, format!("psql: {cause}")))?;
+    if ended.end == End::Success {
+        return Ok(());
+    }
+    let user = conninfo.get("user").unwrap_or("the server's own user");
+    let text = format!("a standby here cannot log in for replication as {user}: {}", ended.words());
+    Err(Failure::new(FailureKind::Source, text))
+}
+
 /// Waits until the control file of the source has its timeline: `pg_rewind` reads it there, and would find nothing to do before. A checkpoint is
 /// asked for; a user who may not ask waits for the one that each promotion brings.
 pub fn wait_checkpoint(site: &Site, source: &Source, first: Found, until: Instant) -> Result<(), Failure> {
@@ -98,7 +124,7 @@ pub fn wait_checkpoint(site: &Site, source: &Source, first: Found, until: Instan
 
 /// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
-    [QUESTION, CHECKPOINT].map(str::to_owned).into()
+    [QUESTION, CHECKPOINT, IDENTIFY].map(str::to_owned).into()
 }
 
 #[cfg(test)]

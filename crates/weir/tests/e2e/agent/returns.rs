@@ -30,7 +30,7 @@ pub fn before(cluster: &Owned, agents: &[&Agent], more: &str) -> Proxy {
     proxy
 }
 
-fn new_primary<'c>(cluster: &'c Owned, old: &Server) -> &'c Server {
+pub fn new_primary<'c>(cluster: &'c Owned, old: &Server) -> &'c Server {
     let mut found = None;
     wait_until("a new primary", || {
         let others = cluster.servers().iter().filter(|server| server.port() != old.port());

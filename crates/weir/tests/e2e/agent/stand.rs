@@ -19,6 +19,8 @@ use weir_demo::{Options, ReservedPort, Server};
 
 /// The secret of agents and their clients.
 pub const SECRET: &str = "0123456789-of-the-tests";
+/// A password in the environment of agents, which nobody may be told.
+pub const STRAY: &str = "stray-password-of-the-environment";
 /// Limit of every order.
 const LIMIT_MS: u32 = 60_000;
 
@@ -223,6 +225,8 @@ fn spawn(data: &Path, bin: &Path, folder: &Path, port: u16, more: &[String]) -> 
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(program_for_others()).args(["agent", "-D"]).arg(data).arg("--bin-dir").arg(bin);
     command.args(["--listen", &format!("127.0.0.1:{port}"), "--secret-file"]).arg(folder.join("secret")).args(more);
+    // An operator's own login in the environment is none of an agent's business.
+    command.env("PGPASSWORD", STRAY).env("PGUSER", "nobody").env("PGSSLMODE", "bogus");
     command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
     if rustix::process::geteuid().is_root() {
         command.uid(owner.uid()).gid(owner.gid()).env("HOME", "/nonexistent");

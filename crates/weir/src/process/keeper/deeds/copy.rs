@@ -1,6 +1,6 @@
 //! A server at rest gets a copy of its source's files in the place of its own. Its own stay until the copy is whole and in its place.
 
-use super::follow::mark_standby;
+use super::follow::{check_login, mark_standby};
 use super::{Tell, broke, kept, read_progress};
 use crate::process::keeper::files;
 use crate::process::keeper::look::{control, data};
@@ -25,6 +25,10 @@ pub fn copy(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> 
     check_layout(site)?;
     let found = source::look(site, &order.source, until)?;
     check_source(site, &found)?;
+    let own = if site.kept().exists() { site.kept() } else { site.data.clone() };
+    check_login(site, &own, &order.source)?;
+    // The login wrote another file in its place.
+    source::look(site, &order.source, until)?;
     let new = site.new_data();
     files::remove(&new).map_err(broke(&new))?;
     let copied = fetch(site, order, until, tell).and_then(|()| dress(site));
