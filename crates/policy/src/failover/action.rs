@@ -133,6 +133,10 @@ pub enum Report {
     Attached {
         node: NodeId,
     },
+    /// A node that was lost streams again, and comes into use by an operator only.
+    Unused {
+        node: NodeId,
+    },
     /// The server at a node's address is of another cluster than the accepted one.
     Foreign {
         node: NodeId,

@@ -10,6 +10,7 @@ use super::event::{Done, Facts, Ms, Stream};
 use super::history::Relation;
 use super::node::Standing;
 use super::record::Why;
+use super::rejoin::Rejoin;
 use super::rules::{Failback, Mode, Quorum, Rule, Rules};
 use super::state::{State, Trouble};
 
@@ -171,7 +172,7 @@ pub(super) fn fenced(state: &mut State, node: NodeId, now: Ms) {
     }
 }
 
-/// Attaches nodes that stream again, where the configuration says so.
+/// Attaches nodes that stream again, where the configuration says so. Where it leaves that to the operator, he is told of each once.
 pub(super) fn fail_back(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     let Some(epoch) = state.epoch() else { return };
     let due = |interval: Ms| state.failback_at.is_none_or(|last| now >= last + interval);
@@ -196,6 +197,14 @@ pub(super) fn fail_back(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec
             }
             attach(state, rules, id, out);
             break;
+        }
+        // A switchover or an agent that is at work has its own end.
+        let is_brought = state.planned.switchover.is_some() || matches!(node.rejoin, Rejoin::UnderWay { .. });
+        let waits = streams && facts.silent_ms().is_some() && rules.failback == Failback::ByOperator && !is_brought;
+        let started_at = facts.started_at;
+        if let Some(node) = state.nodes.get_mut(&id).filter(|node| waits && node.told_unused != Some(started_at)) {
+            node.told_unused = Some(started_at);
+            out.push(Action::Report(Report::Unused { node: id }));
         }
     }
 }

@@ -49,6 +49,8 @@ pub struct Node {
     pub told_foreign: Option<u64>,
     /// The dead node that it follows, as last reported.
     pub orphan_of: Option<NodeId>,
+    /// The start of its server of which was told that it streams and waits for an operator.
+    pub told_unused: Option<u64>,
     /// How far its agent has brought it back.
     pub rejoin: Rejoin,
 }
@@ -98,6 +100,7 @@ impl Node {
             renamed: false,
             told_foreign: None,
             orphan_of: None,
+            told_unused: None,
             rejoin: Rejoin::default(),
         }
     }

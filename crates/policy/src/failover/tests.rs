@@ -120,6 +120,7 @@ fn say(action: &Action) -> Option<String> {
         Action::Report(Report::Orphaned { node, upstream }) => format!("orphan {node} of {upstream}"),
         Action::RunCommand { line, .. } => format!("run {line}"),
         Action::Reply { answer, .. } => format!("reply {answer:?}"),
+        Action::Report(Report::Unused { node }) => format!("unused {node}"),
         Action::Report(Report::Foreign { node, .. }) => format!("foreign {node}"),
         Action::Report(Report::Begun { node, .. }) => format!("begun {node}"),
         Action::Report(Report::Stuck { why }) => format!("stuck {why:?}"),
@@ -435,6 +436,7 @@ fn auto_failback_takes_nodes_that_the_status_file_kept_out() {
             play.after(passed, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
         }
         assert_eq!(play.state.nodes[&2].is_in_use(), expected, "{failback:?}");
+        assert_eq!(play.said.iter().filter(|said| *said == "unused 2").count(), usize::from(!expected), "once: {failback:?}");
     }
 }
 

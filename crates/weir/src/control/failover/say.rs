@@ -25,6 +25,10 @@ pub fn report(c: &Control, (rules, state): (&Rules, &State), report: &Report, no
             log.say(Level::Log, format_args!("=== Starting degeneration. shutdown host {} ===", place(*node)));
             log.say(Level::Warning, format_args!("node {node} is out of use: {}", lost(*why)));
         }
+        Report::Unused { node } => {
+            let text = "it streams from the primary and is out of use: attach it with pcp_attach_node, or ATTACH in the console; with auto_failback = on that happens by itself";
+            log.say(Level::Log, format_args!("node {node}: {text}"));
+        }
         Report::Attached { node } => {
             log.say(Level::Log, format_args!("=== Starting fail back. reconnect host {} ===", place(*node)));
             log.say(Level::Log, format_args!("node {node} is in use again"));

@@ -95,6 +95,22 @@ fn reads_leave_a_dead_primary_that_may_not_be_replaced() {
 }
 
 #[test]
+fn a_standby_that_streams_again_waits_for_the_operator_and_the_log_says_so() {
+    let cluster = servers(2, &[]);
+    let proxy = builtin(&cluster, "auto_failback = off\n");
+    wait_until("all to be up", || proxy.nodes("status") == ["up", "up", "up"]);
+    cluster.standbys()[1].kill9().unwrap();
+    wait_until("the standby to be given up", || proxy.log().contains("node 2 is out of use"));
+    cluster.standbys()[1].start().unwrap();
+    let told = || proxy.log().matches("node 2: it streams from the primary and is out of use: attach it").count();
+    wait_until("the log to say what is to be done", || told() > 0);
+    assert_eq!(proxy.nodes("status"), ["up", "up", "down"]);
+    admin(&proxy).run("attach 2");
+    wait_until("the standby to be used", || proxy.nodes("status") == ["up", "up", "up"]);
+    assert_eq!(told(), 1);
+}
+
+#[test]
 fn a_node_that_was_detached_stays_so_over_a_restart_unless_the_status_is_discarded() {
     let cluster = servers(2, &[]);
     let mut proxy = builtin(&cluster, "");
