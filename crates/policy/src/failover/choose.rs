@@ -55,6 +55,8 @@ pub enum Refusal {
     /// `backend_flag` of the primary.
     DisallowToFailover,
     AlwaysPrimary,
+    /// What it would decide cannot be written to `work_dir`.
+    NotStored,
     /// Its standbys hear it.
     Quarantined,
     /// None may be promoted.
@@ -202,6 +204,9 @@ impl Refusal {
             Refusal::NotByWeir => "failover_mode leaves the choice to others".into(),
             Refusal::DisallowToFailover => "backend_flag of the primary is DISALLOW_TO_FAILOVER".into(),
             Refusal::AlwaysPrimary => "backend_flag of the primary is ALWAYS_PRIMARY".into(),
+            Refusal::NotStored => {
+                "work_dir cannot be written, and no failover is decided that is not stored: the log has the error".into()
+            }
             Refusal::Quarantined => "standbys still hear the primary, this proxy does not".into(),
             Refusal::NoStandby => "no standby may be promoted".into(),
             Refusal::Torn { node } => {

@@ -81,7 +81,8 @@ fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
         (Flag::DisallowToFailover, _) => Some(Refusal::DisallowToFailover),
         (Flag::AlwaysPrimary, _) => Some(Refusal::AlwaysPrimary),
         (Flag::None, Mode::Follow | Mode::Off) => Some(Refusal::NotByWeir),
-        (Flag::None, Mode::Builtin | Mode::Command) => None,
+        (Flag::None, Mode::Builtin) => state.is_unstorable().then_some(Refusal::NotStored),
+        (Flag::None, Mode::Command) => None,
     };
     let candidates = match (why, candidates) {
         (Some(why), _) | (None, Err(why)) => return Outlook::Waits { why },

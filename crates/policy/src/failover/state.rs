@@ -237,6 +237,11 @@ impl State {
         told
     }
 
+    /// True if the last try to store it failed.
+    pub(super) fn is_unstorable(&self) -> bool {
+        self.store.stored < self.store.version && self.store.retry_at > 0
+    }
+
     /// True if all that must survive is on disk.
     pub(super) fn is_stored(&self) -> bool {
         self.store.stored == self.store.version

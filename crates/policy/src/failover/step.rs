@@ -255,7 +255,7 @@ fn stored(state: &mut State, number: u64, done: Done, now: Ms, out: &mut Vec<Act
     match done {
         Done::Yes => {
             state.store.stored = state.store.stored.max(number);
-            state.store.disk = Disk::Holds;
+            (state.store.disk, state.store.retry_at) = (Disk::Holds, 0);
             let stored = state.store.stored;
             let (due, rest) = std::mem::take(&mut state.store.tickets).into_iter().partition(|(version, _)| *version <= stored);
             state.store.tickets = rest;

@@ -777,6 +777,11 @@ fn the_forecast_says_what_a_failover_would_do() {
     let play = Play::new(|rules| rules.lag_bytes_max = Some(4));
     let text = forecast(&play.state, &play.rules).describe(0);
     assert_eq!(text, "writes would wait: node 2 is the best and lacks 5 bytes, above failover_lag_max");
+    let mut play = Play::on_disk(Done::No, |_| ());
+    assert_eq!(forecast(&play.state, &play.rules).outlook, Outlook::Waits { why: Refusal::NotStored });
+    play.disk = Done::Yes;
+    play.after(60_000, [seen(primary(100)), seen(standby(90, 10)), seen(standby(95, 10))]);
+    assert!(matches!(forecast(&play.state, &play.rules).outlook, Outlook::Promotes { .. }), "it can be written again");
 }
 
 #[test]

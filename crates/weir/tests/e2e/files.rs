@@ -51,6 +51,8 @@ fn a_weir_that_cannot_store_its_state_lets_writes_through_and_says_so() {
     ground.client(&proxy).run("create table t (a int)");
     let said = "cannot be written, so that no failover is decided until it can: ";
     assert_eq!(proxy.log().matches(said).count(), 1, "{}", proxy.log());
+    let forecast = || format!("{:?}", proxy.console().rows("SHOW pool_failover")[0]);
+    assert!(forecast().contains("work_dir cannot be written"), "{}", forecast());
     fs::create_dir(&work).unwrap();
     crate::support::wait_until("the state to be stored", || proxy.log().contains("weir_failover"));
     crate::support::wait_until("the log to say so", || proxy.log().contains(" is written again"));
