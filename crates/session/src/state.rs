@@ -61,6 +61,8 @@ pub struct State {
     pub(crate) listening: Option<Box<Subscription>>,
     /// Its own choice about lost transactions.
     pub choice: Choice,
+    /// Its last server connection ended at the question for the server's line: the next one is not asked.
+    pub(crate) lost_at_line: bool,
 }
 
 /// The defaults of a session's parameters, whatever those of its server connection are.
@@ -119,6 +121,7 @@ impl State {
             by_mode: false,
             effects: Effects::default(),
             listening: None,
+            lost_at_line: false,
         }
     }
 

@@ -402,16 +402,20 @@ fn messages_that_are_replayed_moved_or_odd_are_not_obeyed() {
 
 #[test]
 fn texts_with_quotes_and_blanks_stay_values() {
-    let Some(cluster) = servers(0) else { return };
-    let (server, agent) = (cluster.primary(), Agent::beside(cluster.primary()));
+    let Some(cluster) = servers(1) else { return };
+    let server = &cluster.standbys()[0];
+    let agent = Agent::beside(server);
+    cluster.primary().query("create role \"o'neil \\ port=1 \"\"x\"\" # ;\" login replication").unwrap();
     agent.order(fast()).unwrap();
-    let Deed::Follow(plain) = follow(server, server) else { panic!("it is one") };
+    let Deed::Follow(plain) = follow(server, cluster.primary()) else { panic!("it is one") };
     let user = weir_agent::UserName::new("o'neil \\ port=1 \"x\" # ;").unwrap();
     agent.order(Deed::Follow(weir_agent::Follow { user: user.clone(), ..plain })).unwrap();
     agent.order(start()).unwrap();
     let shown = server.value("show primary_conninfo").unwrap();
     let conninfo = weir_policy::failover::conninfo::Conninfo::parse(&shown).unwrap();
-    assert_eq!((conninfo.get("user"), conninfo.get("port")), (Some(user.as_str()), Some(server.port().to_string().as_str())));
+    let port = cluster.primary().port().to_string();
+    assert_eq!((conninfo.get("user"), conninfo.get("port")), (Some(user.as_str()), Some(port.as_str())));
+    cluster.wait_streaming(1).unwrap();
 }
 
 /// The words of an agent that is not to run here, beside this server's programs.
