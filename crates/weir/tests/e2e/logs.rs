@@ -1,7 +1,7 @@
 //! Lines of the log about statements, and the places where they go.
 
 use crate::support::raw::tags;
-use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use crate::support::{Ground, Proxy, Raw, wait_for_catalog, wait_until, wire};
 use rustix::process::Signal;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,6 +44,7 @@ fn each_statement_is_logged_and_noticed_with_its_node() {
     assert_eq!(answer[0].failure().message, "DB node id: 0 statement: create table t (a int)");
     assert_eq!(answer[0].failure().severity, "NOTICE");
     assert_eq!(tags(&answer), "CZ");
+    wait_for_catalog(&mut client, &ground.database);
     let answer = client.query("select 7");
     let node = answer[0].failure().message;
     assert!(node == "DB node id: 1 statement: select 7" || node == "DB node id: 2 statement: select 7", "{node}");
