@@ -219,7 +219,13 @@ impl Proxy {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
         let conf = self.conf_path();
+        let starts = |proxy: &Proxy| proxy.log().matches(" starts: port ").count();
+        let before = starts(self);
         self.process = spawn(&self.folder.0, env!("CARGO_BIN_EXE_weir"), &["-f", &conf.to_string_lossy()], "log");
+        // Until then a socket of the process that was killed may accept clients, and reset their connections.
+        wait_until("the next process to have the port, or to end", || {
+            starts(self) > before || !matches!(self.process.try_wait(), Ok(None))
+        });
     }
 
     /// Resident memory now.
