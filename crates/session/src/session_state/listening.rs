@@ -101,7 +101,9 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     let is_primary = s.conn().is_some_and(|conn| conn.is_to_primary(&w.view()));
     let is_asking = s.upstream().is_some_and(|upstream| upstream.left.asking.is_some());
     let acts_unseen = is_before && super::may_act_unseen(s, w, statement);
-    let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };
+    if s.state.listening.is_none() {
+        return;
+    }
     let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
     let looks = begins
         || acts_unseen
@@ -112,6 +114,15 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
         s.shut_gate();
         return;
     }
+    let replies = s.replies();
+    let ends = !replies.is_unsynced() && !replies.is_skipping() && !replies.is_copying_in();
+    let is_behind = s.transaction() == IDLE && ends && !replies.is_only_ours();
+    if is_primary && is_behind && statement.has(Trait::ShowsChannels) {
+        // The channels can be brought once the statement before it is answered. What has no Sync behind it is not answered while this waits.
+        s.shut_gate();
+        return;
+    }
+    let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };
     if is_primary
         && is_before
         && looks
