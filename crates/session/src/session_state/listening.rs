@@ -114,11 +114,9 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
         s.shut_gate();
         return;
     }
-    let replies = s.replies();
-    let ends = !replies.is_unsynced() && !replies.is_skipping() && !replies.is_copying_in();
-    let is_behind = s.transaction() == IDLE && ends && !replies.is_only_ours();
+    let is_behind = s.transaction() == IDLE && s.replies().is_one_query();
     if is_primary && is_behind && statement.has(Trait::ShowsChannels) {
-        // The channels can be brought once the statement before it is answered. What has no Sync behind it is not answered while this waits.
+        // The channels can be brought once the query before it is answered. Only of a query alone it is certain that its end hangs on nothing that waits here.
         s.shut_gate();
         return;
     }
