@@ -69,6 +69,12 @@ impl Names {
         (Names { relations: rest.into(), ..self }, out.into())
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        let named = [&self.relations, &self.functions, &self.operators, &self.casts];
+        named.iter().map(|names| names.len()).sum::<usize>() + self.columns.len()
+    }
+
     /// The relations among them.
     pub fn relations(&self) -> &[Name] {
         &self.relations

@@ -121,9 +121,16 @@ fn rows(out: &mut Vec<u8>, table: &Table) {
     write::command_complete(out, &format!("SELECT {}", table.rows.len()));
 }
 
+fn has_rows(local: &Local) -> bool {
+    match local {
+        Local::Deallocate(_) | Local::DeleteCache(_) | Local::Set(..) | Local::Begin(_) | Local::End(_) => false,
+        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Unknown(_) => true,
+    }
+}
+
 /// Describes the columns; `formats` are those asked for in Bind.
 pub fn describe(s: &mut Session, w: &Context, local: &Local, formats: &[u16]) {
-    if let Local::Deallocate(_) | Local::DeleteCache(_) | Local::Set(..) | Local::Begin(_) | Local::End(_) = local {
+    if !has_rows(local) {
         return s.say_bare(w, back::NO_DATA);
     }
     match shown::columns_of(s, w, local) {
@@ -140,7 +147,7 @@ pub fn describe(s: &mut Session, w: &Context, local: &Local, formats: &[u16]) {
 /// Answers an Execute; `done`: the portal has been run to its end before. Error: said to the client already.
 pub fn execute(s: &mut Session, w: &Context, statement: &Rc<Statement>, done: bool) -> Result<(), Fault> {
     let Some(local) = &statement.local else { return Ok(()) };
-    if done && matches!(local, Local::Begin(_) | Local::End(_)) {
+    if done && !has_rows(local) {
         let fault = Fault::error(sqlstate::NOT_IN_STATE, "portal \"\" cannot be run");
         s.say_error(w, &fault);
         return Err(fault);
@@ -162,23 +169,51 @@ pub fn execute(s: &mut Session, w: &Context, statement: &Rc<Statement>, done: bo
 
 /// The result formats a Bind asks for, or what a server says of one that makes no sense.
 pub fn result_formats(body: &[u8]) -> Result<Vec<u16>, &'static str> {
-    let (formats, left) = read_formats(body).ok_or(garbled::TOO_SHORT)?;
+    let (formats, left) = read_bound(body).and_then(|bound| bound.results).ok_or(garbled::TOO_SHORT)?;
     if left.is_empty() { Ok(formats) } else { Err(garbled::MORE_THAN_MEANT) }
 }
 
-/// The same, and the bytes behind them.
-fn read_formats(body: &[u8]) -> Option<(Vec<u16>, &[u8])> {
+/// What a server says of a Bind with another number of values than its statement has parameters.
+/// Source: `exec_bind_message` in postgres.c.
+pub fn refuses_values(body: &[u8], parameters: usize) -> Option<Fault> {
+    let Bound { name, formats, values, .. } = read_bound(body)?;
+    let text = if formats > 1 && formats != values {
+        format!("bind message has {formats} parameter formats but {values} parameters")
+    } else if values != parameters {
+        let name = String::from_utf8_lossy(name);
+        format!("bind message supplies {values} parameters, but prepared statement \"{name}\" requires {parameters}")
+    } else {
+        return None;
+    };
+    Some(Fault::error(sqlstate::PROTOCOL_VIOLATION, text))
+}
+
+/// The contents of a Bind.
+struct Bound<'a> {
+    name: &'a [u8],
+    formats: usize,
+    values: usize,
+    /// The result formats, and the bytes behind them; `None`: it ends before them.
+    results: Option<(Vec<u16>, &'a [u8])>,
+}
+
+fn read_bound(body: &[u8]) -> Option<Bound<'_>> {
     let (_, rest) = split_cstr(body)?;
-    let (_, rest) = split_cstr(rest)?;
+    let (name, rest) = split_cstr(rest)?;
     let (formats, rest) = split_words(rest)?;
-    drop(formats);
-    let (&count, mut rest) = rest.split_first_chunk::<2>()?;
-    for _ in 0..u16::from_be_bytes(count) {
+    let (&count, rest) = rest.split_first_chunk::<2>()?;
+    let values = usize::from(u16::from_be_bytes(count));
+    let results = skip_values(rest, values).and_then(split_words);
+    Some(Bound { name, formats: formats.len(), values, results })
+}
+
+fn skip_values(mut rest: &[u8], count: usize) -> Option<&[u8]> {
+    for _ in 0..count {
         let (&length, after) = rest.split_first_chunk::<4>()?;
         let length = i32::from_be_bytes(length).max(0) as usize;
         rest = after.get(length..)?;
     }
-    split_words(rest)
+    Some(rest)
 }
 
 /// A count and that many 16-bit words.

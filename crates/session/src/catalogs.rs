@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_catalog::{Catalog, Hidden};
+use weir_config::Config;
 
 /// Number of a database's catalog.
 pub type Edition = u64;
@@ -23,14 +24,24 @@ pub const UNKNOWN: Edition = 0;
 /// After so many times that a connection had to forget the draws of others, Weir assumes that nobody asks for draws.
 const LESSONS: u32 = 1000;
 
+/// Time for which a catalog is kept without a watch: jobs come every five minutes, and a catalog takes megabytes.
+pub const KEPT_FOR: Duration = Duration::from_secs(360);
+
+/// Catalogs kept without a watch.
+pub const KEPT_MAX: usize = 100;
+
+/// Bytes of catalogs kept without a watch, all of them together.
+pub const KEPT_BYTES_MAX: usize = 64 << 20;
+
+/// The first sessions of a watch wait for its first look if the look before took no longer: it is likely to be over before they give up.
+const QUICK_MS: u64 = 500;
+
 /// A task that waits: its worker and its number there.
 pub type Waiter = (u8, u32);
 
 /// One database, and Weir's knowledge of it.
 pub struct Database {
     pub name: Arc<str>,
-    /// When a client first named it.
-    pub named_at: Instant,
     first_try: FirstTry,
     edition: AtomicU64,
     current: ArcSwapOption<Catalog>,
@@ -44,14 +55,41 @@ pub struct Database {
     /// How far its log was taken in.
     pub follow: Follow,
     marks: Marks,
+    kept: Mutex<Option<Kept>>,
 }
 
-/// The first try to read a database.
+/// A catalog as it was read, with the facts by which a look tells whether it is still true.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    pub edition: Edition,
+    pub catalog: Arc<Catalog>,
+    /// Memory that the catalog takes, about.
+    pub bytes: usize,
+    pub fingerprint: String,
+    pub config: Arc<Config>,
+    pub read_at: Instant,
+}
+
+/// The reading of a watch that has ended, for the next one.
+struct Kept {
+    reading: Reading,
+    /// The primary at that time: another one may have definitions of its own under the numbers of those that it lacks.
+    primary: Option<u16>,
+    since: Instant,
+}
+
+/// The first look of a watch.
 struct FirstTry {
-    /// Nobody has tried yet.
+    /// It is not over yet, and worth a wait.
     is_due: AtomicBool,
-    /// Sessions that wait until somebody has.
-    waiting: Mutex<Vec<Waiter>>,
+    waiting: Mutex<Waiting>,
+}
+
+struct Waiting {
+    /// When the watch began.
+    since: Instant,
+    /// Sessions that wait for the first look.
+    waiters: Vec<Waiter>,
 }
 
 /// Questions for draws from sequences in a database.
@@ -120,8 +158,10 @@ impl Database {
     fn new(name: &Arc<str>, now: Instant) -> Database {
         Database {
             name: name.clone(),
-            named_at: now,
-            first_try: FirstTry { is_due: AtomicBool::new(true), waiting: Mutex::default() },
+            first_try: FirstTry {
+                is_due: AtomicBool::new(true),
+                waiting: Mutex::new(Waiting { since: now, waiters: Vec::new() }),
+            },
             edition: AtomicU64::new(UNKNOWN),
             current: ArcSwapOption::empty(),
             hidden: AtomicU8::new(Hidden::ASSUMED.and(Hidden::SEQUENCES).bits()),
@@ -131,6 +171,7 @@ impl Database {
             report: Mutex::default(),
             follow: Follow::default(),
             marks: Marks::default(),
+            kept: Mutex::default(),
         }
     }
 
@@ -180,24 +221,38 @@ impl Database {
         }
     }
 
-    /// True if nobody has tried to read it yet; if so, `waiter` is woken when somebody has (see `tried`).
+    /// When its watch began, or the database was first named.
+    pub fn watched_since(&self) -> Instant {
+        self.first_try.waiting.lock().since
+    }
+
+    /// True if the first look of its watch is not over; if so, `waiter` is woken when it is (see `tried`).
     pub fn is_untried(&self, waiter: Waiter) -> bool {
         if !self.first_try.is_due.load(Ordering::Acquire) {
             return false;
         }
         let mut waiting = self.first_try.waiting.lock();
-        // The task that tries to read it looks for waiters after it has noted that it has.
+        // The task that looks asks for waiters after it has noted that it has looked.
         let is_untried = self.first_try.is_due.load(Ordering::Acquire);
-        if is_untried && !waiting.contains(&waiter) {
-            waiting.push(waiter);
+        if is_untried && !waiting.waiters.contains(&waiter) {
+            waiting.waiters.push(waiter);
         }
         is_untried
     }
 
-    /// Somebody has tried to read it. Returns the waiters for that.
+    /// A look is over. Returns the waiters for that.
     pub fn tried(&self) -> Vec<Waiter> {
         self.first_try.is_due.store(false, Ordering::Release);
-        std::mem::take(&mut *self.first_try.waiting.lock())
+        std::mem::take(&mut self.first_try.waiting.lock().waiters)
+    }
+
+    /// The next watch has its first sessions wait for its first look, unless that is likely to take long or to fail.
+    fn arm(&self, has_kept: bool) {
+        let is_worth_it = {
+            let report = self.report.lock();
+            report.error.is_none() && QUICK_MS >= if has_kept { report.look_ms } else { report.read_ms }
+        };
+        self.first_try.is_due.store(is_worth_it, Ordering::Release);
     }
 
     /// How often something may have changed, as far as was seen here.
@@ -258,20 +313,51 @@ impl Database {
         self.usage.is_wanted_empty.load(Ordering::SeqCst)
     }
 
-    /// Nobody looks after it any more. Its next watch reads all of it, so that nothing of the catalog is of use until then.
-    pub fn close(&self) {
-        self.usage.is_wanted_empty.store(false, Ordering::SeqCst);
+    /// Nobody looks after it any more. Nothing of the catalog is of use until the next watch, which looks whether `reading` is still true.
+    pub fn close(&self, reading: Option<Reading>, primary: Option<u16>, now: Instant) {
+        let is_emptied = self.usage.is_wanted_empty.swap(false, Ordering::SeqCst);
         self.edition.store(UNKNOWN, Ordering::SeqCst);
         self.hides(Hidden::ASSUMED.and(Hidden::SEQUENCES));
         if !self.has_sessions() {
             self.current.store(None);
         }
+        // One that somebody wanted empty is dropped.
+        let kept = reading.filter(|_| !is_emptied).map(|reading| Kept { reading, primary, since: now });
+        self.arm(kept.is_some());
+        *self.kept.lock() = kept;
         self.usage.is_watched.store(false, Ordering::SeqCst);
     }
 
     /// True if this call began the watch of it.
-    pub fn open(&self) -> bool {
-        !self.usage.is_watched.swap(true, Ordering::SeqCst)
+    pub fn open(&self, now: Instant) -> bool {
+        if self.is_watched() {
+            return false;
+        }
+        // Who sees that it is watched reads the time behind this lock.
+        let mut waiting = self.first_try.waiting.lock();
+        let begins = !self.usage.is_watched.swap(true, Ordering::SeqCst);
+        if begins {
+            waiting.since = now;
+        }
+        begins
+    }
+
+    /// The reading of the watch before. It is to be looked at before it is published.
+    pub fn take_kept(&self, primary: Option<u16>) -> Option<Reading> {
+        let kept = self.kept.lock().take()?;
+        (primary.is_some() && kept.primary == primary).then_some(kept.reading)
+    }
+
+    /// Bytes of the catalog that is kept for the next watch.
+    pub fn kept_bytes(&self) -> Option<usize> {
+        self.kept.lock().as_ref().map(|kept| kept.reading.bytes)
+    }
+
+    /// Forgets what was kept at that time.
+    fn drop_kept(&self, since: Instant) {
+        if self.kept.lock().take_if(|kept| kept.since == since).is_some() {
+            self.arm(false);
+        }
     }
 
     /// True if somebody looks after it.
@@ -336,6 +422,25 @@ impl Catalogs {
         gone
     }
 
+    /// Forgets catalogs without a watch that were kept long enough, and of the others the oldest beyond what is kept.
+    pub fn shed(&self, now: Instant) {
+        let of = |database: Arc<Database>| {
+            let found = database.kept.lock().as_ref().map(|kept| (kept.since, kept.reading.bytes));
+            found.map(|(since, bytes)| (since, bytes, database))
+        };
+        let mut kept: Vec<_> = self.all().into_iter().filter_map(of).collect();
+        kept.sort_by_key(|(since, ..)| std::cmp::Reverse(*since));
+        let (mut count, mut total) = (0, 0_usize);
+        for (since, bytes, database) in kept {
+            let is_young = now.saturating_duration_since(since) < KEPT_FOR;
+            if is_young && count < KEPT_MAX && total.saturating_add(bytes) <= KEPT_BYTES_MAX {
+                (count, total) = (count + 1, total + bytes);
+            } else {
+                database.drop_kept(since);
+            }
+        }
+    }
+
     pub fn all(&self) -> Vec<Arc<Database>> {
         self.databases.lock().values().cloned().collect()
     }
@@ -376,16 +481,98 @@ mod tests {
         assert_eq!(database.tried(), []);
     }
 
+    fn reading(edition: Edition, bytes: usize) -> Reading {
+        let (fingerprint, config, read_at) = (String::new(), Arc::default(), Instant::now());
+        Reading { edition, catalog: Arc::default(), bytes, fingerprint, config, read_at }
+    }
+
+    #[test]
+    fn the_next_watch_has_the_reading_of_the_last_one_and_its_first_sessions_wait_for_the_look_at_it() {
+        let (catalogs, now) = (Catalogs::default(), Instant::now());
+        let database = catalogs.database(&"d".into(), now);
+        assert!(database.open(now));
+        database.tried();
+        let edition = catalogs.next_edition();
+        assert!(database.publish(edition, Some(Arc::default()), 0) && !database.is_untried((0, 1)));
+        database.close(Some(reading(edition, 0)), Some(0), now);
+        assert_eq!((database.edition(), database.catalog().is_some()), (UNKNOWN, false), "nothing is relied upon meanwhile");
+        let later = now + Duration::from_secs(8);
+        assert!(database.open(later) && !database.open(later + Duration::from_secs(1)));
+        assert_eq!(database.watched_since(), later);
+        assert!(database.is_untried((0, 1)));
+        assert_eq!(database.take_kept(Some(0)).map(|reading| reading.edition), Some(edition));
+        assert!(database.take_kept(Some(0)).is_none(), "it is the watch's now");
+    }
+
+    #[test]
+    fn a_reading_is_not_kept_for_another_primary_or_in_a_database_that_is_to_be_dropped() {
+        let now = Instant::now();
+        let keeps = |wanted_empty: bool, primary: Option<u16>| {
+            let database = Catalogs::default().database(&"d".into(), now);
+            assert!(database.open(now));
+            if wanted_empty {
+                database.want_empty();
+            }
+            database.close(Some(reading(1, 0)), Some(0), now);
+            database.take_kept(primary).is_some()
+        };
+        assert_eq!([Some(0), Some(1), None].map(|primary| keeps(false, primary)), [true, false, false]);
+        assert!(!keeps(true, Some(0)));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_look_that_is_likely_to_take_long_or_to_fail() {
+        let now = Instant::now();
+        let waits = |(look_ms, read_ms, error): (u64, u64, Option<&str>), kept: Option<Reading>| {
+            let database = Catalogs::default().database(&"d".into(), now);
+            assert!(database.open(now));
+            database.tried();
+            *database.report.lock() = Report { look_ms, read_ms, error: error.map(str::to_owned), ..Report::default() };
+            database.close(kept, Some(0), now);
+            assert!(database.open(now));
+            database.is_untried((0, 1))
+        };
+        assert!(waits((5, 5000, None), Some(reading(1, 0))), "it is looked at only");
+        assert!(!waits((5, 5000, None), None) && waits((5, 50, None), None), "all of it is read");
+        assert!(!waits((501, 5000, None), Some(reading(1, 0))));
+        assert!(!waits((5, 50, Some("refused")), Some(reading(1, 0))));
+    }
+
+    #[test]
+    fn catalogs_kept_without_a_watch_are_bounded_in_time_number_and_bytes() {
+        let begin = Instant::now();
+        // The oldest first, one each second.
+        let left = |sizes: &[usize], after: Duration| -> Vec<String> {
+            let catalogs = Catalogs::default();
+            let mut now = begin;
+            for (at, bytes) in sizes.iter().enumerate() {
+                let database = catalogs.database(&format!("{at:03}").as_str().into(), now);
+                assert!(database.open(now));
+                database.close(Some(reading(1, *bytes)), Some(0), now);
+                now += Duration::from_secs(1);
+            }
+            catalogs.shed(now + after);
+            catalogs.all().iter().filter(|database| database.kept_bytes().is_some()).map(|kept| kept.name.to_string()).collect()
+        };
+        assert_eq!(left(&[0, 0], Duration::ZERO), ["000", "001"]);
+        assert_eq!(left(&[0, 0], KEPT_FOR - Duration::from_secs(1)), [""; 0]);
+        assert_eq!(left(&[0, 0], KEPT_FOR - Duration::from_secs(2)), ["001"]);
+        let many = left(&[0; KEPT_MAX + 2], Duration::ZERO);
+        assert_eq!((many.len(), many[0].as_str()), (KEPT_MAX, "002"));
+        let half = KEPT_BYTES_MAX / 2 - 1000;
+        assert_eq!(left(&[half, half, half], Duration::ZERO), ["001", "002"]);
+        assert_eq!(left(&[half, KEPT_BYTES_MAX + 1, half], Duration::ZERO), ["000", "002"], "one is too large by itself");
+    }
+
     #[test]
     fn nothing_of_a_database_is_kept_that_nobody_uses() {
-        let catalogs = Catalogs::default();
-        let (used, unused) =
-            (catalogs.database(&"used".into(), Instant::now()), catalogs.database(&"unused".into(), Instant::now()));
+        let (catalogs, now) = (Catalogs::default(), Instant::now());
+        let (used, unused) = (catalogs.database(&"used".into(), now), catalogs.database(&"unused".into(), now));
         let visit = Visit::begin(&used, &"joe".into());
         for database in [&used, &unused] {
-            assert!(database.open() && database.publish(catalogs.next_edition(), Some(Arc::default()), 0));
+            assert!(database.open(now) && database.publish(catalogs.next_edition(), Some(Arc::default()), 0));
             assert!(catalogs.forget_unheld().is_empty(), "it is looked after");
-            database.close();
+            database.close(None, None, now);
         }
         assert!(used.catalog().is_some() && unused.catalog().is_none());
         drop((unused, visit));

@@ -567,12 +567,16 @@ fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepare
     if !s.may_speak() {
         return Ok(hold(s, w));
     }
-    // A command that we answer ourselves has no parameters.
     let limit = names_bytes_max(w);
     if header.body_bytes as usize > limit {
         return refuse(s, w, header, too_long("values", limit));
     }
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
+    let types = split_cstr(&prepared.tail).and_then(|(_, rest)| rest.first_chunk::<2>());
+    let parameters = types.map_or(0, |count| usize::from(u16::from_be_bytes(*count)));
+    if let Some(fault) = answer::refuses_values(body, parameters) {
+        return refuse(s, w, header, fault);
+    }
     let formats = match answer::result_formats(body) {
         Ok(formats) => formats,
         Err(text) => return refuse(s, w, header, Fault::garbled(text)),

@@ -23,8 +23,8 @@ pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, take
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 pub use unseen::note_analysed;
-use unseen::{by_execute, hidden, left_by_values, may_act_unseen, name_made_up, note_prepared};
-pub(crate) use unseen::{knows, left_unseen};
+use unseen::{assumed, by_execute, hidden, left_by_values, may_act_unseen, name_made_up, note_prepared};
+pub(crate) use unseen::{knows, left_unseen, may_have_left};
 use weir_catalog::Hidden;
 use weir_catalog::functions::Verdict;
 use weir_policy::by_sql::{Change, Entry};
@@ -108,7 +108,10 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
         }
         return;
     }
-    let may_change = left_unseen(s, statement).and(judged(s, w, statement));
+    let (unseen, assumed) = (left_unseen(s, statement), assumed(s, statement));
+    let shown = judged(s, w, statement);
+    let assumed = assumed.filter(|_| !shown.has(StateKind::Unknown));
+    let may_change = unseen.and(shown);
     let by_execute = before_note(s, statement, may_change);
     // A text too long to be looked at passes in parts: nothing of it is known, and nothing is waited for.
     let body = s.up.whole_if_here(header);
@@ -123,7 +126,7 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
         upstream.left.passes(header.body_bytes as usize, here);
     }
     let is_first = is_first(upstream, statement, may_change);
-    note(&s.state, &mut upstream.left, statement, may_change, by_execute, (text, &[]), is_first);
+    upstream.left.assuming(assumed, |left| note(&s.state, left, statement, may_change, by_execute, (text, &[]), is_first));
     note_unseen(&s.state, &mut upstream.left, statement);
     upstream.resetting.under_way.clone_from(&statement.settings.resets);
 }
@@ -148,13 +151,16 @@ fn note_bind(s: &mut Session, w: &Context, prepared: &Prepared, statement: &Stat
         return;
     }
     let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
-    let may_change = left_unseen(s, statement).and(judged(s, w, statement)).and(by_values);
+    let (unseen, assumed) = (left_unseen(s, statement), assumed(s, statement));
+    let shown = judged(s, w, statement).and(by_values);
+    let assumed = assumed.filter(|_| !shown.has(StateKind::Unknown));
+    let may_change = unseen.and(shown);
     let by_execute = before_note(s, statement, may_change);
     let here = s.up.unseen();
     let values = &here[..here.len().min(header.frame_bytes())];
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     let is_first = is_first(upstream, statement, may_change);
-    note(&s.state, &mut upstream.left, statement, may_change, by_execute, (text, values), is_first);
+    upstream.left.assuming(assumed, |left| note(&s.state, left, statement, may_change, by_execute, (text, values), is_first));
     note_unseen(&s.state, &mut upstream.left, statement);
     if statement.settings.resets.is_some() {
         upstream.resetting.bound.clone_from(&statement.settings.resets);
@@ -413,6 +419,7 @@ fn parting(s: &Session) -> Parting {
 fn ask(s: &mut Session, w: &Context) {
     let Some(Server { conn, upstream }) = &mut s.server else { return };
     let mut ask = std::mem::take(&mut upstream.left.due);
+    let because = std::mem::take(&mut upstream.left.because);
     if s.state.by_mode {
         return;
     }
@@ -428,7 +435,7 @@ fn ask(s: &mut Session, w: &Context) {
         upstream.gate = Gate::Barrier;
     }
     let question = ask.question();
-    upstream.left.asking = Some(Box::new(Asking { ask, certain, ..Asking::default() }));
+    upstream.left.asking = Some(Box::new(Asking { ask, because, certain, ..Asking::default() }));
     send(s, w, &question, Expect::StateOurs);
 }
 
@@ -490,7 +497,7 @@ pub fn on_refused(s: &mut Session, header: Header) {
 /// The answer is whole.
 pub fn on_answer(s: &mut Session, w: &Context) {
     let Some(asking) = s.upstream_mut().and_then(|upstream| upstream.left.asking.take()) else { return };
-    let Asking { ask, answer, certain } = *asking;
+    let Asking { ask, answer, certain, .. } = *asking;
     if !ask.sources.is_empty() && !answer.is_torn {
         let edition = w.shared.definitions.load(Ordering::Relaxed);
         let mut books = w.functions.borrow_mut();

@@ -245,7 +245,9 @@ fn lost_for_good(s: &Session) -> Option<String> {
     }
     let upstream = s.upstream()?;
     let is_within = upstream.txn.status != IDLE;
-    let left = upstream.left.lost(is_within, upstream.txn.heard, session_state::knows(s));
+    let left = upstream
+        .left
+        .lost(is_within, upstream.txn.heard, session_state::knows(s), |touched| session_state::may_have_left(s, touched));
     let names: Vec<&str> = left.kinds().map(|kind| kind.name()).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }

@@ -101,7 +101,9 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
     let is_primary = s.conn().is_some_and(|conn| conn.is_to_primary(&w.view()));
     let is_asking = s.upstream().is_some_and(|upstream| upstream.left.asking.is_some());
     let acts_unseen = is_before && super::may_act_unseen(s, w, statement);
-    let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };
+    if s.state.listening.is_none() {
+        return;
+    }
     let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
     let looks = begins
         || acts_unseen
@@ -112,6 +114,13 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
         s.shut_gate();
         return;
     }
+    let is_behind = s.transaction() == IDLE && s.replies().is_one_query();
+    if is_primary && is_behind && statement.has(Trait::ShowsChannels) {
+        // The channels can be brought once the query before it is answered. Only of a query alone it is certain that its end hangs on nothing that waits here.
+        s.shut_gate();
+        return;
+    }
+    let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };
     if is_primary
         && is_before
         && looks

@@ -5,13 +5,14 @@ use super::note_unseen;
 use crate::catalogs::UNKNOWN;
 use crate::context::Context;
 use crate::session::{Server, Session};
-use crate::statements::{Prepared, Statement, Trait};
+use crate::statements::{Objects, Prepared, Statement, Trait};
+use crate::upstream::left::Touched;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weir_catalog::functions::Verdict;
-use weir_catalog::{Catalog, Hidden};
+use weir_catalog::{Catalog, Hidden, Names};
 use weir_policy::session_state::MadeUp;
-use weir_sql::facts::{StateKind, StateKinds};
+use weir_sql::facts::{Name, StateKind, StateKinds};
 use weir_wire::frame::split_cstr;
 
 /// The means by which a statement may leave something that no text shows. No catalog has this transaction's definitions yet.
@@ -32,27 +33,54 @@ pub(crate) fn knows(s: &Session) -> bool {
 /// The state that a statement may leave by triggers, rules and views, or by what types, operators and columns run, which its text does not show.
 pub(crate) fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
     let hidden = hidden(s);
-    let may_define = statement.has(Trait::Redefines) && hidden.meets(Hidden::ALL);
+    let may_define = may_define(statement, hidden);
     if !statement.objects.touches.meets(hidden) && !may_define {
         return StateKinds::NONE;
     }
     let unknown = StateKinds::of(StateKind::Unknown);
-    let touches = |what: Hidden| statement.objects.touches.meets(what) && hidden.meets(what);
     let Some(catalog) = s.account.known.catalog() else { return unknown };
-    if !knows(s) || touches(Hidden::DEFINES) || touches(Hidden::ANYTHING) {
+    // A definition checks rows and makes values of others than it names.
+    if !knows(s) || may_define {
         return unknown;
     }
-    // A definition checks rows and makes values of others than it names, and TRUNCATE takes others along.
-    if may_define || (statement.objects.touches.meets(Hidden::CASCADES) && hidden.meets(Hidden::WRITES)) {
-        return unknown;
+    let Objects { touches, written, .. } = &statement.objects;
+    if leaves(&catalog, hidden, *touches, (written, statement.objects.all_names())) { unknown } else { StateKinds::NONE }
+}
+
+fn may_define(statement: &Statement, hidden: Hidden) -> bool {
+    statement.has(Trait::Redefines) && hidden.meets(Hidden::ALL)
+}
+
+/// True if something may be left by what a statement touches, as a catalog says that is true now.
+fn leaves(catalog: &Catalog, hidden: Hidden, touches: Hidden, (written, names): (&[Name], Option<&Names>)) -> bool {
+    let touches = |what: Hidden| touches.meets(what) && hidden.meets(what);
+    if touches(Hidden::DEFINES) || touches(Hidden::ANYTHING) {
+        return true;
     }
-    if touches(Hidden::WRITES) && catalog.leaves_by_writing(&statement.objects.written) {
-        return unknown;
+    // TRUNCATE takes others along than it names.
+    if touches(Hidden::CASCADES) && hidden.meets(Hidden::WRITES) {
+        return true;
     }
-    let Some(names) = statement.objects.all_names() else { return StateKinds::NONE };
-    let by_reading = touches(Hidden::READS) && catalog.leaves_by_reading(names);
-    let by_names = touches(Hidden::NAMES) && catalog.leaves_by_names(names);
-    if by_reading || by_names { unknown } else { StateKinds::NONE }
+    let by_writing = touches(Hidden::WRITES) && catalog.leaves_by_writing(written);
+    let by_reading = |names: &Names| touches(Hidden::READS) && catalog.leaves_by_reading(names);
+    let by_names = |names: &Names| touches(Hidden::NAMES) && catalog.leaves_by_names(names);
+    by_writing || names.is_some_and(|names| by_reading(names) || by_names(names))
+}
+
+/// What a statement touches, if it may leave something for no other reason than that the catalog is not known: a later one tells.
+pub(super) fn assumed(s: &Session, statement: &Statement) -> Option<Touched> {
+    let is_assumed = !knows(s) && !statement.has(Trait::Redefines) && !statement.has(Trait::Executes);
+    if !is_assumed || left_unseen(s, statement).is_empty() {
+        return None;
+    }
+    let Objects { touches, written, .. } = &statement.objects;
+    Some(Touched { touches: *touches, written: written.clone(), names: statement.objects.all_names().cloned() })
+}
+
+/// True if what a statement touched while the catalog was not known may have left something, as far as is known now.
+pub(crate) fn may_have_left(s: &Session, touched: &Touched) -> bool {
+    let catalog = s.account.known.catalog().filter(|_| knows(s));
+    catalog.is_none_or(|catalog| leaves(&catalog, hidden(s), touched.touches, (&touched.written, touched.names.as_ref())))
 }
 
 /// The state that the values of a statement's parameters may leave when they are read in: by their types, if the client said these.
@@ -121,10 +149,12 @@ pub fn note_analysed(s: &mut Session, prepared: &Prepared) {
     if may_change.is_empty() {
         return;
     }
+    let assumed = assumed(s, &prepared.statement);
     name_made_up(s);
     let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
     if let Some(Server { upstream, .. }) = &mut s.server {
-        upstream.left.note(may_change, &prepared.statement.state.functions, text, &[]);
+        let functions = &prepared.statement.state.functions;
+        upstream.left.assuming(assumed, |left| left.note(may_change, functions, text, &[]));
         note_unseen(&s.state, &mut upstream.left, &prepared.statement);
     }
 }

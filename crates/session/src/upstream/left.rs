@@ -6,9 +6,10 @@
 use crate::state::Plain;
 use crate::upstream::Heard;
 use std::time::{Duration, Instant};
+use weir_catalog::{Hidden, Names};
 use weir_policy::session_state::{Answer, Ask, Failure, Statements};
 use weir_policy::temporary::Temporaries;
-use weir_sql::facts::{Reset, StateKind, StateKinds};
+use weir_sql::facts::{Name, Reset, StateKind, StateKinds};
 use weir_sql::leaves::names_library;
 use weir_sql::passing::{Passed, Passing};
 
@@ -16,9 +17,62 @@ use weir_sql::passing::{Passed, Passing};
 #[derive(Debug, Default)]
 pub struct Asking {
     pub(crate) ask: Ask,
+    pub(crate) because: Because,
     pub(crate) answer: Answer,
     /// Statements of the protocol that the server is to have.
     pub(crate) certain: usize,
+}
+
+/// What a statement touched whose catalog was not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touched {
+    pub(crate) touches: Hidden,
+    pub(crate) written: Box<[Name]>,
+    pub(crate) names: Option<Names>,
+}
+
+/// Why a server is asked for all that no text shows.
+#[derive(Debug, Default)]
+pub enum Because {
+    #[default]
+    Nothing,
+    /// Only since the catalog was not known: once it is, it tells whether these statements can have left anything.
+    Assumed(Vec<Touched>),
+    /// Code of users ran, or there were too many statements.
+    Code,
+}
+
+/// Different statements that are remembered until the catalog is known.
+const TOUCHED_MAX: usize = 16;
+
+/// Names in one of them.
+const NAMES_MAX: usize = 64;
+
+impl Because {
+    fn and(self, touched: Touched) -> Because {
+        let mut list = match self {
+            Because::Nothing => Vec::new(),
+            Because::Assumed(list) => list,
+            Because::Code => return Because::Code,
+        };
+        if list.contains(&touched) {
+            return Because::Assumed(list);
+        }
+        let names = touched.written.len() + touched.names.as_ref().map_or(0, Names::count);
+        if list.len() >= TOUCHED_MAX || names > NAMES_MAX {
+            return Because::Code;
+        }
+        list.push(touched);
+        Because::Assumed(list)
+    }
+
+    /// The kinds asked for that may be there, as far as `leaves` tells of statements that were assumed to leave something.
+    fn weigh(&self, kinds: StateKinds, leaves: impl Fn(&Touched) -> bool) -> StateKinds {
+        match self {
+            Because::Assumed(list) if !list.iter().any(leaves) => kinds.without(StateKinds::of(StateKind::Unknown)),
+            Because::Assumed(_) | Because::Nothing | Because::Code => kinds,
+        }
+    }
 }
 
 /// The fate of a server connection that its session leaves.
@@ -66,6 +120,8 @@ pub struct Unproven {
 pub struct Left {
     /// State that may have been left since the server was last asked.
     pub(crate) due: Ask,
+    /// Why `due` has what no text shows.
+    pub(crate) because: Because,
     pub(crate) asking: Option<Box<Asking>>,
     /// State that cannot move and was there when the server was last asked.
     pub(crate) found: StateKinds,
@@ -109,19 +165,22 @@ impl Left {
     /// nobody knows that they ran. An open transaction is rolled back, and with it the state that a rollback undoes.
     ///
     /// `is_known`: the catalog is. Until then any write may have run code of users; a transaction that is lost does not end its session for that.
-    pub fn lost(&self, is_within: bool, heard: Heard, is_known: bool) -> StateKinds {
+    /// `leaves`: what a statement touched that ran before the catalog was known may have left something, as far as is known now.
+    pub fn lost(&self, is_within: bool, heard: Heard, is_known: bool, leaves: impl Fn(&Touched) -> bool) -> StateKinds {
         const UNDONE: StateKinds = StateKinds::of(StateKind::Setting)
             .with(StateKind::Listen)
             .with(StateKind::Temporary)
             .with(StateKind::HoldCursor)
             .with(StateKind::ForeignSetting);
+        let kinds = self.because.weigh(self.due.kinds, &leaves);
+        let asked = self.asking.as_ref().map_or(StateKinds::NONE, |asking| asking.because.weigh(asking.ask.kinds, &leaves));
         let due = match (heard, is_within) {
             (Heard::Nothing, _) => StateKinds::NONE,
-            (Heard::Something, true) if is_known => self.due.kinds.without(UNDONE),
-            (Heard::Something, true) => self.due.kinds.without(UNDONE.with(StateKind::Unknown)),
-            (Heard::Something, false) => self.due.kinds,
+            (Heard::Something, true) if is_known => kinds.without(UNDONE),
+            (Heard::Something, true) => kinds.without(UNDONE.with(StateKind::Unknown)),
+            (Heard::Something, false) => kinds,
         };
-        self.pinning().and(self.asked()).and(due)
+        self.pinning().and(asked).and(due)
     }
 
     /// State that pins the session to the connection.
@@ -160,6 +219,8 @@ impl Left {
 
     /// Notes what a statement may leave. `text` and `values` are looked through for names of parameters. Not for a session that is pinned by
     /// `pool_mode = session`: nobody asks then.
+    ///
+    /// What it leaves that no text shows is code's, unless it is noted while `assuming`.
     pub fn note(&mut self, leaves: StateKinds, functions: &[String], text: &[u8], values: &[u8]) {
         let is_unread = leaves.has(StateKind::Unread);
         // A server tells of all else that such a text can leave.
@@ -184,7 +245,19 @@ impl Left {
             self.due.add_custom_names(values);
             self.due.functions.extend(functions.iter().cloned());
         }
+        if leaves.has(StateKind::Unknown) {
+            self.because = Because::Code;
+        }
         self.due.kinds = self.due.kinds.and(leaves.without(StateKinds::UNTOLD));
+    }
+
+    /// Notes a statement, which may leave what no text shows only since the catalog is not known: then `touched` is there.
+    #[inline]
+    pub fn assuming(&mut self, touched: Option<Touched>, note: impl FnOnce(&mut Left)) {
+        let Some(touched) = touched else { return note(self) };
+        let before = std::mem::take(&mut self.because);
+        note(self);
+        self.because = before.and(touched);
     }
 
     /// A parameter changed unasked: some function or the server itself did it. `before`: its value until now.
@@ -275,7 +348,7 @@ impl Left {
     /// The server dropped everything of the session's, but for what `DISCARD ALL` does not end.
     pub fn discarded(&mut self) {
         self.must_part(self.parting());
-        self.due = Ask::default();
+        (self.due, self.because) = (Ask::default(), Because::Nothing);
         (self.found, self.stuck, self.again) = (StateKinds::NONE, StateKinds::NONE, None);
         self.temporaries.gone();
     }
@@ -332,5 +405,73 @@ impl Resetting {
         if !self.was_discarded {
             self.under_way = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNKNOWN: StateKinds = StateKinds::of(StateKind::Unknown);
+
+    fn insert_into(table: &str) -> Touched {
+        let written = [Name { schema: String::new(), name: table.into() }].into();
+        Touched { touches: Hidden::WRITES, written, names: None }
+    }
+
+    /// The state that is lost when `t` is known by then to leave something or not, of a client that was told something.
+    fn lost(left: &Left, t_leaves: bool) -> [bool; 2] {
+        let leaves = |touched: &Touched| t_leaves && *touched == insert_into("t");
+        [false, true].map(|is_within| left.lost(is_within, Heard::Something, true, leaves).has(StateKind::Unknown))
+    }
+
+    fn assume(left: &mut Left, table: &str) {
+        left.assuming(Some(insert_into(table)), |left| left.note(UNKNOWN, &[], b"", &[]));
+    }
+
+    #[test]
+    fn a_write_before_the_catalog_was_read_costs_its_session_nothing_if_the_catalog_says_so() {
+        let mut left = Left::default();
+        assume(&mut left, "t");
+        assume(&mut left, "u");
+        assert_eq!((lost(&left, false), lost(&left, true)), ([false; 2], [true; 2]));
+        left.asking = Some(Box::new(Asking {
+            ask: std::mem::take(&mut left.due),
+            because: std::mem::take(&mut left.because),
+            ..Asking::default()
+        }));
+        assert_eq!((lost(&left, false), lost(&left, true)), ([false; 2], [true; 2]), "while the server is asked");
+    }
+
+    #[test]
+    fn code_among_such_writes_counts() {
+        let code = |left: &mut Left| left.assuming(None, |left| left.note(UNKNOWN, &[], b"do 'begin end'", &[]));
+        for is_first in [true, false] {
+            let mut left = Left::default();
+            if is_first {
+                code(&mut left);
+            }
+            assume(&mut left, "t");
+            if !is_first {
+                code(&mut left);
+            }
+            assert_eq!(lost(&left, false), [true; 2], "{is_first}");
+        }
+    }
+
+    #[test]
+    fn few_statements_and_names_are_remembered() {
+        let many = |count: usize, table: &dyn Fn(usize) -> String| {
+            let mut left = Left::default();
+            (0..count).for_each(|at| assume(&mut left, &table(at)));
+            lost(&left, false)
+        };
+        assert_eq!(many(1000, &|_| "same".into()), [false; 2], "a loop");
+        assert_eq!(many(TOUCHED_MAX, &|at| at.to_string()), [false; 2]);
+        assert_eq!(many(TOUCHED_MAX + 1, &|at| at.to_string()), [true; 2]);
+        let wide = Touched { written: vec![insert_into("t").written[0].clone(); NAMES_MAX + 1].into(), ..insert_into("t") };
+        let mut left = Left::default();
+        left.assuming(Some(wide), |left| left.note(UNKNOWN, &[], b"", &[]));
+        assert_eq!(lost(&left, false), [true; 2]);
     }
 }

@@ -6,6 +6,9 @@
 //! longer a look takes, and at once when a statement passed that defines something. Only when the look finds a change all is read. Rows are
 //! taken in a few at a time, and the rest of the work is another thread's, so that nodes are watched meanwhile.
 //!
+//! A database without sessions is left alone, so that anybody may drop it. Its catalog is kept for some minutes (`Catalogs::shed`), and the look of the
+//! next task tells whether it is still true: sessions of a job each minute are as short as the time that a reading takes.
+//!
 //! All databases share a few places for such connections (`look_places`). A task keeps its place and its connection between two looks unless
 //! another one waits, so that a server with a database for each tenant is not filled by looks.
 
@@ -24,7 +27,7 @@ use weir_policy::look_places::{Urgency, hold, looks_max};
 use weir_policy::own_login::OwnUse;
 use weir_policy::roles;
 use weir_session::cached_results::{CachedResults, Doubt};
-use weir_session::catalogs::{Database, Edition, Mark, UNKNOWN};
+use weir_session::catalogs::{Database, Mark, Reading, UNKNOWN};
 use weir_session::fault::sqlstate;
 use weir_session::metrics::Metric;
 use weir_wire::frame::back;
@@ -44,7 +47,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// The same, if the server said more than is taken in: to read as much again costs both sides much, and comes out the same.
 const FLOODED_RETRY: Duration = Duration::from_secs(60);
 
-/// Time without sessions after which a database is left alone.
+/// Time without sessions after which a database is left alone. A longer one would keep others from dropping it.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// Time for connecting, or for one answer.
@@ -96,14 +99,6 @@ struct Beside {
     took: Duration,
 }
 
-/// The facts found the last time.
-struct Known {
-    edition: Edition,
-    fingerprint: String,
-    config: Arc<Config>,
-    read_at: Instant,
-}
-
 /// A connection for looks, which counts among those of clients.
 struct Line {
     conn: Conn,
@@ -130,19 +125,38 @@ impl Drop for Counted {
 }
 
 /// Closes the books when the task ends, however it ends.
-struct Duty(Arc<Database>);
+struct Duty {
+    c: Rc<Control>,
+    database: Arc<Database>,
+    /// What was read the last time.
+    known: Option<Reading>,
+}
+
+impl Duty {
+    fn begin(c: &Rc<Control>, database: &Arc<Database>) -> Duty {
+        let known = database.take_kept(primary(c));
+        Duty { c: c.clone(), database: database.clone(), known }
+    }
+}
 
 impl Drop for Duty {
     fn drop(&mut self) {
-        self.0.close();
+        let now = Instant::now();
+        self.database.close(self.known.take(), primary(&self.c), now);
+        self.c.shared.catalogs.shed(now);
     }
+}
+
+/// The number of the node that is the primary now.
+fn primary(c: &Control) -> Option<u16> {
+    c.shared.cluster.view.load().primary_id()
 }
 
 /// Looks after one database until it has had no sessions for a while. Not cancel safe: a look that is under way is lost.
 pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
-    let duty = Duty(database.clone());
+    let mut duty = Duty::begin(&c, &database);
     let bell = c.bell(Subject::Database(database.name.clone()));
-    let (mut line, mut known, mut beside) = (None, None, None);
+    let (mut line, mut beside) = (None, None);
     let (mut place, mut looked) = (None, None);
     let mut used_at = Instant::now();
     while c.shared.stop_mode() < Stop::Fast {
@@ -168,7 +182,7 @@ pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
         // Of a statement before the look begins its work is seen.
         let changes = database.changes();
         let had_line = line.is_some();
-        let outcome = look(&c, &database, &mut line, (&mut known, &mut beside), changes).await;
+        let outcome = look(&c, &database, &mut line, (&mut duty.known, &mut beside), changes).await;
         let pause = match &outcome {
             Ok(took) => LOOK_PERIOD.max(*took * LOOK_SHARE),
             Err(error) if error.is_of_size() => FLOODED_RETRY,
@@ -280,7 +294,7 @@ async fn look(
     c: &Control,
     database: &Database,
     line: &mut Option<Line>,
-    (known, beside): (&mut Option<Known>, &mut Option<Beside>),
+    (known, beside): (&mut Option<Reading>, &mut Option<Beside>),
     changes: u64,
 ) -> Result<Duration, SurveyError> {
     let is_new = line.is_none();
@@ -303,13 +317,13 @@ async fn look(
     }
     let config = c.shared.config.load_full();
     let expire_ms = config.routing.catalog_expire_ms;
-    let is_same = |known: &&mut Known| {
+    let is_same = |known: &&mut Reading| {
         let is_young = expire_ms == 0 || known.read_at.elapsed() < Duration::from_millis(expire_ms);
         known.fingerprint == fingerprint && known.config.routing.judges_as(&config.routing) && is_young
     };
     match known.as_mut().filter(is_same) {
         Some(known) => {
-            database.publish(known.edition, None, changes);
+            database.publish(known.edition, Some(known.catalog.clone()), changes);
         }
         None => {
             renew(c, database, line).await?;
@@ -330,7 +344,8 @@ async fn look(
                 // A session that asked meanwhile took its tables from the catalog of before.
                 doubt(c, database);
             }
-            *known = Some(Known { edition, fingerprint, config, read_at: Instant::now() });
+            let bytes = catalog.counts().bytes;
+            *known = Some(Reading { edition, catalog, bytes, fingerprint, config, read_at: Instant::now() });
         }
     }
     line.query(COMMIT).await?;
@@ -405,7 +420,7 @@ async fn line_to_server<'l>(c: &Control, database: &Database, line: &'l mut Opti
 
 /// Without a connection to it a database may be dropped, and another one have its name: nothing that is known is true of that one.
 /// Not cancel safe.
-async fn identify(c: &Control, database: &Database, line: &mut Conn, known: &mut Option<Known>) -> Result<(), SurveyError> {
+async fn identify(c: &Control, database: &Database, line: &mut Conn, known: &mut Option<Reading>) -> Result<(), SurveyError> {
     let rows = line.query(IDENTITY).await?;
     let identity = rows.into_iter().flatten().flatten().next().unwrap_or_default();
     if database.is_another(Mark::Identity, &identity) {

@@ -105,6 +105,7 @@ async fn attend(c: Rc<Control>, sockets: Sockets) {
 
 fn beat(c: &Control, now: Instant) {
     c.shared.control.beat_ms.store(c.millis(now), Ordering::Relaxed);
+    c.shared.catalogs.shed(now);
     c.shared.stats.roll(now, c.shared.config.load().admin.stats_period_ms);
 }
 

@@ -360,14 +360,16 @@ fn pool_catalogs(ask: &Asker<'_>) -> Vec<Vec<String>> {
     let row = |database: Arc<Database>| {
         let catalog = database.catalog();
         let counts = catalog.as_ref().map(|catalog| catalog.counts()).unwrap_or_default();
+        let kept_bytes = database.kept_bytes();
         let state = match (database.edition() == UNKNOWN, catalog.is_some()) {
+            _ if !database.is_watched() && kept_bytes.is_some() => "kept",
             _ if !database.is_watched() => "unused",
             (false, _) => "current",
             (true, true) => "outdated",
             (true, false) => "unknown",
         };
         let report = database.report.lock().clone();
-        let numbers = [counts.relations as u64, counts.functions as u64, counts.bytes as u64];
+        let numbers = [counts.relations as u64, counts.functions as u64, kept_bytes.unwrap_or(counts.bytes) as u64];
         let times = [report.reads, report.read_ms, report.look_ms];
         let mut cells = vec![database.name.to_string(), state.to_string()];
         cells.extend(numbers.iter().chain(&times).map(u64::to_string));

@@ -260,7 +260,7 @@ impl Shared {
 
     /// Has a database looked after while it has sessions.
     pub fn watch_catalog(&self, database: &Arc<Database>) {
-        if database.open() {
+        if database.open(Instant::now()) {
             self.control.send(Order::Watch(database.clone()));
         }
     }

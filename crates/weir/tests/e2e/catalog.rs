@@ -402,3 +402,70 @@ fn a_database_for_each_tenant_does_not_fill_the_server_with_looks_at_catalogs() 
     assert!((1..=2).contains(&most.0), "{} connections looked at catalogs", most.0);
     assert!(most.1 <= 16, "{} server connections", most.1);
 }
+
+/// State of a database's catalog, and how often it was read as a whole.
+fn state_of(console: &mut Raw, database: &str) -> (String, u64) {
+    let rows = console.rows("show pool_catalogs");
+    let row = rows.iter().find(|row| row[0] == database).map(|row| (row[1].clone(), row[5].parse().unwrap()));
+    row.unwrap_or_default()
+}
+
+/// The answer to the only statement of a session, as of a `psql -c`: nobody waits until the catalog is known.
+fn only_answer(proxy: &Proxy, database: &str, text: &str) -> String {
+    let client = Raw::tcp(proxy.port()).log_in("postgres", database, &[]);
+    client.unwrap_or_else(|failure| panic!("cannot log in: {failure:?}")).value(text)
+}
+
+#[test]
+fn sessions_of_one_statement_with_gaps_between_them_read_on_standbys() {
+    let ground = Ground::new();
+    let define = |volatility: &str| {
+        let body = "'select current_setting(''port'')'";
+        ground.prepare(&format!("create or replace function place() returns text language sql {volatility} as {body}"));
+    };
+    define("stable");
+    let proxy = ground.proxy("");
+    let mut console = proxy.console();
+    let mut check = |expected: &[String], reads: u64| {
+        let place = only_answer(&proxy, &ground.database, "select place()");
+        assert!(expected.contains(&place), "answered by {place}, not one of {expected:?}");
+        wait_until("the look to be told of", || state_of(&mut console, &ground.database) == ("current".into(), reads));
+        wait_until("the database to be left alone", || state_of(&mut console, &ground.database).0 == "kept");
+    };
+    check(&ground.standby_ports(), 1);
+    check(&ground.standby_ports(), 1);
+    // Between two sessions, and past Weir.
+    define("volatile");
+    check(&[ground.primary_port()], 2);
+}
+
+#[test]
+fn a_database_whose_catalog_is_kept_can_be_dropped_past_weir_and_the_next_of_its_name_is_read_anew() {
+    let ground = Ground::new();
+    let server = ground.cluster.primary();
+    let name = format!("{}_kept", ground.database);
+    let create = |definition: &str| {
+        server.query(&format!("create database {name}")).unwrap();
+        server.connect("postgres", &name).unwrap().query(definition).unwrap();
+        ground.cluster.wait_caught_up().unwrap();
+    };
+    let proxy = ground.proxy("server_idle_timeout = 1");
+    let mut console = proxy.console();
+    create("create table t as select 1 as a");
+    assert_eq!(only_answer(&proxy, &name, "select a from t"), "1");
+    wait_until("the database to be left alone", || state_of(&mut console, &name).0 == "kept");
+    wait_until("the server connections of clients to be closed", || {
+        let text = format!("select from pg_stat_activity where datname = '{name}' and application_name <> 'weir_catalog'");
+        server.query(&text).unwrap().is_empty()
+    });
+    server.query(&format!("drop database {name}")).unwrap();
+    create(
+        "create table x (a int); create function f() returns int language sql as 'insert into x values (2) returning a'; create view t as select f() as a",
+    );
+    assert_eq!(only_answer(&proxy, &name, "select a from t"), "2");
+    let rows = server.connect("postgres", &name).unwrap().query("select a from x").unwrap();
+    assert_eq!(rows.len(), 1, "it ran on the primary, once");
+    wait_until("the catalog to be read again", || state_of(&mut console, &name) == ("current".into(), 2));
+    wait_until("the database to be left alone", || state_of(&mut console, &name).0 == "kept");
+    wait_until("the second one to be dropped", || server.query(&format!("drop database {name}")).is_ok());
+}

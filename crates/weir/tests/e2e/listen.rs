@@ -160,6 +160,38 @@ fn transactions_and_savepoints_decide_over_listen_and_unlisten() {
 }
 
 #[test]
+fn channels_are_shown_also_behind_a_query_without_its_answer() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("");
+    let mut listener = ground.client(&proxy);
+    listener.run("listen a");
+    wait_until_moved(&proxy);
+    const SHOWN: &str = "select string_agg(c, ' ') from pg_listening_channels() c";
+    let extended = |text: &str| [wire::unnamed(text, &[]), wire::sync()].concat();
+    for (what, messages) in [
+        ("queries", [wire::query("select 1"), wire::query(SHOWN)]),
+        ("one behind the other", [wire::query("select 1"), extended(SHOWN)]),
+        ("behind an error", [wire::query("select 1/0"), wire::query(SHOWN)]),
+    ] {
+        listener.send(&messages.concat());
+        let _ = listener.until_ready();
+        let shown = listener.until_ready();
+        let row = shown.iter().find(|message| message.tag == b'D').unwrap_or_else(|| panic!("{what}: {shown:?}"));
+        assert!(row.body.ends_with(b"\0\x01a"), "{what}: {row:?}");
+        wait_until_moved(&proxy);
+    }
+    // A transaction that is open by then is not torn apart, and has what it has.
+    listener.send(&[wire::query("begin"), wire::query("select 1"), wire::query(SHOWN), wire::query("commit")].concat());
+    (0..4).for_each(|_| drop(listener.until_ready()));
+    // Behind a copy the question is no part of it, and nobody waits for the other's end.
+    listener.run("create table t (a text)");
+    wait_until_moved(&proxy);
+    listener.send(&[wire::query("copy t from stdin"), wire::query(SHOWN)].concat());
+    let refused = listener.until_end();
+    assert!(refused.iter().any(|message| message.tag == b'E' && message.failure().sqlstate == "08P01"), "{refused:?}");
+}
+
+#[test]
 fn what_a_session_notifies_itself_comes_before_the_end_of_its_transaction() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy("pool_size = 3");

@@ -69,6 +69,60 @@ fn transactions_that_come_out_the_same_go_on() {
     assert_eq!(stage.proxy.metric("replays_refused_total"), 0);
 }
 
+/// The catalog is read while the transaction is open, so that it tells what the writes before that can have left.
+#[test]
+fn a_write_before_the_catalog_was_read_does_not_end_its_session() {
+    for (replay, insert, table, expected) in [
+        ("on", "insert into u values (1)", "plain", "ERROR 40001"),
+        ("off", "insert into u values (1)", "plain", "ERROR 40001"),
+        ("off", "insert into u values (1)", "with a trigger that locks", "FATAL 57P01"),
+        ("off", "do 'begin insert into u values (1); end'", "plain", "FATAL 57P01"),
+    ] {
+        for is_extended in [false, true] {
+            let case = format!("transaction_replay = {replay}: {insert} into a table {table}, extended {is_extended}");
+            let stage = Stage::primary_with(&format!("transaction_replay = {replay}"));
+            let mut direct = stage.ground.direct();
+            direct.run("create table u (a int primary key)");
+            if table != "plain" {
+                let body = "begin perform pg_advisory_lock(7); return new; end";
+                direct.run(&format!("create function lock_it() returns trigger language plpgsql as '{body}'"));
+                direct.run("create trigger locks before insert on u for each row execute function lock_it()");
+            }
+            direct.run("begin");
+            direct.run("lock table pg_catalog.pg_policy in access exclusive mode");
+            let mut client = Raw::tcp(stage.proxy.port()).log_in("postgres", &stage.ground.database, &[]).unwrap();
+            client.run("begin");
+            if is_extended {
+                client.extended(insert, &[]).unwrap();
+            } else {
+                client.run(insert);
+            }
+            let state = client.rows("show pool_catalogs").into_iter().find(|row| row[0] == stage.ground.database).unwrap();
+            assert_eq!(state[1], "unknown", "{case}");
+            direct.run("rollback");
+            wait_until("the catalog to be read", || {
+                let rows = client.rows("show pool_catalogs");
+                rows.iter().any(|row| row[0] == stage.ground.database && row[1] == "current")
+            });
+            let lost = || stage.proxy.metric("server_connections_lost_total");
+            let before = lost();
+            stage.network.cut();
+            wait_until("the loss to be noticed", || lost() > before);
+            // A session that has ended takes nothing; its last words are here.
+            let _ = client.try_send(&wire::query("select 2"));
+            let mut said = String::new();
+            while let (true, Ok(Some(message))) = (said.is_empty(), client.try_read()) {
+                match message.tag {
+                    b'E' => said = seen(&[message]).concat(),
+                    b'Z' => break,
+                    _ => {}
+                }
+            }
+            assert_eq!(said, expected, "{case}");
+        }
+    }
+}
+
 #[test]
 fn transactions_that_come_out_otherwise_fail() {
     let stage = stage();
@@ -87,7 +141,7 @@ fn transactions_that_come_out_otherwise_fail() {
         stage.network.stall_present(&[Toward::Server, Toward::Client]);
         if what.contains("others have") {
             // The server knows nothing of the loss yet and holds the row.
-            direct.run("select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction'");
+            direct.run("select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle in transaction' and datname = current_database()");
         }
         direct.run(change);
         stage.network.cut();

@@ -215,7 +215,7 @@ pub fn cluster_with(mut options: Options) -> Owned {
 pub fn wait_for_catalog(client: &mut Raw, database: &str) {
     wait_until("the catalog to be read", || {
         let rows = client.rows("show pool_catalogs");
-        let is_known = |row: &Vec<String>| matches!(row[1].as_str(), "current" | "unused") || !row[8].is_empty();
+        let is_known = |row: &Vec<String>| matches!(row[1].as_str(), "current" | "kept" | "unused") || !row[8].is_empty();
         rows.iter().any(|row| row[0] == database && is_known(row))
     });
 }

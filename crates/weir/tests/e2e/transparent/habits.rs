@@ -522,6 +522,27 @@ fn deallocate_ends_statements_of_the_protocol() {
 }
 
 #[test]
+fn a_deallocate_of_the_protocol_is_bound_and_executed_as_any_other_statement() {
+    let sync = wire::sync();
+    let prepare = || wire::query("prepare p as select 1");
+    let bound = |values: &[&str]| [wire::parse("", "deallocate p"), wire::bind("", "", values), wire::execute("", 0)].concat();
+    let rounds = [
+        prepare(),
+        [bound(&["1"]), sync.clone()].concat(),
+        [wire::parse("d", "deallocate p"), wire::bind("", "d", &["1", "2"]), wire::execute("", 0), sync.clone()].concat(),
+        wire::query("execute p"),
+        [bound(&[]), wire::execute("", 0), sync.clone()].concat(),
+        wire::query("rollback"),
+        wire::query("begin"),
+        prepare(),
+        [bound(&[]), wire::execute("", 0), sync.clone()].concat(),
+        wire::query("rollback"),
+        [wire::parse("", "show work_mem"), wire::bind("", "", &["1"]), wire::execute("", 0), sync.clone()].concat(),
+    ];
+    check_messages(&rounds, &[1; 11]);
+}
+
+#[test]
 fn portals_are_read_in_parts_and_end_with_their_transaction() {
     let sync = wire::sync();
     let series = |portal: &str| [wire::parse("", "select generate_series(1, 5)"), wire::bind(portal, "", &[])].concat();
