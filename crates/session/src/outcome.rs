@@ -82,7 +82,7 @@ fn ask_line_if_due(s: &mut Session, w: &Context) -> bool {
     if !is_before || !is_due || !conn.is_to_primary(&w.view()) {
         return false;
     }
-    if std::mem::take(&mut s.state.lost_at_line) {
+    if std::mem::take(&mut s.intake.lost_at_line) {
         conn.line = ServerLine::Hidden;
         return false;
     }
@@ -90,11 +90,6 @@ fn ask_line_if_due(s: &mut Session, w: &Context) -> bool {
     send(s, w, &LINE);
     s.shut_gate();
     true
-}
-
-/// The server connection is gone. A server that ends its connections at this question would have the session try one after the other.
-pub fn conn_lost(s: &mut Session) {
-    s.state.lost_at_line = s.conn().is_some_and(|conn| matches!(conn.line, ServerLine::Asked { .. }));
 }
 
 /// A statement is about to be sent, or prepared, over a server connection that is ready for it: asks for the transaction's number in front of it, if

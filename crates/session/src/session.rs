@@ -9,7 +9,7 @@ pub mod replay;
 
 use crate::account::Account;
 use crate::catalogs::Visit;
-use crate::conn::Conn;
+use crate::conn::{Conn, ServerLine};
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::flow::Kept;
@@ -114,6 +114,9 @@ pub struct Intake {
     pub doubt: Option<Box<Doubt>>,
     /// Its transaction, in case that must run again.
     pub replay: Option<Box<Record>>,
+    /// Its last server connection ended at the question for the server's line: the next one is not asked. A server that ends its connections at
+    /// this question would have the session try one after the other.
+    pub(crate) lost_at_line: bool,
 }
 
 /// Messages that are thrown away.
@@ -444,6 +447,7 @@ impl Session {
             raised.settle(Outcome::RolledBack);
         }
         self.state.conn_lost();
+        self.intake.lost_at_line = matches!(conn.line, ServerLine::Asked { .. });
         self.note_parted();
         Some((conn, upstream.replies.owed()))
     }

@@ -61,8 +61,6 @@ pub struct State {
     pub(crate) listening: Option<Box<Subscription>>,
     /// Its own choice about lost transactions.
     pub choice: Choice,
-    /// Its last server connection ended at the question for the server's line: the next one is not asked.
-    pub(crate) lost_at_line: bool,
 }
 
 /// The defaults of a session's parameters, whatever those of its server connection are.
@@ -121,7 +119,6 @@ impl State {
             by_mode: false,
             effects: Effects::default(),
             listening: None,
-            lost_at_line: false,
         }
     }
 

@@ -10,7 +10,6 @@ use crate::host::Nudge;
 use crate::host::Stop;
 use crate::lost::{take_outcome, tell};
 use crate::metrics::Metric;
-use crate::outcome;
 use crate::query_cache;
 use crate::read_retry;
 use crate::replay;
@@ -96,7 +95,6 @@ pub fn refused_ahead(s: &mut Session, w: &Context, header: Header, looks: bool, 
 /// The server connection is gone. The session goes on, unless what it had there cannot be made again: each statement under way gets its
 /// error, and a transaction that was open has failed.
 pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault> {
-    outcome::conn_lost(s);
     let Some(conn) = s.conn() else { return Ok(()) };
     w.count(Metric::ConnsLost);
     let address = conn.status.address.clone();
