@@ -72,7 +72,8 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
         class.side = Side::Primary;
     }
     let conn = sequences::wanted(s, statement);
-    let mut need = Need { class, is_read: statement.has(Trait::Read), wish: None, conn };
+    let ends_with_primary = w.view().primary.is_some() && concerns_session(s, statement);
+    let mut need = Need { class, is_read: statement.has(Trait::Read), wish: None, conn, ends_with_primary };
     if class.side == Side::Reader && needs_nobody(s, w, statement) {
         // It shows nothing of the database.
         causal::begin_blind(s);
@@ -206,11 +207,16 @@ fn class_at(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way
     }
 }
 
-/// True if there is no primary, and a statement needs none: it concerns its session alone. A session that listens has its channels brought to the
-/// connection, and a standby takes no LISTEN.
+/// True if there is no primary, and a statement needs none.
 #[inline]
 fn needs_nobody(s: &Session, w: &Context, statement: &Statement) -> bool {
-    w.view().primary.is_none() && statement.has(Trait::OfSession) && s.state.listening.is_none() && !s.lazy_begin.is_open()
+    w.view().primary.is_none() && concerns_session(s, statement)
+}
+
+/// True if a statement concerns its session alone. A session that listens has its channels brought to the connection, and a standby takes no LISTEN.
+#[inline]
+fn concerns_session(s: &Session, statement: &Statement) -> bool {
+    statement.has(Trait::OfSession) && s.state.listening.is_none() && !s.lazy_begin.is_open()
 }
 
 /// Begins the transaction on the session's server connection, if it waits for this statement. A read outside of it runs on standbys

@@ -27,6 +27,8 @@ pub struct Need {
     pub wish: Option<ReadPreference>,
     /// The very server connection that has the values which the statement asks for.
     pub conn: Option<Wanted>,
+    /// There was a primary when this was found, and without one the statement needs none: it is to be looked at again once there is none.
+    pub ends_with_primary: bool,
 }
 
 /// Why a server connection stays with a session.

@@ -29,7 +29,7 @@ use weir_session::timing;
 /// Time a session waits for the server connection on which it drew from sequences, while another client has it. Others seldom take longer.
 const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Chooses a node and takes a server connection to it: at rest, opened, or waited for. Not cancel safe.
+/// Chooses a node and takes a server connection to it: at rest, opened, or waited for. Without one the need is another one now. Not cancel safe.
 pub async fn wait(served: &mut Served, need: Need) -> Result<(), Fault> {
     let started = served.w.now();
     let acquired = wait_since(served, need, started).await;
@@ -49,6 +49,8 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
     loop {
         let (at, node) = match choose(s, w, Need { class, ..need }, !replay.is_over(w)) {
             Chosen::Node(at, node) => (at, node),
+            // The message is looked at again: a standby may answer it now.
+            Chosen::NoPrimary(_) if need.ends_with_primary && w.view().primary.is_none() => return Ok(()),
             Chosen::NoPrimary(rule) => {
                 if let Some(fault) = fails_anyway(s, w) {
                     return Err(fault);

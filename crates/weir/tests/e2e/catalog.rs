@@ -426,17 +426,16 @@ fn sessions_of_one_statement_with_gaps_between_them_read_on_standbys() {
     define("stable");
     let proxy = ground.proxy("");
     let mut console = proxy.console();
-    let mut check = |expected: &[String], reads: u64| {
+    let mut check = |expected: &[String]| {
         let place = only_answer(&proxy, &ground.database, "select place()");
         assert!(expected.contains(&place), "answered by {place}, not one of {expected:?}");
-        wait_until("the look to be told of", || state_of(&mut console, &ground.database) == ("current".into(), reads));
         wait_until("the database to be left alone", || state_of(&mut console, &ground.database).0 == "kept");
     };
-    check(&ground.standby_ports(), 1);
-    check(&ground.standby_ports(), 1);
+    check(&ground.standby_ports());
+    check(&ground.standby_ports());
     // Between two sessions, and past Weir.
     define("volatile");
-    check(&[ground.primary_port()], 2);
+    check(&[ground.primary_port()]);
 }
 
 #[test]
@@ -465,7 +464,8 @@ fn a_database_whose_catalog_is_kept_can_be_dropped_past_weir_and_the_next_of_its
     assert_eq!(only_answer(&proxy, &name, "select a from t"), "2");
     let rows = server.connect("postgres", &name).unwrap().query("select a from x").unwrap();
     assert_eq!(rows.len(), 1, "it ran on the primary, once");
-    wait_until("the catalog to be read again", || state_of(&mut console, &name) == ("current".into(), 2));
+    // Other tests make roles and databases on these servers, and may have it read more often.
+    wait_until("the catalog to be read again", || state_of(&mut console, &name).1 >= 2);
     wait_until("the database to be left alone", || state_of(&mut console, &name).0 == "kept");
     wait_until("the second one to be dropped", || server.query(&format!("drop database {name}")).is_ok());
 }

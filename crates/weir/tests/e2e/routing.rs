@@ -76,6 +76,7 @@ fn the_primary_takes_its_share_of_reads_if_it_has_weight() {
     let ground = Ground::new();
     let proxy = ground.proxy("causal_reads = off\nbackend_weight0 = 1\nbackend_weight1 = 0\nbackend_weight2 = 1");
     let mut client = ground.client(&proxy);
+    wait_for_catalog(&mut client, &ground.database);
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for _ in 0..200 {
         *counts.entry(client.value(WHERE)).or_default() += 1;

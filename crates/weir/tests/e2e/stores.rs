@@ -302,26 +302,28 @@ fn a_store_that_forgets_hangs_or_is_started_again_makes_nothing_wrong() {
     for kind in BOTH {
         let Some(mut store) = Store::start(kind) else { return };
         let (mut turn, conf) = (0, format!("{}memqcache_timeout = 100\n", store.own_conf()));
-        let (wrong, hits) = one_weir(&mut store, &conf, |store, watch| {
-            watch.until_hits();
-            turn += 1;
-            match turn % 3 {
-                0 => {
-                    store.kill();
-                    store.start_again();
+        // On a busy machine a history may be over after one of them.
+        while turn < 3 {
+            let (wrong, hits) = one_weir(&mut store, &conf, |store, watch| {
+                watch.until_hits();
+                turn += 1;
+                match turn % 3 {
+                    0 => {
+                        store.kill();
+                        store.start_again();
+                    }
+                    1 => store.flush(),
+                    _ => {
+                        let before = watch.lost();
+                        store.signal(Signal::STOP);
+                        watch.until("the store to be missed", || watch.lost() > before);
+                        store.signal(Signal::CONT);
+                    }
                 }
-                1 => store.flush(),
-                _ => {
-                    let before = watch.lost();
-                    store.signal(Signal::STOP);
-                    watch.until("the store to be missed", || watch.lost() > before);
-                    store.signal(Signal::CONT);
-                }
-            }
-        });
-        assert!(wrong.is_empty(), "{} of them, the first: {}", wrong.len(), wrong[0]);
-        assert!(hits > 0);
-        assert!(turn > 1, "the store had no trouble");
+            });
+            assert!(wrong.is_empty(), "{} of them, the first: {}", wrong.len(), wrong[0]);
+            assert!(hits > 0);
+        }
     }
 }
 
