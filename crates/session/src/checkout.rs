@@ -71,9 +71,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
         // All of the session's state lies on one server connection, so that server connection must be able to do everything.
         class.side = Side::Primary;
     }
-    let conn = sequences::wanted(s, statement);
-    let ends_with_primary = w.view().primary.is_some() && concerns_session(s, statement);
-    let mut need = Need { class, is_read: statement.has(Trait::Read), wish: None, conn, ends_with_primary };
+    let mut need = need_of(s, w, statement, class);
     if class.side == Side::Reader && needs_nobody(s, w, statement) {
         // It shows nothing of the database.
         causal::begin_blind(s);
@@ -205,6 +203,14 @@ fn class_at(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way
             if needs_nobody(s, w, statement) { Class { side: Side::Reader, ..class } } else { class }
         }
     }
+}
+
+/// The server connection that a statement of this class needs.
+#[inline]
+fn need_of(s: &Session, w: &Context, statement: &Statement, class: Class) -> Need {
+    let conn = sequences::wanted(s, statement);
+    let ends_with_primary = w.view().primary.is_some() && concerns_session(s, statement);
+    Need { class, is_read: statement.has(Trait::Read), wish: None, conn, ends_with_primary }
 }
 
 /// True if there is no primary, and a statement needs none.

@@ -49,11 +49,9 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
     loop {
         let (at, node) = match choose(s, w, Need { class, ..need }, !replay.is_over(w)) {
             Chosen::Node(at, node) => (at, node),
-            // The message is looked at again: a standby may answer it now.
-            Chosen::NoPrimary(_) if need.ends_with_primary && w.view().primary.is_none() => return Ok(()),
             Chosen::NoPrimary(rule) => {
-                if let Some(fault) = fails_anyway(s, w) {
-                    return Err(fault);
+                if let Some(end) = ends_without_primary(s, w, need) {
+                    return end;
                 }
                 wait_for_primary(s, client, w, (started, was_gone), rule).await?;
                 continue;
@@ -108,6 +106,15 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
             }
         }
     }
+}
+
+/// The end of a wait for a primary that nothing is gained by.
+fn ends_without_primary(s: &mut Session, w: &Worker, need: Need) -> Option<Result<(), Fault>> {
+    if need.ends_with_primary && w.view().primary.is_none() {
+        // The message is looked at again: a standby may answer it now.
+        return Some(Ok(()));
+    }
+    fails_anyway(s, w).map(Err)
 }
 
 /// Uses a server connection for what needed one. The class may be another than it came with: a read that no standby could be had for.
