@@ -26,6 +26,9 @@ pub fn pcp_command(port: u16, passfile: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// The state of a socket that listens. Source: `TCP_LISTEN` in Linux' tcp_states.h.
+const LISTEN: &str = "0A";
+
 /// The program under test where any user can run it: itself, or a copy if a folder above it is closed, as that of a checkout in `/root`.
 pub fn program_for_others() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
@@ -219,13 +222,23 @@ impl Proxy {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
         let conf = self.conf_path();
-        let starts = |proxy: &Proxy| proxy.log().matches(" starts: port ").count();
-        let before = starts(self);
         self.process = spawn(&self.folder.0, env!("CARGO_BIN_EXE_weir"), &["-f", &conf.to_string_lossy()], "log");
-        // Until then a socket of the process that was killed may accept clients, and reset their connections.
         wait_until("the next process to have the port, or to end", || {
-            starts(self) > before || !matches!(self.process.try_wait(), Ok(None))
+            self.has_port() || !matches!(self.process.try_wait(), Ok(None))
         });
+    }
+
+    /// True if the process listens at its port. A socket of one that was killed may accept clients a moment longer, and reset their connections.
+    fn has_port(&self) -> bool {
+        let sockets: Vec<PathBuf> = fs::read_dir(format!("/proc/{}/fd", self.pid()))
+            .map(|all| all.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok()).collect())
+            .unwrap_or_default();
+        let table = ["tcp", "tcp6"].map(|kind| fs::read_to_string(format!("/proc/net/{kind}")).unwrap_or_default()).concat();
+        table.lines().any(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [_, local, _, LISTEN, _, _, _, _, _, inode, ..] = fields[..] else { return false };
+            local.ends_with(&format!(":{:04X}", self.port())) && sockets.contains(&PathBuf::from(format!("socket:[{inode}]")))
+        })
     }
 
     /// Resident memory now.
@@ -297,7 +310,7 @@ impl Proxy {
         let accepts = weir_demo::wait_until("the proxy to accept", LIMIT, || {
             let log = self.log();
             anyhow::ensure!(!log.contains("not started:"), "the proxy did not start:\n{log}");
-            Ok(std::net::TcpStream::connect(("127.0.0.1", self.port())).is_ok())
+            Ok(self.has_port() && std::net::TcpStream::connect(("127.0.0.1", self.port())).is_ok())
         });
         accepts.unwrap_or_else(|error| panic!("{error:#}\n{}", self.log()));
     }
