@@ -37,7 +37,7 @@ pub const ROWS: &str = "
     2 20117 2200 v_operator v p
     2 20118 2200 v_of_unlogged v p
     2 20119 2200 v_of_guarded v p
-    2 20130 2200 v_new_operator v p
+    2 20190 2200 v_new_operator v p
     2 20120 20002 mine r p
     2 20121 99999 elsewhere r p
     3 20200 2200 ### 20011
@@ -53,7 +53,7 @@ pub const ROWS: &str = "
     6 20115 rowMarks~({,relid~20100
     6 20116 relid~1259
     6 20117 opnos~(o~20200),relid~20100
-    6 20130 opno~20299,relid~20100
+    6 20190 opno~20299,relid~20100
     6 20118 relid~20101
     6 20119 relid~20106
     7 20106 funcid~20011
