@@ -135,7 +135,7 @@ fn next(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Whether the tests run once without a change, which also tells how long they may take.
+/// The run of the tests without a change, which tells how long they may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Baseline {
     Run,
@@ -237,7 +237,7 @@ impl Tree {
         command.args(changes.iter().map(|change| format!("--re=^{}$", escaped(change))));
         let files: BTreeSet<&str> = changes.iter().filter_map(|change| change.split(':').next()).collect();
         command.args(files.into_iter().map(|file| format!("--file={file}")));
-        // Exit codes tell of missed changes; that is no failure here. What it found stands in files.
+        // Exit codes tell of missed changes; that is no failure here. The results stand in files.
         let found = self.folder.join("mutants.out");
         let _ = std::fs::remove_dir_all(&found);
         let status = command.stdin(Stdio::null()).status().context("cannot run cargo mutants")?;

@@ -357,7 +357,7 @@ impl Draft {
         self.functions.extend(renamed);
     }
 
-    /// What a text calls that is syntax to newer servers: a function of PostgreSQL's own in all but the name. An older server without such a
+    /// Calls that are syntax to newer servers: functions of PostgreSQL's own in all but the name. An older server without such a
     /// function refuses it, wherever it is sent.
     fn syntax(&mut self, pg_catalog: Option<u32>, routing: &RoutingConfig) -> Vec<Object> {
         let Some(pg_catalog) = pg_catalog else { return Vec::new() };

@@ -173,7 +173,7 @@ pub fn result_formats(body: &[u8]) -> Result<Vec<u16>, &'static str> {
     if left.is_empty() { Ok(formats) } else { Err(garbled::MORE_THAN_MEANT) }
 }
 
-/// What a server says of a Bind with another number of values than its statement has parameters.
+/// A server's error for a Bind with another number of values than its statement has parameters.
 /// Source: `exec_bind_message` in postgres.c.
 pub fn refuses_values(body: &[u8], parameters: usize) -> Option<Fault> {
     let Bound { name, formats, values, .. } = read_bound(body)?;

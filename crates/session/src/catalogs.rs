@@ -333,7 +333,7 @@ impl Database {
         if self.is_watched() {
             return false;
         }
-        // Who sees that it is watched reads the time behind this lock.
+        // A session that sees it watched reads the time behind this lock.
         let mut waiting = self.first_try.waiting.lock();
         let begins = !self.usage.is_watched.swap(true, Ordering::SeqCst);
         if begins {

@@ -77,7 +77,7 @@ pub struct Stale {
     pub moves: Moves,
 }
 
-/// What the log says once.
+/// Things that the log says once.
 #[derive(Default)]
 pub(crate) struct Told {
     /// Kinds of state, as `Kept::code`, that keep server connections.

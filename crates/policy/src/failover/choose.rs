@@ -55,7 +55,7 @@ pub enum Refusal {
     /// `backend_flag` of the primary.
     DisallowToFailover,
     AlwaysPrimary,
-    /// What it would decide cannot be written to `work_dir`.
+    /// Its decision could not be written to `work_dir`.
     NotStored,
     /// Its standbys hear it.
     Quarantined,

@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(History::assume(Some(8), Some(3), Some(&accepted), 0).relation(1, &accepted), Foreign);
         let nothing = History { timeline: 1, source: Source::Assumed, ..History::default() };
         assert_eq!(History::assume(None, None, None, 0), nothing);
-        // What is read later is no other log for that, whichever of the two was accepted.
+        // A history that is read later is no other log for that, whichever of the two was accepted.
         let assumed = History::assume(Some(7), Some(2), None, 0);
         assert_eq!((assumed.relation(160, &accepted), accepted.relation(160, &assumed)), (Holds(160), Holds(160)));
         assert_eq!(history(3, &[(1, 100), (2, 140)]).relation(160, &assumed), Left(140));

@@ -55,7 +55,7 @@ pub struct Node {
     pub rejoin: Rejoin,
 }
 
-/// What a look found at a node's address.
+/// The server that a look found at a node's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtAddress {
     /// The server of before, as far as is known.

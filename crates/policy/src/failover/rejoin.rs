@@ -86,7 +86,7 @@ pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
     out.push(Action::Rejoin { node: id, primary: epoch.node, ballot: vote.ballot, way, limit_ms: LIMIT_MS });
 }
 
-/// What follows for a server that was brought back and does not stream.
+/// The next deed for a server that was brought back and does not stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Copy,

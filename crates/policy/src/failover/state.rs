@@ -78,7 +78,7 @@ pub enum Decider {
     Nothing,
 }
 
-/// What may have ended the streams of its standbys.
+/// An event that may have ended the streams of its standbys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Trouble {
     #[default]

@@ -67,7 +67,7 @@ fn leaves(catalog: &Catalog, hidden: Hidden, touches: Hidden, (written, names): 
     by_writing || names.is_some_and(|names| by_reading(names) || by_names(names))
 }
 
-/// What a statement touches, if it may leave something for no other reason than that the catalog is not known: a later one tells.
+/// The objects that a statement touches, if it may leave something for no other reason than that the catalog is not known: a later one tells.
 pub(super) fn assumed(s: &Session, statement: &Statement) -> Option<Touched> {
     let is_assumed = !knows(s) && !statement.has(Trait::Redefines) && !statement.has(Trait::Executes);
     if !is_assumed || left_unseen(s, statement).is_empty() {

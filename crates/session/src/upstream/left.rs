@@ -23,7 +23,7 @@ pub struct Asking {
     pub(crate) certain: usize,
 }
 
-/// What a statement touched whose catalog was not known.
+/// The objects that a statement touched while the catalog was not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touched {
     pub(crate) touches: Hidden,
@@ -220,7 +220,7 @@ impl Left {
     /// Notes what a statement may leave. `text` and `values` are looked through for names of parameters. Not for a session that is pinned by
     /// `pool_mode = session`: nobody asks then.
     ///
-    /// What it leaves that no text shows is code's, unless it is noted while `assuming`.
+    /// State that no text shows counts as left by code, unless it is noted while `assuming`.
     pub fn note(&mut self, leaves: StateKinds, functions: &[String], text: &[u8], values: &[u8]) {
         let is_unread = leaves.has(StateKind::Unread);
         // A server tells of all else that such a text can leave.

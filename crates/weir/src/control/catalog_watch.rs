@@ -128,7 +128,7 @@ impl Drop for Counted {
 struct Duty {
     c: Rc<Control>,
     database: Arc<Database>,
-    /// What was read the last time.
+    /// The last reading.
     known: Option<Reading>,
 }
 

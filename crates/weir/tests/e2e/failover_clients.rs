@@ -451,7 +451,7 @@ fn what_concerns_the_session_alone_needs_no_primary() {
     client.run("insert into t values (1)");
     client.run("set work_mem = '7MB'");
     client.run("prepare p as select 1");
-    // What it leaves is known when the next statement has been answered.
+    // The state that it leaves is known when the next statement has been answered.
     client.run("select 1");
     stage.lose_primary(Loss::Killed);
     wait_until("the loss to be noticed", || stage.proxy.log().contains("is down, was primary"));
@@ -478,7 +478,7 @@ fn what_concerns_the_session_alone_needs_no_primary() {
         assert!(by_protocol.is_ok() || text == "deallocate p", "{text}: {by_protocol:?}");
     }
     assert_eq!(client.value("show work_mem"), "9MB");
-    // What writes still waits.
+    // A write still waits.
     assert_eq!(client.error("insert into t values (2)").sqlstate, "57P03");
     assert_eq!(client.error("set work_mem = '1MB'; insert into t values (2)").sqlstate, "57P03");
     stage.promote();

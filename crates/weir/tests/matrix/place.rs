@@ -101,11 +101,11 @@ impl Place {
         Stage::start(row, servers, &backends, &lines, &files)
     }
 
-    /// What happens while clients are at work.
+    /// The event while clients are at work.
     pub fn changes(&self, stage: &Stage<'_>) {
         match self {
             Place::Nameless => stage.proxy.write_file(HOSTS, UNRESOLVED),
-            // Whoever comes next finds a catalog that is not read.
+            // The next client finds a catalog that is not read.
             Place::Unread => {
                 stage.nodes()[0].query("create table if not exists defined_meanwhile (); drop table defined_meanwhile").unwrap();
             }
