@@ -52,6 +52,7 @@ pub use show::{ShowError, Shown, depends_on_viewer, show_all, show_one};
 pub use types::{
     AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig,
     LogLevel, Method, NodeConfig, Override, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, StoreConfig, TcpConfig,
+    UnnamedStatements,
 };
 
 /// Everything the proxy is told by its operator.

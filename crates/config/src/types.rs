@@ -66,6 +66,8 @@ pub struct PoolConfig {
     pub check_after_ms: u64,
     /// Prepared statements kept on one server connection.
     pub prepared_max: u32,
+    /// Treatment of statements without a name that come again.
+    pub unnamed: UnnamedStatements,
     /// Statements that clean a server connection.
     pub reset_query_list: Vec<String>,
     /// They run each time that a client gives a server connection back.
@@ -431,6 +433,29 @@ pub enum SequenceSessions {
     Pin,
 }
 
+/// Treatment of Parses without a name whose text has come before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UnnamedStatements {
+    /// Each is sent.
+    Pass,
+    /// Their text is kept, and plans are made for the values.
+    #[default]
+    Reuse,
+    /// Their text is kept, and the server chooses plans as for prepared statements.
+    ReusePlans,
+}
+
+impl UnnamedStatements {
+    pub const WORDS: [&'static str; 3] = ["pass", "reuse", "reuse_plans"];
+
+    /// The treatment that a word names, in any case.
+    pub fn of_word(word: &str) -> Option<UnnamedStatements> {
+        let all = [UnnamedStatements::Pass, UnnamedStatements::Reuse, UnnamedStatements::ReusePlans];
+        let at = UnnamedStatements::WORDS.iter().position(|known| known.eq_ignore_ascii_case(word.trim()))?;
+        all.get(at).copied()
+    }
+}
+
 /// System calls by which connections are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoMethod {
@@ -552,6 +577,7 @@ impl PoolConfig {
             connection_life_time_ms: 0,
             server_idle_timeout_ms: 0,
             prepared_max: 0,
+            unnamed: UnnamedStatements::Pass,
             check_query: String::new(),
             check_after_ms: 0,
             reset_query_list: Vec::new(),

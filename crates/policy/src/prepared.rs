@@ -111,6 +111,16 @@ impl Shape {
     }
 }
 
+/// True if an error in place of the first answer may be of what is kept, and a Parse of the text would bring another answer: types that were inferred for
+/// parameters, columns of a result, a statement that code took away. Nothing has run then.
+///
+/// Errors of the moment stand: conflicts, limits, cancel requests, faults of the server. So does its last word.
+/// Source: `RevalidateCachedQuery` in plancache.c keeps the types of parameters when it analyses a text anew.
+pub fn may_be_of_kept(severity: &[u8], sqlstate: &[u8]) -> bool {
+    const OF_THE_MOMENT: [&[u8]; 7] = [b"40", b"53", b"54", b"55", b"57", b"58", b"XX"];
+    !matches!(severity, b"FATAL" | b"PANIC") && !OF_THE_MOMENT.iter().any(|class| sqlstate.starts_with(class))
+}
+
 /// A statement of a server connection.
 #[derive(Debug)]
 struct Place {
@@ -119,6 +129,45 @@ struct Place {
     shape: Shape,
     /// A statement that its Parse had closed before. It is on the server still if that Parse did not happen.
     closed: Option<StatementId>,
+    analysis: Analysis,
+}
+
+/// The analysis of a statement that stands for Parses without a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Analysis {
+    /// In microseconds.
+    pub at_us: u64,
+    /// How often something had been defined in its database, as far as was known.
+    pub changes: u64,
+    /// Binds since.
+    pub binds: u32,
+}
+
+/// The choice of plans for Parses without a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Plans {
+    /// As for a new Parse each time: a plan for the values.
+    #[default]
+    OfValues,
+    /// As the server chooses for a statement that is kept: after some uses perhaps one plan for all values.
+    OfServer,
+}
+
+/// Binds for which a server makes plans for the values in any case. Source: `choose_custom_plan` in plancache.c.
+const PLANS_OF_VALUES: u32 = 5;
+
+/// Age from which a text is analysed anew. A kept analysis does not see a new object that takes a name earlier in the `search_path`, if that was
+/// made past the proxy. Source: PostgreSQL manual, PREPARE.
+const ANALYSIS_AGE_MAX_US: u64 = 1_000_000;
+
+impl Analysis {
+    /// True if the text would be analysed and planned alike now.
+    #[inline]
+    pub fn stands(&self, now: Analysis, plans: Plans, takes_values: bool) -> bool {
+        self.changes == now.changes
+            && now.at_us.saturating_sub(self.at_us) < ANALYSIS_AGE_MAX_US
+            && (!takes_values || plans == Plans::OfServer || self.binds < PLANS_OF_VALUES)
+    }
 }
 
 /// The statements of one server connection, never more than the limit.
@@ -154,6 +203,12 @@ impl Known {
         told.allows(place.shape)
     }
 
+    /// The analysis of a statement that is there.
+    #[inline]
+    pub fn analysis(&mut self, id: StatementId) -> Option<&mut Analysis> {
+        self.used.get_mut(&id).map(|place| &mut place.analysis)
+    }
+
     /// Notes the server's description of a statement.
     pub fn describe(&mut self, id: StatementId, shape: Shape) {
         if let Some(place) = self.used.get_mut(&id) {
@@ -167,7 +222,7 @@ impl Known {
         self.clock += 1;
         let (used, shape) = (self.clock, Shape::UNKNOWN);
         if let Some(known) = self.used.get_mut(&id) {
-            *known = Place { used, shape, closed: Some(id) };
+            *known = Place { used, shape, closed: Some(id), analysis: Analysis::default() };
             return Need::Nothing;
         }
         let evict = if self.stale.remove(&id) | self.perhaps.remove(&id) {
@@ -177,7 +232,7 @@ impl Known {
         } else {
             None
         };
-        self.used.insert(id, Place { used, shape, closed: evict });
+        self.used.insert(id, Place { used, shape, closed: evict, analysis: Analysis::default() });
         Need::Parse { evict }
     }
 
@@ -264,6 +319,48 @@ mod tests {
         assert_eq!(known.touch(3, 2), Need::Parse { evict: Some(2) });
         known.forget(3);
         assert_eq!(known.touch(3, 2), Need::Parse { evict: Some(2) }, "it may not have been closed");
+    }
+
+    #[test]
+    fn an_analysis_stands_while_nothing_has_changed_and_the_planner_looks_at_values() {
+        let made = Analysis { at_us: 10, changes: 3, binds: 4 };
+        let now = Analysis { at_us: 10 + ANALYSIS_AGE_MAX_US - 1, ..made };
+        assert!(made.stands(now, Plans::OfValues, true));
+        let used = Analysis { binds: 5, ..made };
+        assert!(!used.stands(now, Plans::OfValues, true), "the next plan may be one for all values");
+        assert!(used.stands(now, Plans::OfServer, true));
+        assert!(used.stands(now, Plans::OfValues, false), "there is one plan only");
+        assert!(!made.stands(Analysis { at_us: now.at_us + 1, ..now }, Plans::OfServer, false), "of long ago");
+        assert!(!made.stands(Analysis { changes: 4, ..now }, Plans::OfServer, false), "something was defined");
+    }
+
+    #[test]
+    fn a_new_parse_has_an_analysis_of_its_own() {
+        let mut known = Known::default();
+        known.touch(1, 5);
+        let analysis = known.analysis(1).expect("there");
+        (analysis.binds, analysis.changes) = (5, 1);
+        known.touch(1, 5);
+        assert_eq!(known.analysis(1).copied(), Some(Analysis::default()));
+        known.stale_all();
+        assert_eq!(known.analysis(1), None);
+    }
+
+    #[test]
+    fn an_error_of_the_moment_is_not_of_what_is_kept() {
+        for (severity, sqlstate, expected) in [
+            ("ERROR", "0A000", true),
+            ("ERROR", "26000", true),
+            ("ERROR", "42804", true),
+            ("ERROR", "22P02", true),
+            ("ERROR", "08P01", true),
+            ("ERROR", "57014", false),
+            ("ERROR", "40P01", false),
+            ("ERROR", "55P03", false),
+            ("FATAL", "0A000", false),
+        ] {
+            assert_eq!(may_be_of_kept(severity.as_bytes(), sqlstate.as_bytes()), expected, "{severity} {sqlstate}");
+        }
     }
 
     #[test]

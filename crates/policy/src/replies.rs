@@ -21,6 +21,8 @@ pub enum Expect {
     FunctionCall,
     /// A Parse of the client's.
     Parse,
+    /// A Parse of the client's that was not sent, since the server connection has the statement: its answer goes in front of the next one.
+    ParseKnown,
     /// A Parse made to fail in place of one we refuse.
     Refused,
     ParseOurs,
@@ -78,7 +80,7 @@ impl Expect {
         match self {
             Expect::Query | Expect::QueryChange | Expect::QueryRefused => Some(front::QUERY),
             Expect::FunctionCall => Some(front::FUNCTION_CALL),
-            Expect::Parse | Expect::Refused => Some(front::PARSE),
+            Expect::Parse | Expect::ParseKnown | Expect::Refused => Some(front::PARSE),
             Expect::Bind => Some(front::BIND),
             Expect::Describe | Expect::DescribeTold => Some(front::DESCRIBE),
             Expect::Execute => Some(front::EXECUTE),
@@ -309,6 +311,30 @@ impl Replies {
         self.ring.front().is_some_and(|front| front.is_query_of_ours())
     }
 
+    /// The answer to a Parse that was not sent goes in front of the next reply.
+    #[inline]
+    pub fn owes_known_parse(&self) -> bool {
+        self.ring.front() == Some(&Expect::ParseKnown)
+    }
+
+    /// The reply behind that.
+    pub fn behind_known_parse(&self) -> Option<Expect> {
+        self.ring.get(1).copied()
+    }
+
+    /// That answer is given.
+    pub fn known_parse_answered(&mut self) {
+        debug_assert!(self.owes_known_parse(), "no such answer is due");
+        self.ring.pop_front();
+    }
+
+    /// The next reply is an error, and the Parse counts as the message that failed.
+    pub fn known_parse_failed(&mut self) {
+        if let Some(front) = self.ring.front_mut().filter(|front| **front == Expect::ParseKnown) {
+            *front = Expect::Parse;
+        }
+    }
+
     /// The next reply is about a statement prepared by SQL that is brought.
     pub fn is_bringing_statement(&self) -> bool {
         self.ring.front() == Some(&Expect::StatementOurs)
@@ -363,6 +389,7 @@ impl Replies {
                     open = false;
                 }
                 Expect::Parse
+                | Expect::ParseKnown
                 | Expect::Refused
                 | Expect::Bind
                 | Expect::Describe
@@ -399,7 +426,7 @@ impl Replies {
         for expect in &self.ring {
             match expect {
                 _ if expect.is_query_of_ours() => {}
-                Expect::Parse => write::bare(&mut out, back::PARSE_COMPLETE),
+                Expect::Parse | Expect::ParseKnown => write::bare(&mut out, back::PARSE_COMPLETE),
                 Expect::Bind => write::bare(&mut out, back::BIND_COMPLETE),
                 Expect::Describe => write::bare(&mut out, back::NO_DATA),
                 Expect::Close => write::bare(&mut out, back::CLOSE_COMPLETE),
@@ -613,7 +640,7 @@ impl Replies {
                     dropped.rest = Rest::Skipped;
                     break;
                 }
-                Some(Expect::Parse | Expect::Close | Expect::QueryChange) => dropped.changes += 1,
+                Some(Expect::Parse | Expect::ParseKnown | Expect::Close | Expect::QueryChange) => dropped.changes += 1,
                 Some(Expect::ParseOurs) => dropped.ours += 1,
                 Some(Expect::DescribeTold | Expect::DescribeOurs) => dropped.described += 1,
                 Some(Expect::Refused | Expect::QueryRefused) => dropped.refused += 1,

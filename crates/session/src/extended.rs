@@ -13,16 +13,16 @@ use crate::metrics::Metric;
 use crate::plan::{self, Planned};
 use crate::query_cache;
 use crate::result_shape;
+use crate::reuse::{self, UnnamedParse};
 use crate::session::{Change, Misread, Own, Portal, Refusal, Server, Session, Skip};
 use crate::session_state;
 use crate::signals;
-use crate::statements::{self, Prepared, Statement, Trait};
+use crate::statements::{self, Naming, Prepared, Statement, Trait};
 use crate::stats::Stat;
 use crate::timing;
 use crate::unit::Unit;
 use crate::upstream::Gate;
-use crate::upstream::changes::Whose;
-use foldhash::HashMap;
+use crate::upstream::changes::{OwnStatements, ServerName, Whose};
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, key, push_name};
@@ -59,10 +59,10 @@ pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
         return Ok(Flow::Hold);
     }
     let is_taken = is_named && (s.statements.named.contains_key(key) || s.state.by_sql.has(key));
-    let name: Option<Box<[u8]>> = is_named.then(|| key.into());
+    let (naming, name): (_, Option<Box<[u8]>>) = (Naming::of(name), is_named.then(|| key.into()));
     let mut statements = w.statements.borrow_mut();
     // While it is not known what a session has set, no statement analysed for others means the same to it.
-    let prepared = if s.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning) };
+    let prepared = if s.is_own() { statements.fresh_parse(tail) } else { statements.of_parse(tail, s.state.meaning, naming) };
     drop(statements);
     let Some(prepared) = prepared else {
         return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
@@ -91,7 +91,11 @@ pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
         return Ok(flow);
     }
     match name {
-        None => parse_unnamed(s, w, header, prepared),
+        None => match reuse::choose(s, w, &prepared, header) {
+            UnnamedParse::Pass => parse_unnamed(s, w, header, prepared),
+            UnnamedParse::Number => parse_numbered(s, w, header, prepared),
+            UnnamedParse::Known => parse_known(s, w, header, prepared),
+        },
         Some(name) => parse_named(s, w, header, name, prepared),
     }
     Ok(Flow::Next)
@@ -119,14 +123,40 @@ fn already_exists(name: &[u8]) -> Fault {
 
 fn parse_unnamed(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepared>) {
     plan::note(s, w, header, Unit::Parse(&prepared));
+    prepared.was_sent.set(true);
     if let Some(conn) = s.conn_mut() {
         conn.unnamed = Some((prepared.id, Shape::UNKNOWN));
     }
-    s.statements.is_unnamed_on_server = false;
-    let before = s.statements.unnamed.replace(Own::new(prepared));
-    s.enter(Change::Unnamed { before });
+    replace_unnamed(s, Own::without_name(prepared), None);
     s.expect_more(Expect::Parse);
     s.up.pass(header, &w.buffers);
+}
+
+/// The unnamed statement is another one from here on. `made`: the statement that is prepared for it.
+fn replace_unnamed(s: &mut Session, own: Own, made: Option<StatementId>) {
+    (s.statements.is_unnamed_on_server, s.statements.is_sent_next) = (false, false);
+    let before = s.statements.unnamed.replace(own);
+    s.enter(Change::Unnamed { before, made });
+}
+
+/// A Parse without a name goes under the number of its text, so that later ones need not be sent.
+fn parse_numbered(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepared>) {
+    plan::note(s, w, header, Unit::Parse(&prepared));
+    s.up.eat(header);
+    prepare_on_server(s, w, &prepared);
+    reuse::analysed(s, w, prepared.id);
+    let made = Some(prepared.id);
+    replace_unnamed(s, Own::new(prepared), made);
+    s.expect_more(Expect::Parse);
+}
+
+/// A Parse without a name is not sent: the server connection has its text.
+fn parse_known(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepared>) {
+    plan::note(s, w, header, Unit::Parse(&prepared));
+    w.count(Metric::ParsesSpared);
+    s.up.eat(header);
+    replace_unnamed(s, Own::new(prepared), None);
+    s.expect_more(Expect::ParseKnown);
 }
 
 /// A client's own Parse always reaches the server, so that its answer is the server's now. The Close before it makes it safe to have
@@ -207,7 +237,7 @@ fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, F
     session_state::keep(s, w, Some(StateKind::Unread));
     if is_unnamed {
         let before = s.statements.unnamed.take();
-        s.enter(Change::Unnamed { before });
+        s.enter(Change::Unnamed { before, made: None });
         s.statements.is_unnamed_on_server = true;
         if let Some(conn) = s.conn_mut() {
             conn.unnamed = None;
@@ -257,7 +287,7 @@ fn parse_local(s: &mut Session, w: &Context, header: Header, name: Option<Box<[u
         Some(name) => {
             s.statements.named.insert(name, Own::new(prepared));
         }
-        None => s.statements.unnamed = Some(Own::new(prepared)),
+        None => s.statements.unnamed = Some(Own::without_name(prepared)),
     }
     s.up.eat(header);
     s.say_bare(w, back::PARSE_COMPLETE);
@@ -274,9 +304,8 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
     if s.is_in_doubt(key) {
         return Ok(Flow::Hold);
     }
-    let is_unnamed = name.is_empty();
-    let own = if is_unnamed { s.statements.unnamed.as_ref() } else { s.statements.named.get(key) };
-    let Some((prepared, told)) = own.map(Own::used) else {
+    let own = if name.is_empty() { s.statements.unnamed.as_ref() } else { s.statements.named.get(key) };
+    let Some((prepared, server_name, told)) = own.map(Own::used) else {
         if is_on_link_only(s, name) {
             return pass_unknown(s, w, header, Expect::Bind);
         }
@@ -308,7 +337,7 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
         return Ok(Flow::More);
     }
     let (hit, prepared) = signals::of_bind(s, w, prepared, header);
-    let prepared = match bring(s, w, prepared, told, is_unnamed, None) {
+    let prepared = match bring(s, w, prepared, told, server_name, None) {
         Brought::Here(prepared) => prepared,
         Brought::Soon => return Ok(hold(s, w)),
         Brought::Changed => return refuse(s, w, header, result_shape::changed()),
@@ -317,10 +346,11 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
     let called = hit.as_ref().map(|hit| hit.send(w));
     let statement = unknown.as_ref().or(called).unwrap_or(&prepared.statement);
     note_bound(s, w, &prepared, statement, header);
-    if is_unnamed {
+    if server_name == ServerName::None {
         s.up.pass(header, &w.buffers);
         return Ok(Flow::Next);
     }
+    reuse::bound(s, &prepared);
     s.account.stats.add(Stat::Binds, 1);
     let head_bytes = HEADER_BYTES + portal_bytes + 1 + name_bytes + 1;
     s.up.pass_with_head(header, head_bytes, &w.buffers, |head, out| {
@@ -405,9 +435,10 @@ fn bring(
     w: &Context,
     prepared: Rc<Prepared>,
     told: Shape,
-    is_unnamed: bool,
+    server_name: ServerName,
     parameters: Option<Rc<[u8]>>,
 ) -> Brought {
+    let is_unnamed = server_name == ServerName::None;
     let id = prepared.id;
     let is_doubtful = s.is_parse_in_doubt(id);
     let Some(Server { conn, upstream }) = &mut s.server else { return Brought::Here(prepared) };
@@ -453,7 +484,11 @@ fn analysed_now(s: &mut Session, w: &Context, prepared: Rc<Prepared>) -> Rc<Prep
         return prepared;
     }
     let mut statements = w.statements.borrow_mut();
-    let made = if is_own { statements.fresh_parse(&prepared.tail) } else { statements.of_parse(&prepared.tail, s.state.meaning) };
+    let made = if is_own {
+        statements.fresh_parse(&prepared.tail)
+    } else {
+        statements.of_parse(&prepared.tail, s.state.meaning, prepared.naming)
+    };
     let Some(made) = made else { return prepared };
     let named = s.statements.named.values_mut().chain(s.statements.unnamed.iter_mut());
     for own in named.filter(|own| Rc::ptr_eq(&own.prepared, &prepared)) {
@@ -483,12 +518,13 @@ fn no_such_statement(name: &[u8]) -> Fault {
 
 /// A server's complaint about a Bind, if it has the statement's name on the servers: the client knows it under its own.
 #[cold]
-pub fn in_words_of_client(named: &HashMap<Box<[u8]>, Own>, report: &Report<'_>) -> Option<Fault> {
+pub fn in_words_of_client(statements: &OwnStatements, report: &Report<'_>) -> Option<Fault> {
     if !report.message.windows(NAME_PREFIX.len()).any(|part| part == NAME_PREFIX) {
         return None;
     }
     let message = String::from_utf8_lossy(report.message);
-    named.iter().find_map(|(name, own)| {
+    let unnamed = statements.unnamed.iter().map(|own| (&b""[..], own));
+    unnamed.chain(statements.named.iter().map(|(name, own)| (&**name, own))).find_map(|(name, own)| {
         let mut ours = Vec::new();
         push_name(&mut ours, own.prepared.id);
         let ours = format!("\"{}\"", String::from_utf8_lossy(&ours));
@@ -608,7 +644,7 @@ pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow,
     }
     let is_unnamed = name.is_empty();
     let own = if is_unnamed { s.statements.unnamed.clone() } else { s.statements.named.get(key).cloned() };
-    let Some(Own { prepared, told, parameters }) = own else {
+    let Some(Own { prepared, server_name, told, parameters }) = own else {
         if is_on_link_only(s, name) {
             return pass_unknown(s, w, header, Expect::Describe);
         }
@@ -632,14 +668,14 @@ pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow,
     if let Some(flow) = checkout::try_now(s, w, &prepared.statement)? {
         return Ok(flow);
     }
-    let prepared = match bring(s, w, prepared, told, is_unnamed, parameters.clone()) {
+    let prepared = match bring(s, w, prepared, told, server_name, parameters.clone()) {
         Brought::Here(prepared) => prepared,
         Brought::Soon => return Ok(hold(s, w)),
         Brought::Changed => return refuse_behind(s, w, header, parameters, result_shape::changed()),
         Brought::Behind => return Ok(checkout::again(s)),
     };
     result_shape::expect(s, prepared.clone(), told, whose);
-    if is_unnamed {
+    if server_name == ServerName::None {
         s.up.pass(header, &w.buffers);
     } else {
         s.up.eat(header);
@@ -740,7 +776,7 @@ pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
         return Ok(flow);
     }
     if kind == b'S' && name.is_empty() {
-        change = Change::Unnamed { before: s.statements.unnamed.take() };
+        change = Change::Unnamed { before: s.statements.unnamed.take(), made: None };
         passes = s.statements.is_unnamed_on_server;
         s.statements.is_unnamed_on_server = false;
     } else if kind == b'S' {
@@ -806,6 +842,7 @@ pub fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
         }
         upstream.replies.push(if is_garbled { Expect::SyncGarbled } else { Expect::Sync });
     }
+    reuse::synced(s);
     timing::asked(s, w);
     s.up.pass(header, &w.buffers);
     Flow::Next

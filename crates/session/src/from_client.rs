@@ -313,7 +313,7 @@ fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statem
         // An error of what was sent before may undo that it drops the unnamed statement, or keep it from running at all.
         s.expect(Expect::QueryChange);
         let before = s.statements.unnamed.take();
-        s.enter(Change::Unnamed { before });
+        s.enter(Change::Unnamed { before, made: None });
     }
     s.statements.is_unnamed_on_server = false;
     s.statements.portal = None;

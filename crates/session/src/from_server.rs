@@ -12,16 +12,16 @@ use crate::outcome;
 use crate::query_cache;
 use crate::read_retry;
 use crate::result_shape;
-use crate::session::{FAILED, IDLE, LazyBegin, Own, Presence, Refusal, Server, Session, Skip, WITHIN};
+use crate::reuse::{self, Begun};
+use crate::session::{FAILED, IDLE, LazyBegin, Presence, Refusal, Server, Session, Skip, WITHIN};
 use crate::session_state;
 use crate::stats::Stat;
 use crate::teardown;
 use crate::timing;
 use crate::unit::Ended;
-use crate::upstream::changes::Claim;
+use crate::upstream::changes::{Claim, OwnStatements};
 use crate::upstream::left::{Parting, Telling};
 use crate::upstream::{Heard, Upstream};
-use foldhash::HashMap;
 use std::collections::VecDeque;
 use weir_policy::loss::Control;
 use weir_policy::read_retry::is_of_recovery;
@@ -102,12 +102,20 @@ fn must_look(upstream: &Upstream, header: Header) -> bool {
 #[inline(always)]
 fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault> {
     let Some(upstream) = s.upstream() else { return Ok(false) };
+    let owes_known_parse = upstream.replies.owes_known_parse();
     let looks = must_look(upstream, header);
     if header.tag == back::READY && header.body_bytes != READY_BYTES {
         return garbled(s, w, header);
     }
     if (looks && !s.down.has_whole(header.frame_bytes())) || !query_cache::watch(s, w, header) {
         return Ok(false);
+    }
+    if owes_known_parse {
+        match reuse::on_reply(s, w, header) {
+            Begun::Goes => {}
+            Begun::Eaten => return Ok(true),
+            Begun::More => return Ok(false),
+        }
     }
     let first = if looks { s.down.unseen().get(HEADER_BYTES).copied().unwrap_or(0) } else { 0 };
     let Some(upstream) = s.upstream_mut() else { return Ok(false) };
@@ -310,6 +318,10 @@ fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: Who
         upstream.txn.all_answered();
     }
     concern::ready(s, w, Ended::ForClient(status));
+    if reuse::goes_again(s, w) {
+        s.down.eat(header);
+        return Ok(());
+    }
     if session_state::restores(s, w, Telling::OwesReady) {
         s.down.eat(header);
         return Ok(());
@@ -365,7 +377,7 @@ fn on_our_sync(s: &mut Session, w: &Context, status: u8) {
     }
 }
 
-fn note_report(w: &Context, node: Option<u16>, report: &Report<'_>) {
+pub(crate) fn note_report(w: &Context, node: Option<u16>, report: &Report<'_>) {
     w.counters().count_error(report.sqlstate);
     if report.sqlstate == b"25006" {
         // Someone else may be the primary by now.
@@ -425,7 +437,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
     let is_own = report.sqlstate == b"25P02";
     let own = s.server.as_mut().filter(|_| is_own).and_then(|server| server.upstream.txn.refused.take());
     if let Some(fault) = own
-        .or_else(|| in_place_of(&report, s.server.as_ref(), &s.statements.named))
+        .or_else(|| in_place_of(&report, s.server.as_ref(), &s.statements))
         .or_else(|| timing::overdue(&s.handle, report.sqlstate))
     {
         s.down.eat(header);
@@ -447,7 +459,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
 }
 
 /// Takes in the consequences of a statement's error for the server connection.
-fn note_failure(server: &mut Server, report: &Report, parting: Parting) {
+pub(crate) fn note_failure(server: &mut Server, report: &Report, parting: Parting) {
     let Server { conn, upstream } = server;
     upstream.left.must_part(parting);
     upstream.left.failed(&Failure { sqlstate: report.sqlstate, context: report.context, routine: report.routine });
@@ -484,11 +496,11 @@ fn next_refusal(refusals: &mut VecDeque<Refusal>, dropped: Dropped) -> Option<Re
 }
 
 /// The fault of its statements that the client hears in place of a server's error.
-fn in_place_of(report: &Report<'_>, server: Option<&Server>, named: &HashMap<Box<[u8]>, Own>) -> Option<Fault> {
+fn in_place_of(report: &Report<'_>, server: Option<&Server>, statements: &OwnStatements) -> Option<Fault> {
     match report.sqlstate {
         // The session has it, but its table is gone, and so this server could not prepare it.
         b"26000" => server?.upstream.brought.why_refused(report.message).cloned(),
-        b"08P01" => extended::in_words_of_client(named, report),
+        b"08P01" => extended::in_words_of_client(statements, report),
         _ => None,
     }
 }

@@ -49,6 +49,7 @@ pub mod repeat;
 pub mod replay;
 pub mod reports;
 pub mod result_shape;
+mod reuse;
 pub mod sequences;
 pub mod session;
 pub mod session_state;

@@ -50,6 +50,8 @@ pub enum Metric {
     SettingsSent,
     Inventories,
     ParsesAdded,
+    ParsesSpared,
+    ParsesRenewed,
     SessionsPinned,
     CancelsForwarded,
     ReserveUses,
@@ -145,6 +147,14 @@ pub const METRICS: &[Row] = &[
     Row { name: "settings_sent_total", help: "Times a server connection was brought to a session's settings." },
     Row { name: "inventories_total", help: "Times a server was asked what a session had left on its connection." },
     Row { name: "parses_added_total", help: "Prepared statements brought along to a server connection that lacked them." },
+    Row {
+        name: "parses_spared_total",
+        help: "Parses without a name that were not sent, since the server connection had their text (`unnamed_statements`).",
+    },
+    Row {
+        name: "parses_renewed_total",
+        help: "Of these, those that were sent after all, since what the server had kept was out of date.",
+    },
     Row { name: "sessions_pinned_total", help: "Sessions that left state on a server connection and keep it." },
     Row { name: "cancels_forwarded_total", help: "Cancel requests forwarded to a server." },
     Row { name: "reserve_uses_total", help: "Server connections opened out of the reserve." },

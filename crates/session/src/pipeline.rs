@@ -9,7 +9,7 @@ use crate::classify;
 use crate::context::Context;
 use crate::pipeline::batch::Batch;
 use crate::session::Session;
-use crate::statements::Prepared;
+use crate::statements::{Naming, Prepared};
 use std::rc::Rc;
 use weir_policy::prepared::key;
 use weir_policy::route::Side;
@@ -132,8 +132,8 @@ impl Run {
         match header.tag {
             front::PARSE => {
                 let limit = w.peek_config().routing.statement_analysis_bytes_max;
-                let (_, tail) = split_cstr(body).filter(|(_, tail)| tail.len() <= limit).ok_or(End::Other)?;
-                let made = w.statements.borrow_mut().of_parse(tail, s.state.meaning);
+                let (name, tail) = split_cstr(body).filter(|(_, tail)| tail.len() <= limit).ok_or(End::Other)?;
+                let made = w.statements.borrow_mut().of_parse(tail, s.state.meaning, Naming::of(name));
                 statement = Some(made.filter(|made| !s.is_misread(&made.statement)).ok_or(End::Other)?);
                 self.parsed_at = Some(self.at);
             }

@@ -17,7 +17,7 @@ use crate::pipeline::{self, Ahead};
 use crate::session::query_cache::{Asker, Capture, Fetched};
 use crate::session::{FAILED, IDLE, LazyBegin, Own, Server, Session};
 use crate::statement_log;
-use crate::statements::{Prepared, Statement};
+use crate::statements::{Naming, Prepared, Statement};
 use crate::unit::{Concern, Ended, Unit};
 use crate::{causal, classify, lazy_begin};
 use sha2::{Digest, Sha256};
@@ -173,7 +173,7 @@ fn prepared_for(s: &Session, w: &Context, batch: &Batch<'_>) -> Option<(Rc<Prepa
     let (prepared, told) = match batch.parse {
         // Only a server can describe a named statement to a client.
         Some(tail) if batch.name.is_empty() && tail.len() <= w.peek_config().routing.statement_analysis_bytes_max => {
-            (w.statements.borrow_mut().of_parse(tail, s.state.meaning)?, Shape::UNKNOWN)
+            (w.statements.borrow_mut().of_parse(tail, s.state.meaning, Naming::Unnamed)?, Shape::UNKNOWN)
         }
         Some(_) => return None,
         // Nobody knows whether an answer is what was told.
@@ -200,7 +200,7 @@ fn give_batch(s: &mut Session, w: &Context, prepared: Rc<Prepared>, bytes: &[u8]
     statement_log::answered_by_cache(s, w, &prepared);
     s.statements.portal = None;
     if has_parse {
-        (s.statements.unnamed, s.statements.is_unnamed_on_server) = (Some(Own::new(prepared)), false);
+        (s.statements.unnamed, s.statements.is_unnamed_on_server) = (Some(Own::without_name(prepared)), false);
         s.say_bare(w, back::PARSE_COMPLETE);
     }
     s.say_bare(w, back::BIND_COMPLETE);

@@ -16,6 +16,7 @@ use crate::host::Stop;
 use crate::host::{Level, Who};
 use crate::metrics::Metric;
 use crate::reports::Told;
+use crate::reuse;
 use crate::session::read_retry::{AGAIN_MAX, Group, Net, Refused, State, Statements};
 use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
 use crate::statements::{Statement, Trait};
@@ -345,7 +346,8 @@ fn on_error(s: &mut Session, w: &Context, at: usize, header: Header) -> Look {
     // A standby that is behind may not have been able to prepare what an EXECUTE runs.
     let is_lacking = report.sqlstate == b"26000" && brought_refused(s, report.message);
     let verdict = if is_lacking { Verdict::Passing } else { judge(report.severity, report.sqlstate) };
-    let is_final = verdict == Verdict::Stands || (verdict != Verdict::Lost && !s.is_on_standby());
+    let is_final =
+        verdict == Verdict::Stands || (verdict != Verdict::Lost && !s.is_on_standby()) || reuse::is_of_kept(s, &report);
     if is_final || !may_again(s) {
         return Look::Go;
     }

@@ -97,8 +97,7 @@ pub fn on_description(s: &mut Session, header: Header, is_here: bool) {
     let Some(Described { prepared, whose, shape, parameters }) = upstream.brought.described.pop_front() else { return };
     match (&whose, &mut conn.unnamed) {
         (Whose::Unnamed, Some((id, known))) if *id == prepared.id => *known = shape,
-        (Whose::Unnamed, _) => {}
-        (Whose::Name(_) | Whose::AnyName, _) => conn.known.describe(prepared.id, shape),
+        _ => conn.known.describe(prepared.id, shape),
     }
     // Also what was closed since: behind an error that close has not happened.
     let closed = upstream.journal.iter_mut().filter_map(|entered| entered.change.before());

@@ -3,7 +3,7 @@
 use foldhash::fast::RandomState;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_cache::Text;
@@ -247,10 +247,29 @@ impl Judged {
     }
 }
 
+/// The way that clients name the statement of a Parse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    Named,
+    /// The next Parse without a name replaces it. A server makes other plans for it than for one that is kept.
+    Unnamed,
+}
+
+impl Naming {
+    pub fn of(name: &[u8]) -> Naming {
+        if name.is_empty() { Naming::Unnamed } else { Naming::Named }
+    }
+}
+
 /// A Parse message's text and parameter types, known by a number that is its name on the servers.
 #[derive(Debug)]
 pub struct Prepared {
     pub(crate) id: StatementId,
+    pub(crate) naming: Naming,
+    /// It was sent without a name before.
+    pub(crate) was_sent: Cell<bool>,
+    /// Its text may have parameters.
+    pub(crate) takes_values: bool,
     /// The message's body after the name.
     pub(crate) tail: Box<[u8]>,
     pub(crate) statement: Rc<Statement>,
@@ -401,31 +420,37 @@ impl Statements {
     pub fn parse_of_other_names(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
         let (text, _) = weir_wire::frame::split_cstr(tail)?;
         let statement = Rc::new(self.of_other_names(text));
-        self.make_parse_of(tail, None, statement)
+        self.make_parse_of(tail, None, Naming::Named, statement)
     }
 
     /// The number of a Parse message's text and types. `tail` is its body after the name; `None` when malformed.
     ///
     /// `settings` keeps sessions with different settings apart: a server folds constants by TimeZone, DateStyle or search_path when it
     /// analyses a statement, so the same text is not the same statement.
-    pub fn of_parse(&mut self, tail: &[u8], settings: u64) -> Option<Rc<Prepared>> {
-        self.shared_parse(tail, settings, Some(settings))
+    pub fn of_parse(&mut self, tail: &[u8], settings: u64, naming: Naming) -> Option<Rc<Prepared>> {
+        /// Keeps those without a name apart: what a server plans for one kind hangs on how often it was used.
+        const UNNAMED: u64 = 1 << 63;
+        let key = match naming {
+            Naming::Named => settings,
+            Naming::Unnamed => settings | UNNAMED,
+        };
+        self.shared_parse(tail, key, Some(settings), naming)
     }
 
     /// The same of one of ours that means the same under all settings.
     pub fn of_parse_for_all(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
         const ALL: u64 = u64::MAX;
-        self.shared_parse(tail, ALL, None)
+        self.shared_parse(tail, ALL, None, Naming::Named)
     }
 
-    fn shared_parse(&mut self, tail: &[u8], key: u64, meaning: Option<u64>) -> Option<Rc<Prepared>> {
+    fn shared_parse(&mut self, tail: &[u8], key: u64, meaning: Option<u64>, naming: Naming) -> Option<Rc<Prepared>> {
         self.key.clear();
         self.key.extend_from_slice(&key.to_le_bytes());
         self.key.extend_from_slice(tail);
         if let Some(found) = self.parses.get(self.key.as_slice()) {
             return Some(found.clone());
         }
-        let prepared = self.make_parse(tail, meaning)?;
+        let prepared = self.make_parse(tail, meaning, naming)?;
         if tail.len() <= TEXT_KEPT_BYTES_MAX {
             self.parses.insert(self.key.as_slice().into(), prepared.clone());
         }
@@ -434,19 +459,28 @@ impl Statements {
 
     /// The same under a number of its own: for a session whose settings are its own affair.
     pub fn fresh_parse(&mut self, tail: &[u8]) -> Option<Rc<Prepared>> {
-        self.make_parse(tail, None)
+        self.make_parse(tail, None, Naming::Named)
     }
 
-    fn make_parse(&mut self, tail: &[u8], meaning: Option<u64>) -> Option<Rc<Prepared>> {
+    fn make_parse(&mut self, tail: &[u8], meaning: Option<u64>, naming: Naming) -> Option<Rc<Prepared>> {
         let (text, _) = weir_wire::frame::split_cstr(tail)?;
         let statement = self.of_text(text);
-        self.make_parse_of(tail, meaning, statement)
+        self.make_parse_of(tail, meaning, naming, statement)
     }
 
-    fn make_parse_of(&mut self, tail: &[u8], meaning: Option<u64>, statement: Rc<Statement>) -> Option<Rc<Prepared>> {
-        let (_, types) = weir_wire::frame::split_cstr(tail)?;
+    fn make_parse_of(
+        &mut self,
+        tail: &[u8],
+        meaning: Option<u64>,
+        naming: Naming,
+        statement: Rc<Statement>,
+    ) -> Option<Rc<Prepared>> {
+        let (text, types) = weir_wire::frame::split_cstr(tail)?;
         let prepared = Rc::new(Prepared {
             id: self.next_id,
+            naming,
+            was_sent: Cell::new(false),
+            takes_values: text.contains(&b'$'),
             tail: tail.into(),
             statement,
             user_types: user_types(types),
@@ -756,13 +790,13 @@ mod tests {
         let mut statements = Statements::new(Arc::new(Config::default()), 1, |_| None);
         for number in 0..1_300 {
             let text = format!("select a{number} from t{number} -- {}\0\0\0", "x".repeat(15_000));
-            statements.of_parse(text.as_bytes(), 1).unwrap();
+            statements.of_parse(text.as_bytes(), 1, Naming::Named).unwrap();
         }
         assert!(statements.texts.weight() <= TEXTS_BYTES_MAX && statements.parses.weight() <= PARSES_BYTES_MAX);
         assert!(statements.parses.len() < 1_200 && statements.parses.len() > 800, "{}", statements.parses.len());
         let mut statements = Statements::new(Arc::new(Config::default()), 1, |_| None);
         for number in 0..500 {
-            statements.of_parse(format!("select a{number} from t{number}\0\0\0").as_bytes(), 1).unwrap();
+            statements.of_parse(format!("select a{number} from t{number}\0\0\0").as_bytes(), 1, Naming::Named).unwrap();
         }
         assert_eq!((statements.texts.len(), statements.parses.len()), (500, 500));
     }

@@ -9,6 +9,7 @@ pub mod numbered;
 
 use crate::cached_results::Raised;
 use crate::fault::Fault;
+use crate::reuse::Reused;
 use crate::statements::Statement;
 use changes::{Brought, Entered};
 use left::{Left, Resetting};
@@ -39,6 +40,8 @@ pub struct Upstream {
     pub(crate) journal: VecDeque<Entered>,
     /// Statements brought along, and questions about them.
     pub(crate) brought: Brought,
+    /// Messages behind a Parse that was not sent.
+    pub(crate) reused: Reused,
     /// Session state that statements may have left.
     pub(crate) left: Left,
     /// A SET, RESET or DISCARD under way.
@@ -274,6 +277,7 @@ impl Upstream {
         }
         writes.ending = Ending::No;
         brought.come_to_rest();
+        self.reused.forget();
         left.come_to_rest();
         if resetting.bound.is_some() {
             // It was never executed.

@@ -1,6 +1,6 @@
 //! Parameters that Pgpool-II does not have.
 use crate::CausalReads;
-use crate::{IoMethod, PoolMode, SequenceSessions};
+use crate::{IoMethod, PoolMode, SequenceSessions, UnnamedStatements};
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 use crate::visibility::Visibility::Everyone;
@@ -40,6 +40,9 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "prepared_statements_max", kind: Kind::Int { min: 1, max: 1_000_000 }, default: "500", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.pool.prepared_max = v.count(),
         help: "Prepared statements kept on one server connection; the one unused for longest makes room.", ..BUILT },
+    Param { name: "unnamed_statements", kind: Kind::Enum { values: &UnnamedStatements::WORDS, also: &[] }, default: "reuse", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.pool.unnamed = UnnamedStatements::of_word(v.word()).unwrap_or_default(),
+        help: "Parses without a name, outside of transactions. pass: each is sent. reuse: a text that comes again is kept on the server connection, and parsed anew for each fifth set of values, so that plans are made for the values as ever. reuse_plans: the server may choose one plan for all values after five, as for a prepared statement (plan_cache_mode).", ..BUILT },
     Param { name: "statement_analysis_max", kind: Kind::Bytes { min: 0, max: 1 << 30 }, default: "256kB", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.statement_analysis_bytes_max = v.bytes(),
         help: "Longest statement that is analysed; a longer one goes to the primary.", ..BUILT },

@@ -20,10 +20,20 @@ const LONG_BYTES: usize = 16 << 10;
 /// Shorter texts are counted each time so many more are there.
 const COUNTED_EACH: usize = 64;
 
+/// The name of a client's statement on the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerName {
+    /// Its number.
+    Number,
+    /// None, as the client gave none.
+    None,
+}
+
 /// A statement the client has prepared.
 #[derive(Clone)]
 pub struct Own {
     pub(crate) prepared: Rc<Prepared>,
+    pub(crate) server_name: ServerName,
     /// A server's description of it at that time; the client goes by that.
     pub(crate) told: Shape,
     /// Its parameters as the server described them, which a server says once more before it refuses to describe the rest.
@@ -32,13 +42,18 @@ pub struct Own {
 
 impl Own {
     pub fn new(prepared: Rc<Prepared>) -> Own {
-        Own { prepared, told: Shape::UNKNOWN, parameters: None }
+        Own { prepared, server_name: ServerName::Number, told: Shape::UNKNOWN, parameters: None }
     }
 
-    /// The statement and the description that a message with it goes by.
+    /// One that has no name on the servers either.
+    pub fn without_name(prepared: Rc<Prepared>) -> Own {
+        Own { server_name: ServerName::None, ..Own::new(prepared) }
+    }
+
+    /// The statement, its name on the servers, and the description that a message with it goes by.
     #[inline]
-    pub fn used(&self) -> (Rc<Prepared>, Shape) {
-        (self.prepared.clone(), self.told)
+    pub fn used(&self) -> (Rc<Prepared>, ServerName, Shape) {
+        (self.prepared.clone(), self.server_name, self.told)
     }
 }
 
@@ -59,6 +74,7 @@ pub enum Change {
     },
     Unnamed {
         before: Option<Own>,
+        made: Option<StatementId>,
     },
     /// Close of a portal.
     Nothing,
@@ -77,7 +93,7 @@ impl Change {
     /// The statement that had the name before, and has it again if this is undone.
     pub fn before(&mut self) -> Option<&mut Own> {
         match self {
-            Change::Named { before, .. } | Change::Unnamed { before } => before.as_mut(),
+            Change::Named { before, .. } | Change::Unnamed { before, .. } => before.as_mut(),
             Change::Nothing => None,
         }
     }
@@ -85,8 +101,8 @@ impl Change {
     /// The statement that it prepared on the server.
     pub fn made(&self) -> Option<StatementId> {
         match self {
-            Change::Named { made, .. } => *made,
-            Change::Unnamed { .. } | Change::Nothing => None,
+            Change::Named { made, .. } | Change::Unnamed { made, .. } => *made,
+            Change::Nothing => None,
         }
     }
 }
@@ -110,6 +126,8 @@ pub struct OwnStatements {
     pub(crate) unnamed: Option<Own>,
     /// The unnamed statement was too long to be kept here: it is on the server only.
     pub(crate) is_unnamed_on_server: bool,
+    /// The next Parse without a name is sent, whatever the server connection has.
+    pub(crate) is_sent_next: bool,
     /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
     pub(crate) segment: u32,
     /// The statement bound last: an Execute runs it, for the log.
@@ -179,12 +197,12 @@ impl OwnStatements {
                     }
                 }
             }
-            Change::Unnamed { before } => {
+            Change::Unnamed { before, made: _ } => {
                 // The server has dropped the unnamed statement all the same.
                 let restored = if refused { None } else { before };
                 let later = journal.iter_mut().skip(at).find(|entered| entered.change.is_of(b""));
                 match later.map(|entered| &mut entered.change) {
-                    Some(Change::Unnamed { before: later }) => *later = restored,
+                    Some(Change::Unnamed { before: later, .. }) => *later = restored,
                     _ => self.unnamed = restored,
                 }
             }
@@ -274,6 +292,7 @@ fn quotes(complaint: &[u8], name: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statements::Naming;
 
     #[test]
     fn a_complaint_is_about_the_name_in_quotes() {
@@ -284,7 +303,7 @@ mod tests {
 
     fn own(text: &str) -> Own {
         let mut statements = crate::statements::Statements::new(Default::default(), 0, |_| None);
-        Own::new(statements.of_parse(&[text.as_bytes(), b"\0\0\0"].concat(), 0).expect("a text"))
+        Own::new(statements.of_parse(&[text.as_bytes(), b"\0\0\0"].concat(), 0, Naming::Named).expect("a text"))
     }
 
     fn named(journal: &mut VecDeque<Entered>, statements: &mut OwnStatements, name: &[u8], text: &str) {
@@ -347,7 +366,7 @@ mod tests {
         for (refused, stays) in [(true, false), (false, true)] {
             let (mut statements, mut journal) =
                 (OwnStatements { unnamed: Some(own("select 2")), ..OwnStatements::default() }, VecDeque::new());
-            statements.take_back(&mut journal, 0, Change::Unnamed { before: Some(own("select 1")) }, refused);
+            statements.take_back(&mut journal, 0, Change::Unnamed { before: Some(own("select 1")), made: None }, refused);
             assert_eq!(statements.unnamed.is_some(), stays);
         }
     }

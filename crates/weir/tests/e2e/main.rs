@@ -100,6 +100,7 @@ mod transactions;
 mod transparent;
 mod triggers;
 mod unjudged;
+mod unnamed;
 mod unrelated;
 mod unseen_calls;
 mod visibility;
