@@ -189,7 +189,6 @@ fn a_built_row_changes_the_typed_fields() {
             "memcached",
             "wal",
             "normal",
-            "pass",
             "primary",
             // For the lists of preferred nodes.
             "a:0",

@@ -114,6 +114,10 @@ fn on_server(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault
         match reuse::on_reply(s, w, header) {
             Begun::Goes => {}
             Begun::Eaten => return Ok(true),
+            Begun::Refused => {
+                on_kept_refused(s, w, header);
+                return Ok(true);
+            }
             Begun::More => return Ok(false),
         }
     }
@@ -377,7 +381,7 @@ fn on_our_sync(s: &mut Session, w: &Context, status: u8) {
     }
 }
 
-pub(crate) fn note_report(w: &Context, node: Option<u16>, report: &Report<'_>) {
+fn note_report(w: &Context, node: Option<u16>, report: &Report<'_>) {
     w.counters().count_error(report.sqlstate);
     if report.sqlstate == b"25006" {
         // Someone else may be the primary by now.
@@ -386,6 +390,16 @@ pub(crate) fn note_report(w: &Context, node: Option<u16>, report: &Report<'_>) {
     if let Some(node) = node {
         w.counters().count_severity(node, report.severity);
     }
+}
+
+/// An error of a statement that the server kept, in place of a client's Parse: its client does not hear of it.
+#[cold]
+fn on_kept_refused(s: &mut Session, w: &Context, header: Header) {
+    let body = s.down.whole(header).map(<[u8]>::to_vec).unwrap_or_default();
+    let report = read_report(&body);
+    note_report(w, s.conn().map(|conn| conn.status.address.node), &report);
+    s.server.iter_mut().for_each(|server| note_failure(server, &report, Parting::AsItIs));
+    s.down.eat(header);
 }
 
 fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, looks: bool) {
@@ -459,7 +473,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
 }
 
 /// Takes in the consequences of a statement's error for the server connection.
-pub(crate) fn note_failure(server: &mut Server, report: &Report, parting: Parting) {
+fn note_failure(server: &mut Server, report: &Report, parting: Parting) {
     let Server { conn, upstream } = server;
     upstream.left.must_part(parting);
     upstream.left.failed(&Failure { sqlstate: report.sqlstate, context: report.context, routine: report.routine });

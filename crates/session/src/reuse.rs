@@ -8,13 +8,11 @@
 //! Outside of transactions only, where messages up to a Sync are here and nothing else is: an error within a transaction would be the client's.
 
 use crate::context::Context;
-use crate::from_server;
 use crate::metrics::Metric;
-use crate::replay;
-use crate::session::{IDLE, LazyBegin, Session};
+use crate::session::{IDLE, LazyBegin, Server, Session};
 use crate::statements::{Naming, Prepared, Trait};
 use crate::upstream::Gate;
-use crate::upstream::left::Parting;
+use crate::upstream::reused::Stage;
 use std::rc::Rc;
 use weir_config::UnnamedStatements;
 use weir_policy::prepared::{Analysis, Plans, StatementId, may_be_of_kept};
@@ -27,39 +25,6 @@ const KEPT_BYTES_MAX: usize = 8 << 10;
 
 /// How far into an answer is looked for an error.
 const LOOK_BYTES_MAX: usize = 16 << 10;
-
-/// Room that is kept for them between statements.
-const ROOM_BYTES_MAX: usize = 1 << 10;
-
-/// Messages behind a Parse that was not sent.
-#[derive(Debug, Default)]
-pub struct Reused {
-    /// The Parse and all behind it, up to its Sync.
-    kept: Vec<u8>,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
-    #[default]
-    None,
-    /// Their answer has not begun.
-    Unanswered,
-    /// The kept statement was refused: they run again when the server is ready.
-    Refused,
-}
-
-impl Reused {
-    /// They are answered, or lost.
-    #[inline]
-    pub fn forget(&mut self) {
-        if self.stage != Stage::None {
-            self.stage = Stage::None;
-            self.kept.clear();
-            self.kept.shrink_to(ROOM_BYTES_MAX);
-        }
-    }
-}
 
 /// The treatment of a Parse without a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +75,6 @@ fn may_reuse(s: &Session, prepared: &Prepared) -> bool {
         && s.pin().is_none()
         && !s.is_unsure()
         && !s.is_own()
-        && !replay::is_on(s)
         && s.intake.replay.is_none()
 }
 
@@ -175,8 +139,10 @@ pub fn synced(s: &mut Session) {
 pub enum Begun {
     /// It goes its way.
     Goes,
-    /// It was an error of the kept statement, or stood before one, and is gone.
+    /// It stood before an error of the kept statement, and is gone.
     Eaten,
+    /// It is an error of the kept statement.
+    Refused,
     /// More must arrive first.
     More,
 }
@@ -187,8 +153,8 @@ pub fn on_reply(s: &mut Session, w: &Context, header: Header) -> Begun {
         return Begun::Goes;
     }
     if header.tag == back::ERROR && is_kept_refused(s, s.down.unseen()) {
-        on_kept_refused(s, w, header);
-        return Begun::Eaten;
+        refused(s);
+        return Begun::Refused;
     }
     if header.tag == back::PARAMETER_DESCRIPTION {
         // A server says this before it finds that it cannot describe the rest. Source: `exec_describe_statement_message` in postgres.c.
@@ -245,23 +211,18 @@ pub fn is_of_kept(s: &Session, report: &Report<'_>) -> bool {
 
 /// The server skips what is behind the error, up to the Sync, and nothing has run.
 #[cold]
-fn on_kept_refused(s: &mut Session, w: &Context, header: Header) {
-    let body = s.down.whole(header).map(<[u8]>::to_vec).unwrap_or_default();
-    let report = read_report(&body);
+fn refused(s: &mut Session) {
     let id = s.statements.unnamed.as_ref().map(|own| own.prepared.id);
-    if let Some(server) = &mut s.server {
-        from_server::note_report(w, Some(server.conn.status.address.node), &report);
-        if let Some(analysis) = id.and_then(|id| server.conn.known.analysis(id)) {
+    if let Some(Server { conn, upstream }) = &mut s.server {
+        if let Some(analysis) = id.and_then(|id| conn.known.analysis(id)) {
             *analysis = Analysis::default();
         }
-        from_server::note_failure(server, &report, Parting::AsItIs);
-        server.upstream.reused.stage = Stage::Refused;
-        server.upstream.replies.known_parse_failed();
-        if let Reply::Error(dropped) = server.upstream.replies.on_server(header.tag, 0) {
+        upstream.reused.stage = Stage::Refused;
+        upstream.replies.known_parse_failed();
+        if let Reply::Error(dropped) = upstream.replies.on_server(back::ERROR, 0) {
             s.undo(dropped);
         }
     }
-    s.down.eat(header);
 }
 
 /// The server is ready behind an error of a kept statement: the messages run again. True if so.

@@ -6,14 +6,15 @@
 pub mod changes;
 pub mod left;
 pub mod numbered;
+pub mod reused;
 
 use crate::cached_results::Raised;
 use crate::fault::Fault;
-use crate::reuse::Reused;
 use crate::statements::Statement;
 use changes::{Brought, Entered};
 use left::{Left, Resetting};
 use numbered::Numbered;
+use reused::Reused;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use weir_cache::Slot;

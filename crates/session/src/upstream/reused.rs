@@ -1,0 +1,35 @@
+//! Messages behind a Parse that was not sent: see `crate::reuse`.
+
+/// Room that is kept for them between statements.
+const ROOM_BYTES_MAX: usize = 1 << 10;
+
+/// Messages behind a Parse that was not sent.
+#[derive(Debug, Default)]
+pub struct Reused {
+    /// The Parse and all behind it, up to its Sync.
+    pub(crate) kept: Vec<u8>,
+    pub(crate) stage: Stage,
+}
+
+/// How far they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    #[default]
+    None,
+    /// Their answer has not begun.
+    Unanswered,
+    /// The kept statement was refused: they run again when the server is ready.
+    Refused,
+}
+
+impl Reused {
+    /// They are answered, or lost.
+    #[inline]
+    pub fn forget(&mut self) {
+        if self.stage != Stage::None {
+            self.stage = Stage::None;
+            self.kept.clear();
+            self.kept.shrink_to(ROOM_BYTES_MAX);
+        }
+    }
+}
