@@ -43,6 +43,7 @@ pub struct Node {
     pub incarnation_at: Ms,
     /// Since when its health says that it is dead, and why.
     pub dead: Option<(Ms, Failure)>,
+    pub late: Late,
     /// A reload gave it another address, and no primary was accepted there since.
     pub renamed: bool,
     /// The cluster of its server, if that is another one and was told of.
@@ -53,6 +54,16 @@ pub struct Node {
     pub told_unused: Option<u64>,
     /// How far its agent has brought it back.
     pub rejoin: Rejoin,
+}
+
+/// How long a server that answers over open connections has answered no login.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Late {
+    #[default]
+    No,
+    Since(Ms),
+    /// It was told of as one that lets nobody in for long.
+    Told,
 }
 
 /// The server that a look found at a node's address.
@@ -99,6 +110,7 @@ impl Node {
             dead: None,
             renamed: false,
             told_foreign: None,
+            late: Late::No,
             orphan_of: None,
             told_unused: None,
             rejoin: Rejoin::default(),

@@ -72,6 +72,10 @@ pub fn report(c: &Control, (rules, state): (&Rules, &State), report: &Report, no
             let text = "it counts as alive, and its role and its log are not known";
             log.say(Level::Warning, format_args!("node {node} {} when it is looked at: {text}", failure.describe()));
         }
+        Report::NoLogin { node, lasting_ms } => {
+            let text = "connections that are open are used, and no new one can be opened; if its postmaster is stuck, start the server anew";
+            log.say(Level::Error, format_args!("node {node} has answered no login for {} s: {text}", lasting_ms / 1000));
+        }
         Report::Slow { node, took_ms, limit_ms } => slow(c, *node, *took_ms, *limit_ms),
         Report::CommandFailed { kind, node } => {
             let name = match kind {
