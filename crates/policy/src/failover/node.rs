@@ -43,7 +43,8 @@ pub struct Node {
     pub incarnation_at: Ms,
     /// Since when its health says that it is dead, and why.
     pub dead: Option<(Ms, Failure)>,
-    pub late: Late,
+    /// Its last order to look for the primary.
+    pub woken: Option<Woken>,
     /// A reload gave it another address, and no primary was accepted there since.
     pub renamed: bool,
     /// The cluster of its server, if that is another one and was told of.
@@ -56,14 +57,12 @@ pub struct Node {
     pub rejoin: Rejoin,
 }
 
-/// How long a server that answers over open connections has answered no login.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Late {
-    #[default]
-    No,
-    Since(Ms),
-    /// It was told of as one that lets nobody in for long.
-    Told,
+/// An order to a standby to look for its primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Woken {
+    /// When the primary was back.
+    pub over_at: Ms,
+    pub again_at: Ms,
 }
 
 /// The server that a look found at a node's address.
@@ -110,7 +109,7 @@ impl Node {
             dead: None,
             renamed: false,
             told_foreign: None,
-            late: Late::No,
+            woken: None,
             orphan_of: None,
             told_unused: None,
             rejoin: Rejoin::default(),

@@ -11,10 +11,10 @@ use super::choose::{self, Refusal};
 use super::duty;
 use super::eligible;
 use super::event::{Done, Event, Failure, Found, LinkEnd, Ms, Recovering, Request};
-use super::health::{RECHECK_MS, Verdict};
+use super::health::{Late, RECHECK_MS, Verdict};
 use super::history::Relation;
 use super::inquiry::{self, Word};
-use super::node::{Late, Look, Node, Seen, Standing};
+use super::node::{Look, Node, Seen, Standing};
 use super::record::Why;
 use super::rejoin;
 use super::restart;
@@ -177,7 +177,7 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
     {
         out.push(Action::Report(Report::Mute { node: id, failure }));
     }
-    node.late = match (verdict, node.late) {
+    node.health.late = match (verdict, node.health.late) {
         (Verdict::Mute(Failure::Late), Late::No) => Late::Since(begun_at),
         (Verdict::Mute(Failure::Late), Late::Since(since)) if now >= since + LATE_MS => {
             out.push(Action::Report(Report::NoLogin { node: id, lasting_ms: now - since }));

@@ -115,7 +115,8 @@ fn does_not_stream(c: &Control, node: NodeId, then: Then) {
 }
 
 fn no_login(c: &Control, node: NodeId, lasting_ms: Ms) {
-    let text = "connections that are open are used, and no new one can be opened; if its postmaster is stuck, start the server anew";
+    let text =
+        "connections that are open are used, and no new one can be opened; if its postmaster is stuck, start the server anew";
     c.shared.log.say(Level::Error, format_args!("node {node} has answered no login for {} s: {text}", lasting_ms / 1000));
 }
 
