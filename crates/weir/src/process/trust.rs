@@ -177,7 +177,7 @@ mod tests {
         let cases: [(&[u8], bool, bool); 3] = [
             (b"R\0\0\0\x17\0\0\0\x0aSCRAM-SHA-256\0\0", false, false),
             (b"R\0\0\0\x08\0\0\0\0S\0\0\0\x08a\0b\0Z\0\0\0\x05I", true, true),
-            (b"E\0\0\0\x12Mno such user\0\0", false, false),
+            (b"E\0\0\0\x13Mno such user\0\0", false, false),
         ];
         for (says, is_let_in, says_farewell) in cases {
             let mut told = Vec::new();
