@@ -122,6 +122,9 @@ pub enum Got {
     End,
 }
 
+/// Most reads of what a peer has sent before its connection is closed: one that goes on sending is not listened to.
+const UNREAD_READS_MAX: usize = 64;
+
 /// Never waits, whatever the socket's mode.
 const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
 const SEND: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
@@ -486,6 +489,21 @@ impl Socket {
         if let Some(token) = self.token.take() {
             reactor.close(token);
         }
+    }
+
+    /// Says the last words of a protocol and closes. What has arrived is taken in first: a close with something unread is a reset, which the peer logs and
+    /// by which it may lose the words.
+    pub fn part(self, reactor: &Reactor, words: &[u8]) {
+        // A peer that takes nothing now learns by the end that it is over.
+        let _ = self.try_write(reactor, words, &[]);
+        let mut unread = [0; 4096];
+        for _ in 0..UNREAD_READS_MAX {
+            match self.try_read(reactor, &mut unread) {
+                Ok(Got::Bytes(_)) => {}
+                Ok(Got::Nothing | Got::End) | Err(_) => break,
+            }
+        }
+        self.close(reactor);
     }
 
     /// Waits until a read may bring something. Cancel safe. `TimedOut` at the deadline.

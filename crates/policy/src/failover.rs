@@ -44,7 +44,7 @@ pub use ballot::{Ballot, Epoch, Mark, NodeId, Purpose, Vote, hearing, majority};
 pub use choose::Refusal;
 pub use durable::Durable;
 pub use event::{
-    Clients, Done, End, Event, Facts, Failure, Follower, Found, LinkEnd, Ms, Pledge, Received, Recovering, Recovery, Repointed,
+    Beside, Done, End, Event, Facts, Failure, Follower, Found, LinkEnd, Ms, Pledge, Received, Recovering, Recovery, Repointed,
     Request, Stream,
 };
 pub use forecast::{Forecast, Outlook, Proof, forecast};

@@ -37,6 +37,8 @@ pub enum Nudge {
     Stopping,
     /// Another node takes writes, or one is out of use.
     Governed,
+    /// A look at a server for a failover waits for its login: an answer over a connection that is open tells if the server lives.
+    LoginLate,
 }
 
 /// How the proxy ends. Source: Pgpool-II `-m` modes, PostgreSQL's signals.

@@ -195,6 +195,11 @@ pub enum Report {
         kind: Command,
         node: NodeId,
     },
+    /// A server that answers over open connections has answered no login for so long.
+    NoLogin {
+        node: NodeId,
+        lasting_ms: Ms,
+    },
     /// A look took more than half of the time that it may.
     Slow {
         node: NodeId,

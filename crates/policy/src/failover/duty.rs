@@ -8,7 +8,7 @@ use super::escapes::{self, Escapes};
 use super::event::Recovery;
 use super::event::{Done, Facts, Ms, Stream};
 use super::history::Relation;
-use super::node::Standing;
+use super::node::{Standing, Woken};
 use super::record::Why;
 use super::rejoin::Rejoin;
 use super::rules::{Failback, Mode, Quorum, Rule, Rules};
@@ -16,8 +16,9 @@ use super::state::{State, Trouble};
 
 const FENCE_MS: Ms = 5_000;
 const REPOINT_MS: Ms = 5_000;
-/// Time after the return of a primary in which standbys are had look for it: the default of `wal_retrieve_retry_interval`.
-const WAKE_MS: Ms = 5_000;
+/// Time after the return of a primary in which standbys are had look for it. The first try may miss one that looks for the primary by itself just then, and
+/// waits for `wal_retrieve_retry_interval` after that; on a busy machine so may the next ones.
+const WAKE_MS: Ms = 60_000;
 /// Time between two tries of the same work on a node.
 const RETRY_MS: Ms = 2_000;
 /// Time a command may take.
@@ -118,14 +119,17 @@ fn point(state: &State, id: NodeId, facts: &Facts, out: &mut Vec<Action>) -> boo
     true
 }
 
-/// A standby that lost its stream with the primary looks for it at once when that one is back. Only for as long as it would wait otherwise: one that
-/// cannot stream for another reason is left alone.
-fn wake(state: &State, id: NodeId, facts: &Facts, now: Ms, out: &mut Vec<Action>) -> bool {
+/// A standby that lost its stream with the primary looks for it at once when that one is back. It is told ever less often, and not after a minute: it may be
+/// one that cannot stream for another reason.
+fn wake(state: &mut State, id: NodeId, facts: &Facts, now: Ms, out: &mut Vec<Action>) -> bool {
     let (Some(primary), Trouble::OverAt(over_at)) = (state.primary(), state.line.trouble) else { return false };
-    let is_seen = state.nodes.get(&id).and_then(|node| node.seen.as_ref()).is_some_and(|seen| seen.begun_at >= over_at);
+    let Some(node) = state.nodes.get_mut(&id) else { return false };
+    let is_seen = node.seen.as_ref().is_some_and(|seen| seen.begun_at >= over_at);
     let waits = facts.recovery == Recovery::Standby { upstream: Some(primary), stream: Stream::Off };
-    let is_due = is_seen && waits && now < over_at + WAKE_MS;
+    let is_early = node.woken.is_some_and(|woken| woken.over_at == over_at && now < woken.again_at);
+    let is_due = is_seen && waits && now < over_at + WAKE_MS && !is_early;
     if is_due {
+        node.woken = Some(Woken { over_at, again_at: now + RETRY_MS.max(now - over_at) });
         out.push(Action::Wake { node: id, limit_ms: REPOINT_MS });
     }
     is_due

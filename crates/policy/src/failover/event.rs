@@ -234,7 +234,7 @@ pub enum Failure {
     Unreachable,
     /// No answer within the limit: hung, or packets are lost.
     TimedOut,
-    /// The same, and statements of clients ended there meanwhile: the server lives, and logins take too long.
+    /// The same, and it answered meanwhile over connections that are open: the server lives, and logins take too long.
     Late,
     /// The connection ended before the answer, without a word.
     Lost,
@@ -336,11 +336,11 @@ impl LinkEnd {
 }
 
 impl Event {
-    /// A look's outcome, with what clients saw of the node while it lasted.
+    /// A look's outcome, with what else was heard of the node while it lasted.
     #[must_use]
-    pub fn beside(self, clients: Clients) -> Event {
-        match (self, clients) {
-            (Event::Probed { node, begun_at, found: Found::Failed(Failure::TimedOut) }, Clients::Answered) => {
+    pub fn beside(self, beside: Beside) -> Event {
+        match (self, beside) {
+            (Event::Probed { node, begun_at, found: Found::Failed(Failure::TimedOut) }, Beside::Answers) => {
                 Event::Probed { node, begun_at, found: Found::Failed(Failure::Late) }
             }
             (event, _) => event,
@@ -348,12 +348,13 @@ impl Event {
     }
 }
 
-/// If statements of clients ended on a node.
+/// What connections that are open told of a node while a look at it lasted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clients {
-    Answered,
-    /// Nor need they have asked anything.
-    HeardNothing,
+pub enum Beside {
+    /// A statement of a client ended there, or a question of Weir's own.
+    Answers,
+    /// Nor need anybody have asked anything.
+    Silence,
 }
 
 impl Failure {
@@ -421,7 +422,7 @@ impl Failure {
             Failure::Refused => "refuses connections",
             Failure::Unreachable => "cannot be reached",
             Failure::TimedOut => "does not answer in time",
-            Failure::Late => "answers clients and no login in time",
+            Failure::Late => "answers over open connections and no login in time",
             Failure::Lost => "ended the connection",
             Failure::Ended => "ended the session of the check",
             Failure::Local => {

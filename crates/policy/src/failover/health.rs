@@ -24,7 +24,18 @@ pub struct Health {
     /// Looks in a row that were cut off: the connection was there, and ended.
     cut_off: u32,
     pub suspicion: Suspicion,
+    pub(super) late: Late,
     pub stats: Stats,
+}
+
+/// How long a server that answers over open connections has answered no login.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Late {
+    #[default]
+    No,
+    Since(Ms),
+    /// It was told of as one that lets nobody in for long.
+    Told,
 }
 
 /// Evidence against the node from a client's broken connection; one look begun later decides.

@@ -43,6 +43,8 @@ pub struct Node {
     pub incarnation_at: Ms,
     /// Since when its health says that it is dead, and why.
     pub dead: Option<(Ms, Failure)>,
+    /// Its last order to look for the primary.
+    pub woken: Option<Woken>,
     /// A reload gave it another address, and no primary was accepted there since.
     pub renamed: bool,
     /// The cluster of its server, if that is another one and was told of.
@@ -53,6 +55,14 @@ pub struct Node {
     pub told_unused: Option<u64>,
     /// How far its agent has brought it back.
     pub rejoin: Rejoin,
+}
+
+/// An order to a standby to look for its primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Woken {
+    /// When the primary was back.
+    pub over_at: Ms,
+    pub again_at: Ms,
 }
 
 /// The server that a look found at a node's address.
@@ -99,6 +109,7 @@ impl Node {
             dead: None,
             renamed: false,
             told_foreign: None,
+            woken: None,
             orphan_of: None,
             told_unused: None,
             rejoin: Rejoin::default(),

@@ -11,7 +11,7 @@ use super::choose::{self, Refusal};
 use super::duty;
 use super::eligible;
 use super::event::{Done, Event, Failure, Found, LinkEnd, Ms, Recovering, Request};
-use super::health::{RECHECK_MS, Verdict};
+use super::health::{Late, RECHECK_MS, Verdict};
 use super::history::Relation;
 use super::inquiry::{self, Word};
 use super::node::{Look, Node, Seen, Standing};
@@ -37,6 +37,8 @@ const OTHERS_MS: Ms = 3_000;
 const OTHERS_DRAIN_MS: Ms = 60_000;
 const OTHERS_STOP_MS: Ms = 30_000;
 const STORE_RETRY_MS: Ms = 1_000;
+/// Time without a login after which a server that answers over open connections is told of: logins that are only slow get through in it.
+const LATE_MS: Ms = 60_000;
 /// Longest look at a primary that is dead by its looks already, to see that it still is.
 const PROOF_MS: Ms = 500;
 
@@ -175,6 +177,15 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
     {
         out.push(Action::Report(Report::Mute { node: id, failure }));
     }
+    node.health.late = match (verdict, node.health.late) {
+        (Verdict::Mute(Failure::Late), Late::No) => Late::Since(begun_at),
+        (Verdict::Mute(Failure::Late), Late::Since(since)) if now >= since + LATE_MS => {
+            out.push(Action::Report(Report::NoLogin { node: id, lasting_ms: now - since }));
+            Late::Told
+        }
+        (Verdict::Mute(Failure::Late) | Verdict::Doubtful { .. }, late) => late,
+        (Verdict::Alive | Verdict::Mute(_) | Verdict::Dead(_), _) => Late::No,
+    };
     node.dead = match verdict {
         Verdict::Alive | Verdict::Mute(_) => None,
         Verdict::Doubtful { .. } => node.dead,
@@ -182,7 +193,7 @@ fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found:
     };
     let next = match verdict {
         Verdict::Doubtful { again_at } => again_at,
-        // Clients may have been answered at the begin of the look, and the server have died then.
+        // The answers may have come at the begin of the look, and the server have died then.
         Verdict::Mute(Failure::Late) => now + node_rules.health.retry_delay_ms.clamp(RECHECK_MS, UNQUIET_MS),
         Verdict::Alive | Verdict::Mute(_) | Verdict::Dead(_) => now + period(state, rules, id),
     };

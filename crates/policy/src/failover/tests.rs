@@ -124,6 +124,7 @@ fn say(action: &Action) -> Option<String> {
         Action::Report(Report::Foreign { node, .. }) => format!("foreign {node}"),
         Action::Report(Report::Begun { node, .. }) => format!("begun {node}"),
         Action::Report(Report::Stuck { why }) => format!("stuck {why:?}"),
+        Action::Report(Report::NoLogin { node, lasting_ms }) => format!("no login {node} for {lasting_ms}"),
         Action::Report(Report::Quarantined { node, .. }) => format!("quarantined {node}"),
         Action::Report(Report::FalsePrimary { node }) => format!("false primary {node}"),
         Action::Report(Report::NotFound { waited_ms }) => format!("none in {waited_ms}"),
@@ -710,26 +711,26 @@ fn a_standby_that_may_not_be_detached_is_not_read_while_it_is_dead() {
 #[test]
 fn a_primary_that_answers_clients_is_not_given_up_for_a_late_login() {
     let mut play = Play::new(|_| ());
-    let late = |play: &mut Play, clients: Clients| {
+    let late = |play: &mut Play, beside: Beside| {
         let begun_at = play.now;
         play.now += 1000;
-        play.tell(Event::Probed { node: 0, begun_at, found: gone(Failure::TimedOut) }.beside(clients));
+        play.tell(Event::Probed { node: 0, begun_at, found: gone(Failure::TimedOut) }.beside(beside));
         play.probed(1, seen(standby(90, 10)));
         play.probed(2, seen(standby(95, 10)));
     };
-    for _ in 0..20 {
-        late(&mut play, Clients::Answered);
+    for _ in 0..130 {
+        late(&mut play, Beside::Answers);
     }
-    play.check("clients are answered", &[]);
+    play.check("open connections answer: told after a minute, and once", &["no login 0 for 60000"]);
     assert_eq!((play.state.nodes[&0].failure, play.state.nodes[&0].dead), (Some(Failure::Late), None));
     let due = play.state.next_due();
     assert!(due <= play.now + 1000, "it is looked at again soon: the server may have died since it answered");
-    late(&mut play, Clients::HeardNothing);
+    late(&mut play, Beside::Silence);
     play.check("one look without an answer", &[]);
-    late(&mut play, Clients::HeardNothing);
+    late(&mut play, Beside::Silence);
     play.check("two", &["hold Quarantined End", "quarantined 0", "stuck Quarantined"]);
     let refused = Event::Probed { node: 0, begun_at: 1, found: gone(Failure::Refused) };
-    assert_eq!(refused.clone().beside(Clients::Answered), refused, "nobody listens any more, whatever was answered before");
+    assert_eq!(refused.clone().beside(Beside::Answers), refused, "nobody listens any more, whatever was answered before");
 }
 
 #[test]

@@ -188,13 +188,17 @@ impl<'a> Turn<'a> {
     async fn ask(&self, queries: &[&str], values: &[&str], deadline: Instant) -> Result<Vec<Vec<Row>>, InquiryError> {
         let w = self.0;
         let kept = w.inquiry.line.borrow_mut().take();
-        if let Some(mut line) = kept.filter(|line| line.is_current(w)) {
-            line.talk.renew(w, deadline);
-            match line.run(w, queries, values).await {
-                // It may have been closed while it was at rest.
-                Err(OpenError::Broke { .. }) if w.now() < deadline => {}
-                other => return self.keep(line, other),
+        match kept {
+            Some(mut line) if line.is_current(w) => {
+                line.talk.renew(w, deadline);
+                match line.run(w, queries, values).await {
+                    // It may have been closed while it was at rest.
+                    Err(OpenError::Broke { .. }) if w.now() < deadline => line.talk.part(w),
+                    other => return self.keep(line, other),
+                }
             }
+            Some(line) => line.talk.part(w),
+            None => {}
         }
         let mut line = Line::open(w, deadline).await?;
         let answer = line.run(w, queries, values).await;
@@ -205,6 +209,8 @@ impl<'a> Turn<'a> {
     fn keep(&self, line: Line, answer: Result<Vec<Vec<Row>>, OpenError>) -> Result<Vec<Vec<Row>>, InquiryError> {
         if matches!(answer, Ok(_) | Err(OpenError::Refused { .. })) {
             *self.0.inquiry.line.borrow_mut() = Some(line);
+        } else {
+            line.talk.part(self.0);
         }
         answer.map_err(InquiryError::Server)
     }
@@ -264,8 +270,11 @@ async fn enter(w: &Worker, address: &Address, user: &str, database: &str, deadli
     let (mut talk, greeting) = Talk::enter(w, address, &login, deadline).await?;
     let words =
         own_login::after_login(OwnUse::Questions, greeting.reported("server_version"), greeting.reported("server_encoding"));
-    if let Some(words) = words {
-        talk.query(w, address, &words).await?;
+    if let Some(words) = words
+        && let Err(error) = talk.query(w, address, &words).await
+    {
+        talk.part(w);
+        return Err(error);
     }
     Ok(talk)
 }

@@ -12,8 +12,10 @@ use crate::server::bounds;
 use crate::server::pool::login::{Channel, Greeting, Handshake, Step, protocol, refused};
 use crate::server::pool::server_conn::{Address, Login, MESSAGE_BYTES_MAX, OpenError, Rows, is_worth_another};
 use crate::server::pool::server_conn::{flooded, tcp_options};
+use rustix::net::RecvFlags;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +43,9 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time after which a connection that owes nothing is waited for anew.
 const IDLE_PERIOD: Duration = Duration::from_secs(3600);
+
+/// Most reads of what a server has sent before its connection is closed: one that goes on sending is not listened to.
+const UNREAD_READS_MAX: usize = 64;
 
 /// Bytes read at once.
 const PIECE_BYTES: usize = 4096;
@@ -96,6 +101,23 @@ impl Stream {
                 })
             }
         };
+        self.take_unread();
+    }
+
+    /// Takes in what has arrived: a close with something unread is a reset, which the server logs and by which it may lose the farewell.
+    fn take_unread(&self) {
+        let socket = match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Tls(stream) => stream.get_ref().0.as_fd(),
+        };
+        let mut unread = [0; PIECE_BYTES];
+        for _ in 0..UNREAD_READS_MAX {
+            match rustix::net::recv(socket, &mut unread, RecvFlags::DONTWAIT) {
+                Ok((bytes, _)) if bytes > 0 => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
     }
 }
 

@@ -109,7 +109,8 @@ impl Control {
     pub fn nudge(&self, why: Nudge) {
         self.nudged.set(self.nudged.get().or(Some(why)));
         self.ring(&Subject::Roles);
-        if !matches!(why, Nudge::Governed) {
+        // Neither tells `failover` something that it did not know.
+        if !matches!(why, Nudge::Governed | Nudge::LoginLate) {
             self.tell(Event::Doubted);
         }
     }

@@ -92,6 +92,7 @@ fn reason(why: Nudge) -> &'static str {
         Nudge::Reconfigured => "the configuration is another one",
         Nudge::Stopping => "the proxy stops",
         Nudge::Governed => "another node takes writes, or one is out of use",
+        Nudge::LoginLate => "a login at a server takes long",
     }
 }
 

@@ -53,6 +53,11 @@ impl Probes {
         *(if has_answered { &mut counts.last_good_s } else { &mut counts.last_bad_s }) = now_s;
     }
 
+    /// Questions that a node has answered so far.
+    pub fn answers(&self, node: u16) -> u64 {
+        self.0.lock().get(&node).map_or(0, |counts| counts.good)
+    }
+
     /// The values of `COLUMNS`; durations in milliseconds.
     pub fn row(&self, node: u16) -> [String; COLUMNS.len()] {
         let counts = self.0.lock().get(&node).copied().unwrap_or_default();

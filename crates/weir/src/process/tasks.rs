@@ -86,6 +86,9 @@ fn end(w: &Worker) -> io::Result<()> {
         let own = pool.retire(|conn, _| conn.transport.home == w.id);
         own.into_iter().for_each(|conn| w.close_conn(conn));
     }
+    if let Some(line) = w.inquiry.line.take() {
+        line.talk.part(w);
+    }
     // They may have waited for our clients.
     w.shared.tell_all(|| Message::Wake(NO_TASK));
     for _ in 0..LAST_TURNS_MAX {

@@ -16,6 +16,9 @@ use weir_wire::write;
 /// Time for each step of one question. A server that takes longer is looked at by the probes of roles, which name it.
 const STEP_LIMIT: Duration = Duration::from_secs(2);
 
+/// Most that a server is listened to.
+const READ_BYTES_MAX: u64 = 1 << 16;
+
 /// AuthenticationOk: nothing was asked for.
 const OK: [u8; 9] = [b'R', 0, 0, 0, 8, 0, 0, 0, 0];
 
@@ -91,10 +94,19 @@ fn ask(mut stream: impl Read + Write, user: &str, database: &str) -> io::Result<
     stream.write_all(&packet)?;
     let mut answer = OK.map(|_| 0);
     stream.read_exact(&mut answer)?;
-    let mut farewell = Vec::new();
-    write::bare(&mut farewell, weir_wire::frame::front::TERMINATE);
-    // A server that has refused is gone already.
-    let _ = stream.write_all(&farewell);
+    let rest_bytes = if answer == OK {
+        let mut farewell = Vec::new();
+        write::bare(&mut farewell, weir_wire::frame::front::TERMINATE);
+        // A server that has refused is gone already.
+        let _ = stream.write_all(&farewell);
+        READ_BYTES_MAX
+    } else {
+        // Of its question. A client that leaves at that is no news to a server.
+        let [_, a, b, c, d, ..] = answer;
+        u64::from(u32::from_be_bytes([a, b, c, d])).saturating_sub(8).min(READ_BYTES_MAX)
+    };
+    // A close with something unread is a reset, which a server logs. The answer is known, whatever comes of that.
+    let _ = io::copy(&mut stream.take(rest_bytes), &mut io::sink());
     Ok(answer == OK)
 }
 
@@ -136,5 +148,43 @@ mod tests {
         check(all, Some("host all all all password"), "unjudged");
         check(all, Some("host all all all password known_users=1"), "nothing");
         check("auth_user = 'a'", Some("host all all all password"), "nothing");
+    }
+
+    /// A server that says this, and notes what it is told.
+    struct Server<'a> {
+        says: &'a [u8],
+        told: &'a mut Vec<u8>,
+    }
+
+    impl Read for Server<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.says.read(buffer)
+        }
+    }
+
+    impl Write for Server<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.told.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn nothing_that_a_server_says_is_left_unread() {
+        let cases: [(&[u8], bool, bool); 3] = [
+            (b"R\0\0\0\x17\0\0\0\x0aSCRAM-SHA-256\0\0", false, false),
+            (b"R\0\0\0\x08\0\0\0\0S\0\0\0\x08a\0b\0Z\0\0\0\x05I", true, true),
+            (b"E\0\0\0\x13Mno such user\0\0", false, false),
+        ];
+        for (says, is_let_in, says_farewell) in cases {
+            let mut told = Vec::new();
+            let mut server = Server { says, told: &mut told };
+            assert_eq!(ask(&mut server, "a", "b").unwrap(), is_let_in);
+            assert!(server.says.is_empty(), "{}", server.says.escape_ascii());
+            assert_eq!(told.ends_with(b"X\0\0\0\x04"), says_farewell);
+        }
     }
 }

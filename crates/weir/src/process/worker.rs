@@ -6,7 +6,7 @@ use crate::monitor::log::{Level, Who};
 use crate::process::shared::{Mailbox, Message, Shared, Victim, WorkerId};
 use crate::process::supervised_tasks::Supervised;
 use crate::server::pool::server_conn::inquiry::Inquiry;
-use crate::server::pool::server_conn::{self, ServerConn};
+use crate::server::pool::server_conn::{self, ServerConn, TERMINATE};
 use crate::server::pool::{Pool, PoolKey, Purpose};
 use crate::server::stores::Stores;
 use foldhash::{HashMap, HashSet};
@@ -367,9 +367,7 @@ impl Worker {
             return self.shared.mailboxes[usize::from(conn.transport.home)].send(Message::Close(conn));
         }
         let (pool, serial) = (conn.transport.pool.clone(), conn.status.serial);
-        // The farewell is a courtesy: it saves the server a log line about an unexpected end of file.
-        let _ = conn.transport.socket.try_write(&self.reactor, &[b'X', 0, 0, 0, 4], &[]);
-        conn.transport.socket.close(&self.reactor);
+        conn.transport.socket.part(&self.reactor, &TERMINATE);
         pool.forget(self, serial);
     }
 

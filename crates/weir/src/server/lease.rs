@@ -3,7 +3,7 @@
 use crate::control::mail::Nudge;
 use crate::process::shared::Message;
 use crate::process::worker::Worker;
-use crate::server::pool::server_conn::{self, Login, OpenError, ServerConn, Transport, defaults};
+use crate::server::pool::server_conn::{self, Login, OpenError, ServerConn, TERMINATE, Transport, defaults};
 use crate::server::pool::{Lease, Limit, Pool, Purpose, Refusal, Wait};
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -149,7 +149,7 @@ pub async fn part(w: &Worker, conn: ServerConn) {
     let ServerConn { conn, transport } = conn;
     let Transport { socket, pool, .. } = *transport;
     socket.set_task(w.reactor.current_task());
-    if socket.try_write(&w.reactor, &[b'X', 0, 0, 0, 4], &[]).is_ok() {
+    if socket.try_write(&w.reactor, &TERMINATE, &[]).is_ok() {
         let mut rest = [0; 64];
         let deadline = Some(Instant::now() + PART_LIMIT);
         // Nobody reads the server's last words.
@@ -283,7 +283,7 @@ fn refuse_standby(w: &Worker, opened: Result<ServerConn, OpenError>) -> Result<S
     let (address, sqlstate) = (conn.status.address.clone(), sqlstate::CANNOT_CONNECT_NOW.to_owned());
     w.shared.nudge_prober(Nudge::RoleContradicted);
     conn.transport.pool.disown(conn.status.serial);
-    conn.transport.socket.close(&w.reactor);
+    conn.transport.socket.part(&w.reactor, &TERMINATE);
     Err(OpenError::Refused { address, sqlstate, message: "it counts as the primary, and is in recovery".to_owned() })
 }
 

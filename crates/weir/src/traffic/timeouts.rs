@@ -156,7 +156,7 @@ impl Questions {
     fn close_unused(&self, w: &Worker) {
         let is_unused = |(.., asked_at): &mut (u16, Talk, Instant)| w.now() >= *asked_at + REST_LIMIT;
         if let Some((_, talk, _)) = self.kept.borrow_mut().take_if(is_unused) {
-            talk.socket.close(&w.reactor);
+            talk.part(w);
         }
     }
 }
@@ -205,7 +205,7 @@ async fn waiting_for_standby(w: &Worker, questions: &Questions, conn: &ConnStatu
                 return Some(waiting);
             }
         } else {
-            talk.socket.close(&w.reactor);
+            talk.part(w);
         }
     }
     match inquiry::talk_to(w, &conn.address, w.now() + ASK_LIMIT).await {
@@ -224,7 +224,7 @@ async fn ask(w: &Worker, questions: &Questions, conn: &ConnStatus, mut talk: Tal
             Some(rows.iter().flatten().flatten().filter_map(|pid| pid.parse().ok()).collect())
         }
         Err(_) => {
-            talk.socket.close(&w.reactor);
+            talk.part(w);
             None
         }
     }

@@ -4,6 +4,7 @@ mod anew;
 mod another;
 mod cuts;
 mod faults;
+mod late;
 pub mod load;
 mod moved;
 mod names;
@@ -159,7 +160,9 @@ fn a_primary_whose_postmaster_hangs_serves_those_who_are_connected() {
     load.wait_acknowledged(50);
     let postmaster = Pid::from_raw(cluster.primary().pid().unwrap() as i32).unwrap();
     kill_process(postmaster, Signal::STOP).unwrap();
-    wait_until("it to be named", || proxy.log().contains("node 0 answers clients and no login in time when it is looked at"));
+    wait_until("it to be named", || {
+        proxy.log().contains("node 0 answers over open connections and no login in time when it is looked at")
+    });
     let given_up = ["is given up", "quarantine", "writes wait: the primary is"];
     let begun = proxy.log().len();
     check_never("the primary is given up", Duration::from_secs(8), || {

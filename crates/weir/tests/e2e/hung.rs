@@ -6,6 +6,7 @@ use crate::support::proxy::Backend;
 use crate::support::raw::tags;
 use crate::support::time::{check_took, check_within};
 use crate::support::{Proxy, Raw, wait_until, wire};
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 use weir_demo::{Options, Server};
 
@@ -21,6 +22,12 @@ struct Frozen<'a>(&'a Server);
 impl<'a> Frozen<'a> {
     fn new(server: &'a Server) -> Frozen<'a> {
         server.freeze();
+        Frozen(server)
+    }
+
+    /// Its postmaster alone: it answers over connections that are open, and no login.
+    fn postmaster(server: &'a Server) -> Frozen<'a> {
+        kill_process(Pid::from_raw(server.pid().unwrap() as i32).unwrap(), Signal::STOP).unwrap();
         Frozen(server)
     }
 }
@@ -153,4 +160,29 @@ fn who_waits_for_a_login_of_a_standby_that_hangs_waits_for_all() {
     let begun = Instant::now();
     assert_eq!(clients[1].value(WHERE), primary.port().to_string());
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+/// It answers each look at its role, and each of those who need a connection of their own would wait for a login.
+#[test]
+fn one_waits_for_a_login_of_a_standby_whose_postmaster_hangs_and_others_read_elsewhere() {
+    let cluster = cluster(1);
+    let primary = cluster.primary();
+    primary.query("create role one login; create role two login").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let looks = "health_check_period = 1\nhealth_check_timeout = 1\nhealth_check_user = 'postgres'";
+    let proxy = Proxy::start(&cluster, &format!("connect_timeout = 8000\nfailover_mode = builtin\nfailover_alone = on\n{looks}"));
+    let mut clients: Vec<Raw> =
+        ["one", "two"].iter().map(|user| Raw::tcp(proxy.port()).log_in(user, "postgres", &[]).unwrap()).collect();
+    wait_for_catalog(&mut clients[0], "postgres");
+    let _frozen = Frozen::postmaster(&cluster.standbys()[0]);
+    wait_until("it to be named", || proxy.log().contains("node 1 answers over open connections and no login in time"));
+    assert_eq!(clients[0].value(WHERE), primary.port().to_string());
+    let asked = || proxy.log().matches("asked for their roles: a login at a server takes long").count();
+    let before = asked();
+    // The question before the last one is answered.
+    wait_until("a look at its role to be answered", || asked() > before + 1);
+    let begun = Instant::now();
+    assert_eq!(clients[1].value(WHERE), primary.port().to_string());
+    check_within("the second one", begun, Duration::ZERO);
+    assert_eq!(proxy.nodes("status"), ["up", "up"]);
 }

@@ -38,6 +38,7 @@ mod drivers;
 mod encodings;
 mod failover;
 mod failover_clients;
+mod farewells;
 mod files;
 mod floods;
 mod guesses;

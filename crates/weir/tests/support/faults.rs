@@ -52,6 +52,8 @@ struct Plan {
     made: AtomicU64,
     /// Connections with these numbers carry nothing in these directions, as if the server's process were stopped.
     stalled: Mutex<(Range<u64>, Vec<Toward>)>,
+    /// Pieces of connections from this number on arrive so much later, both ways.
+    late: Mutex<Option<(u64, Duration)>>,
     /// Nobody listens, as behind a firewall that refuses.
     refuses: AtomicBool,
     over: AtomicBool,
@@ -89,6 +91,7 @@ impl Network {
             cuts: AtomicU64::new(0),
             made: AtomicU64::new(0),
             stalled: Mutex::new((0..0, Vec::new())),
+            late: Mutex::new(None),
             refuses: AtomicBool::new(false),
             over: AtomicBool::new(false),
         });
@@ -130,6 +133,11 @@ impl Network {
     pub fn stall_new(&self) {
         let both = vec![Toward::Server, Toward::Client];
         *lock(&self.plan.stalled) = (self.plan.made.load(Ordering::SeqCst)..u64::MAX, both);
+    }
+
+    /// Whatever connections made from now on carry arrives so much later; those that are there are as fast as before.
+    pub fn delay_new(&self, by: Duration) {
+        *lock(&self.plan.late) = Some((self.plan.made.load(Ordering::SeqCst), by));
     }
 
     /// No connection carries anything.
@@ -255,6 +263,11 @@ fn carry(mut from: &TcpStream, mut to: &TcpStream, plan: &Plan, toward: Toward, 
         }
         if plan.cuts.load(Ordering::SeqCst) != born.cuts {
             return cut(from, to);
+        }
+        // Nobody else waits meanwhile for the lock.
+        let late = *lock(&plan.late);
+        if let Some((_, by)) = late.filter(|(from, _)| born.number >= *from) {
+            thread::sleep(by);
         }
         let fault = *lock(plan.fault(toward));
         let sent = match fault {

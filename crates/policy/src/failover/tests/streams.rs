@@ -17,7 +17,11 @@ fn check_woken(play: &mut Play) {
     play.check("it takes a moment", &[]);
     play.after(2000, [seen(primary(100)), wait(), receives(100, 0, STREAMS)]);
     play.check("once more", &["wake 1"]);
-    for _ in 0..5 {
+    for _ in 0..10 {
+        play.after(5000, [seen(primary(100)), wait(), receives(100, 0, STREAMS)]);
+    }
+    play.check("ever less often", &["wake 1"; 3]);
+    for _ in 0..10 {
         play.after(5000, [seen(primary(100)), wait(), receives(100, 0, STREAMS)]);
     }
     play.check("it does not stream for another reason", &[]);

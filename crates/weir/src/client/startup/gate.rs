@@ -407,9 +407,7 @@ impl Door<'_> {
         for address in inquiry::servers(self.w, deadline).await {
             let judged = async {
                 let (talk, greeting) = Talk::enter(self.w, &address, &login, deadline).await?;
-                // A Terminate saves the server a log line about an unexpected end of file.
-                let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
-                talk.socket.close(&self.w.reactor);
+                talk.part(self.w);
                 Ok(greeting.asked)
             };
             match judged.await {

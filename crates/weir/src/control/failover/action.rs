@@ -6,6 +6,7 @@ use super::reach::{Reach, failure};
 use super::{Driver, agents, drain, facts, say};
 use crate::control::cluster_view;
 use crate::control::context::Control;
+use crate::control::mail::Nudge;
 use crate::control::return_node::{self, Return};
 use crate::monitor::log::Level;
 use std::rc::Rc;
@@ -13,8 +14,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::Config;
 use weir_policy::failover::{
-    Action, Clients, Done, End, Event, Failure, Found, Loss, Lost, Mode, Ms, NodeId, Pledge, Repointed, Report, Transactions, Why,
+    Action, Done, End, Event, Failure, Found, Loss, Lost, Mode, Ms, NodeId, Pledge, Repointed, Report, Transactions, Why,
 };
+
+/// The part of a look's limit after which its login takes long.
+const LATE_PART: u32 = 4;
 
 /// Tells what became of an order, also if its task ends by a fault.
 struct Promise {
@@ -154,11 +158,13 @@ impl Driver {
         let Some((node, limit_ms)) = target(&order) else { return };
         let promise = Promise { c: self.c.clone(), otherwise: failed(&order, begun_at, Failure::Refuses) };
         let reach = self.reach.clone();
-        let answers = reach.answers(node);
         self.orders.spawn_local(async move {
             let limit = Duration::from_millis(limit_ms);
             let deadline = Instant::now() + limit;
-            let done = tokio::time::timeout(limit, execute(&reach, &order, begun_at, deadline)).await;
+            if let Action::Probe { .. } = order {
+                return promise.keep(probe(&reach, (&order, node), begun_at, limit).await);
+            }
+            let done = tokio::time::timeout(limit, execute(&reach, &order, deadline)).await;
             let event = match done {
                 Ok(Ok(event)) => Some(event),
                 Ok(Err(error)) => {
@@ -168,11 +174,36 @@ impl Driver {
                 Err(_) => failed(&order, begun_at, Failure::TimedOut),
             };
             if let Some(event) = event {
-                let clients = if reach.answers(node) == answers { Clients::HeardNothing } else { Clients::Answered };
-                promise.keep(event.beside(clients));
+                promise.keep(event);
             }
         });
     }
+}
+
+/// Looks at a node. A look whose login takes long has the node asked over the connection that is open, since an answer there tells that it lives.
+/// Cancel safe: the connection is closed.
+async fn probe(reach: &Reach, (order, node): (&Action, NodeId), begun_at: Ms, limit: Duration) -> Event {
+    let listened = reach.listen(node);
+    let look = tokio::time::timeout(limit, facts::look(reach, node, Instant::now() + limit));
+    tokio::pin!(look);
+    let done = match tokio::time::timeout(limit / LATE_PART, &mut look).await {
+        Ok(done) => done,
+        Err(_) => {
+            reach.c.nudge(Nudge::LoginLate);
+            look.await
+        }
+    };
+    let found = match done {
+        Ok(Ok(facts)) => Found::Answered(Box::new(facts)),
+        Ok(Err(error)) => {
+            let failure = failure(&error);
+            complain(reach, node, order, &error.into());
+            Found::Failed(failure)
+        }
+        Err(_) => Found::Failed(Failure::TimedOut),
+    };
+    let beside = reach.heard(&listened, &found);
+    Event::Probed { node, begun_at, found }.beside(beside)
 }
 
 /// Brings a replaced primary back by its agent.
@@ -217,20 +248,9 @@ fn complain(reach: &Reach, node: NodeId, order: &Action, error: &DeedError) {
     reach.c.shared.log.say(level, format_args!("node {node}: {what} failed: {error}"));
 }
 
-/// Does it. Not cancel safe.
-async fn execute(reach: &Reach, order: &Action, begun_at: Ms, deadline: Instant) -> Result<Event, DeedError> {
+/// Does it. A look is `probe`'s. Not cancel safe.
+async fn execute(reach: &Reach, order: &Action, deadline: Instant) -> Result<Event, DeedError> {
     Ok(match *order {
-        Action::Probe { node, .. } => {
-            let found = match facts::look(reach, node, deadline).await {
-                Ok(facts) => Found::Answered(Box::new(facts)),
-                Err(error) => {
-                    let failure = failure(&error);
-                    complain(reach, node, order, &error.into());
-                    Found::Failed(failure)
-                }
-            };
-            Event::Probed { node, begun_at, found }
-        }
         Action::CutOff { node, ballot, .. } => {
             Event::Pledged { node, ballot, outcome: hands::pledge(reach, node, ballot, Cuts::Yes, deadline).await? }
         }

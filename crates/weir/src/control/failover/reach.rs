@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::time::Instant;
 use weir_config::Config;
-use weir_policy::failover::{Failure, History, Lsn, Mode, NodeId, Rules, State};
+use weir_policy::failover::{Beside, Failure, Found, History, Lsn, Mode, NodeId, Rules, State};
 use weir_session::metrics::Counters;
 
 /// As servers show it.
@@ -36,6 +36,12 @@ pub struct Key {
 /// A host and a port.
 type Place = (String, u16);
 
+/// Answers of a node before a look at it.
+pub struct Listened {
+    node: NodeId,
+    answers: u64,
+}
+
 /// See the module. Of one configuration.
 pub struct Reach {
     pub(super) c: Rc<Control>,
@@ -48,6 +54,8 @@ pub struct Reach {
     /// other by other names than Weir does.
     places: RefCell<BTreeMap<NodeId, Place>>,
     aliases: RefCell<BTreeMap<Place, NodeId>>,
+    /// Answers of nodes at the end of the last look, if that was in vain.
+    heard: RefCell<BTreeMap<NodeId, u64>>,
     /// Nodes of which the log was told that something is hidden.
     complained: RefCell<BTreeSet<NodeId>>,
 }
@@ -62,6 +70,7 @@ impl Reach {
             accepted: RefCell::default(),
             places: RefCell::default(),
             aliases: RefCell::default(),
+            heard: RefCell::default(),
             complained: RefCell::default(),
         }
     }
@@ -138,10 +147,29 @@ impl Reach {
         }
     }
 
-    /// Statements of clients that have ended on a node so far.
-    pub fn answers(&self, node: NodeId) -> u64 {
+    /// Answers of a node so far: statements of clients that have ended there, and questions for its role, which are asked over a connection that
+    /// stays open.
+    fn answers(&self, node: NodeId) -> u64 {
         let ended = |counters: &Counters| counters.times(node).buckets.iter().sum::<u64>();
-        self.c.shared.counters.iter().map(ended).sum()
+        let of_clients: u64 = self.c.shared.counters.iter().map(ended).sum();
+        of_clients + self.c.shared.cluster.probes.answers(node)
+    }
+
+    /// Begins to note what a node answers beside a look. If the look before was in vain, the time since then counts, too.
+    pub fn listen(&self, node: NodeId) -> Listened {
+        let heard = self.heard.borrow().get(&node).copied();
+        Listened { node, answers: heard.unwrap_or_else(|| self.answers(node)) }
+    }
+
+    /// A look has ended, which found this.
+    pub fn heard(&self, listened: &Listened, found: &Found) -> Beside {
+        let answers = self.answers(listened.node);
+        let mut heard = self.heard.borrow_mut();
+        match found {
+            Found::Answered(_) => heard.remove(&listened.node),
+            Found::Failed(_) => heard.insert(listened.node, answers),
+        };
+        if answers == listened.answers { Beside::Silence } else { Beside::Answers }
     }
 
     /// Says something about a node.

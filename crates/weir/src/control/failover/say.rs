@@ -72,6 +72,7 @@ pub fn report(c: &Control, (rules, state): (&Rules, &State), report: &Report, no
             let text = "it counts as alive, and its role and its log are not known";
             log.say(Level::Warning, format_args!("node {node} {} when it is looked at: {text}", failure.describe()));
         }
+        Report::NoLogin { node, lasting_ms } => no_login(c, *node, *lasting_ms),
         Report::Slow { node, took_ms, limit_ms } => slow(c, *node, *took_ms, *limit_ms),
         Report::CommandFailed { kind, node } => {
             let name = match kind {
@@ -111,6 +112,12 @@ fn does_not_stream(c: &Control, node: NodeId, then: Then) {
             c.shared.log.say(Level::Error, format_args!("node {node} {text}"));
         }
     }
+}
+
+fn no_login(c: &Control, node: NodeId, lasting_ms: Ms) {
+    let text =
+        "connections that are open are used, and no new one can be opened; if its postmaster is stuck, start the server anew";
+    c.shared.log.say(Level::Error, format_args!("node {node} has answered no login for {} s: {text}", lasting_ms / 1000));
 }
 
 fn slow(c: &Control, node: NodeId, took_ms: Ms, limit_ms: Ms) {

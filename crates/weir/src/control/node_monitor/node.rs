@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_policy::causal::asking::{Asking, Duty, Want};
 use weir_policy::cluster::Role;
-use weir_policy::failover::Failure::ShuttingDown;
+use weir_policy::failover::Failure::{Late, ShuttingDown};
 use weir_policy::failover::{Event, LinkEnd};
 use weir_policy::looks::{Failure, FailureKind, Said};
 use weir_policy::own_login::OwnUse;
@@ -202,8 +202,11 @@ impl Node {
         let said = self.find_role(since).await;
         let (shared, node) = (&self.desk.c.shared, self.address.node);
         shared.cluster.probes.note(node, said.is_ok(), since.elapsed(), seconds(SystemTime::now()));
+        let lets_nobody_in = shared.cluster.failover.load().node(node).is_some_and(|node| node.failure == Some(Late));
         match &said {
             Err(error) if error.is_silent() => shared.suspects.suspect(node),
+            // It answers over this connection, and who waited there in vain waited for a login.
+            Ok(_) if lets_nobody_in => {}
             Ok(_) | Err(_) => shared.suspects.acquit(node),
         }
         self.desk.said(self.at, said.map_err(|error| failure(&error)));

@@ -37,12 +37,15 @@ use weir_session::reports::Reports;
 use weir_session::task::Us;
 use weir_sql::own;
 use weir_wire::back as server;
-use weir_wire::frame::{HEADER_BYTES, back, read_header};
+use weir_wire::frame::{HEADER_BYTES, back, front, read_header};
 use weir_wire::gather::{Bound, Budget, Exceeded, message_cost};
 use weir_wire::write;
 
 /// Time for what a server connection says between sessions (reset), after which it is closed instead.
 const RESET_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The last message of a session. Without it a server tells of an unexpected end.
+pub const TERMINATE: [u8; 5] = [front::TERMINATE, 0, 0, 0, 4];
 
 /// Longest message read outside of a session's relay: login, reset, probes.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -278,7 +281,7 @@ pub async fn open(
         && pool.key.purpose != Purpose::Replication
         && !is_of_start(w, &mut talk, address, started_at).await
     {
-        talk.socket.close(&w.reactor);
+        talk.part(w);
         // Another proxy may have replaced the server while it was away, so that it is looked at first.
         w.shared.link_died(node, LinkEnd::Broken);
         return Err(OpenError::GivenUp { node });
@@ -291,7 +294,7 @@ pub async fn open(
         {
             Ok(defaults) => defaults,
             Err(error) => {
-                talk.socket.close(&w.reactor);
+                talk.part(w);
                 return Err(error);
             }
         },
@@ -301,7 +304,7 @@ pub async fn open(
         let asked = talk.run(w, address, first).await;
         let noted = asked.and_then(|_| talk.reports.iter().try_for_each(|body| note(&mut greeting.reported, address, body)));
         if let Err(error) = noted {
-            talk.socket.close(&w.reactor);
+            talk.part(w);
             return Err(error);
         }
     }
@@ -311,7 +314,7 @@ pub async fn open(
     // Behind the list of statuses: a task that gives a node up changes the view first and looks at the list then.
     if !w.shared.cluster.view.load().is_valid(address.node, generation) {
         pool.remove_status(serial);
-        talk.socket.close(&w.reactor);
+        talk.part(w);
         return Err(OpenError::GivenUp { node: address.node });
     }
     let conn = Box::new(blank(w, status, greeting.reported, defaults, reloads));
@@ -520,14 +523,25 @@ impl Talk {
             let attempt = attempts.next().copied().unwrap_or(Attempt::Plain);
             let entered = async {
                 let mut talk = Talk::connect(w, address, attempt, plan.check, deadline).await?;
-                let greeting = login::log_in(w, &mut talk, address, login).await?;
-                Ok((talk, greeting))
+                match login::log_in(w, &mut talk, address, login).await {
+                    Ok(greeting) => Ok((talk, greeting)),
+                    Err(error) => {
+                        // Within a login the server takes proofs only.
+                        talk.socket.part(&w.reactor, &[]);
+                        Err(error)
+                    }
+                }
             };
             match entered.await {
                 Err(error) if attempts.peek().is_some() && is_worth_another(&error) => {}
                 outcome => return outcome,
             }
         }
+    }
+
+    /// Closes a connection that has logged in.
+    pub fn part(self, w: &Worker) {
+        self.socket.part(&w.reactor, &TERMINATE);
     }
 
     /// Time at which the exchange must be over.
@@ -677,7 +691,7 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut conn: ServerConn) {
     w.count(weir_session::metrics::Metric::ConnsReset);
     let deadline = Instant::now() + RESET_TIMEOUT;
     for query in needed_at_rest(&w.config().pool.reset_query_list) {
-        let (asked, answer) = ask(&w, conn, query, deadline).await;
+        let (asked, answer) = ask_operators(&w, conn, query, deadline).await;
         conn = asked;
         if let Err(error) = answer {
             w.log_conn(&conn.status.address, format_args!("closed instead of reset: {error}"));
@@ -726,8 +740,7 @@ pub async fn cancel_process(w: &Worker, address: &Address, is_encrypted: bool, (
     }
     let mut byte = [0];
     // The server says nothing and closes.
-    match talk.socket.read(&w.reactor, &mut byte, Some(deadline)).await {
-        Ok(_) => false,
-        Err(cause) => cause.kind() == io::ErrorKind::UnexpectedEof,
-    }
+    let end = talk.socket.read(&w.reactor, &mut byte, Some(deadline)).await;
+    talk.socket.part(&w.reactor, &[]);
+    end.is_err_and(|cause| cause.kind() == io::ErrorKind::UnexpectedEof)
 }
