@@ -75,6 +75,7 @@ pub fn weir(s: &Settings) -> String {
         Stage::Shared => format!("max_server_connections_per_node = {SHARED_PLACES}\n"),
         _ => String::new(),
     };
+    let io = if s.stage.has_epoll() { "io_method = epoll\n" } else { "" };
     let causal = if s.stage == Stage::Uncausal { "causal_reads = off\n" } else { "" };
     let door = match s.door {
         Door::Open => String::new(),
@@ -83,7 +84,7 @@ pub fn weir(s: &Settings) -> String {
     };
     format!(
         "listen_addresses = '127.0.0.1'\nport = {port}\nunix_socket_directories = '{folder}'\n\
-         {backends}{causal}{cache}pool_mode = transaction\npool_size = {pool_size}\nmax_client_connections = {CLIENTS_OF_POOLERS}\n\
+         {backends}{causal}{cache}{io}pool_mode = transaction\npool_size = {pool_size}\nmax_client_connections = {CLIENTS_OF_POOLERS}\n\
          num_init_children = {CLIENTS_OF_POOLERS}\nmax_pool = 1\nload_balance_mode = {balance}\n\
          sr_check_user = 'postgres'\nlog_min_messages = warning\npid_file_name = '{folder}/weir.pid'\nwork_dir = '{folder}'\n{door}"
     )

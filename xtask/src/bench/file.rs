@@ -49,7 +49,7 @@ impl File {
 pub fn kept_systems(workload: &Workload) -> &'static [System] {
     match (workload.file, workload.kind, workload.stage) {
         (None, _, _) => &[],
-        (Some(File::Table), _, Stage::One) => &[System::Weir, System::Bouncer],
+        (Some(File::Table), _, stage) if stage.is_plain() => &[System::Weir, System::Bouncer],
         (Some(File::Table), _, Stage::Spread) => &[System::Weir, System::Pgpool],
         (Some(File::Table), _, _) => &[System::Weir],
         (Some(File::Cache), Kind::Uncacheable, _) => &[System::Weir],

@@ -53,7 +53,7 @@ use self::report::{About, Report};
 use self::schedule::Schedule;
 use self::secrets::Secrets;
 use self::system::{Launcher, System};
-use self::workload::{Stage, Workload};
+use self::workload::Workload;
 use crate::process::Account;
 
 /// Files for 10,000 clients on one of their ends (each process holds one), and some more.
@@ -150,8 +150,7 @@ impl<'a> Bench<'a> {
             check_peers(&programs)?;
         }
         let cluster = server::start(arguments.scale)?;
-        let one = [Stage::One, Stage::Shared, Stage::Cached, Stage::Hoard, Stage::Shelved];
-        let is_spread = workloads.iter().any(|workload| !one.contains(&workload.stage));
+        let is_spread = workloads.iter().any(|workload| !workload.stage.has_one_server());
         let spread = is_spread.then(|| server::start_spread(arguments.scale)).transpose()?;
         let launcher = Launcher {
             folder: folder.0.clone(),

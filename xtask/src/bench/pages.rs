@@ -117,7 +117,7 @@ fn rate_and_cpu(archive: &Archive, place: Place) -> String {
 }
 
 /// The README's comparison with PgBouncer.
-const BESIDE_BOUNCER: [(&str, &str); 12] = [
+const BESIDE_BOUNCER: [(&str, &str); 21] = [
     ("simple-8", "`-S` simple, 8 clients"),
     ("simple-64", "`-S` simple, 64 clients"),
     ("simple-256", "`-S` simple, 256 clients"),
@@ -125,6 +125,15 @@ const BESIDE_BOUNCER: [(&str, &str); 12] = [
     ("extended-64", "`-S` extended, 64 clients"),
     ("prepared-8", "`-S` prepared, 8 clients"),
     ("prepared-64", "`-S` prepared, 64 clients"),
+    ("epoll-simple-8", "`io_method = epoll`: `-S` simple, 8 clients"),
+    ("epoll-simple-64", "epoll: simple, 64 clients"),
+    ("epoll-extended-8", "epoll: extended, 8 clients"),
+    ("epoll-extended-64", "epoll: extended, 64 clients"),
+    ("epoll-prepared-8", "epoll: prepared, 8 clients"),
+    ("epoll-prepared-64", "epoll: prepared, 64 clients"),
+    ("busy-simple-1", "beside three programs that compute: `-S` simple, 1 client"),
+    ("busy-simple-8", "beside them: simple, 8 clients"),
+    ("busy-prepared-64", "beside them: prepared, 64 clients"),
     ("tpcb-8", "TPC-B-like, 8 clients"),
     ("connect-10", "`-C -S`, 10 clients"),
     ("tls-simple-8", "`-S` simple over TLS, 8 clients"),

@@ -1,7 +1,7 @@
 //! Runs one workload against one system, once, and measures the proxy around it.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -18,7 +18,7 @@ use super::rush;
 use super::stats::percentile;
 use super::system::{Program, Running, System};
 use super::tenants;
-use super::workload::{Kind, PIPELINE_STATEMENTS, Stage, Workload};
+use super::workload::{BUSY_PROGRAMS, Kind, PIPELINE_STATEMENTS, Stage, Workload};
 use crate::process;
 
 /// Large reads keep our own client cheap.
@@ -59,10 +59,11 @@ pub fn measure(workload: &Workload, system: &Running, seconds: u32, folder: &Pat
     if let Kind::Tenants { noisy } = workload.kind {
         return tenants::measure(workload, system, noisy, seconds);
     }
-    let is_cached = !matches!(workload.stage, Stage::One | Stage::Shared);
+    let is_cached = !workload.stage.is_plain() && workload.stage != Stage::Shared;
     if is_cached && matches!(workload.kind, Kind::Hits | Kind::Rush | Kind::HitRatio { .. }) && system.system() != System::Redis {
         kept::warm(system)?;
     }
+    let _busy = if workload.stage.is_busy() { Busy::start()? } else { Busy::default() };
     let reads_before = reads_by_node(workload, system)?;
     let before = system.pid().map(proc::cpu_seconds).transpose()?;
     let done = perform(workload, system, Amount::Seconds(seconds), folder)?;
@@ -81,6 +82,30 @@ pub fn measure(workload: &Workload, system: &Running, seconds: u32, folder: &Pat
         sample.push((Metric::OnStandbysPercent, (all - reads[0]) / all * 100.0));
     }
     Ok(sample)
+}
+
+/// Programs that compute without end, until it is dropped.
+#[derive(Default)]
+struct Busy(Vec<Child>);
+
+impl Busy {
+    fn start() -> Result<Busy> {
+        let mut busy = Busy::default();
+        for _ in 0..BUSY_PROGRAMS {
+            busy.0.push(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().context("cannot run sh")?);
+        }
+        Ok(busy)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // An error means that it ended by itself meanwhile.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 /// How many reads each node has answered, the primary first; nothing where that is not asked for.

@@ -87,11 +87,13 @@ impl System {
         }
         match (self, workload.stage) {
             (System::Weir, _)
-            | (_, Stage::One)
+            | (_, Stage::One | Stage::Busy)
+            | (System::Bouncer, Stage::Epoll | Stage::BusyEpoll)
             | (System::Bouncer, Stage::Shared)
             | (System::Pgpool, Stage::Spread | Stage::Cached | Stage::Shelved) => {}
             (System::Answers | System::Redis, _) => {}
             (_, Stage::Shared) => return Some("has no limit over several databases"),
+            (_, Stage::Epoll | Stage::BusyEpoll) => return Some("a setting of Weir's is what is measured"),
             (System::Pgpool, _) => return Some("a setting of Weir's is what is measured"),
             (System::Direct | System::Bouncer | System::Relay, Stage::Cached | Stage::Hoard | Stage::Shelved) => {
                 return Some("has no cache");
@@ -171,11 +173,7 @@ pub struct Launcher {
 impl Launcher {
     /// The servers of a stage, the primary first.
     fn server_ports(&self, stage: Stage) -> Vec<u16> {
-        if matches!(stage, Stage::One | Stage::Shared | Stage::Cached | Stage::Hoard | Stage::Shelved) {
-            vec![self.server_port]
-        } else {
-            self.spread_ports.clone()
-        }
+        if stage.has_one_server() { vec![self.server_port] } else { self.spread_ports.clone() }
     }
 
     /// Starts a system for this workload, behind the words of `wrapper` (valgrind, or nothing), and waits until it answers.

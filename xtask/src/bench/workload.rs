@@ -88,6 +88,12 @@ pub enum Door {
 pub enum Stage {
     /// One server.
     One,
+    /// The same, and connections are served by epoll.
+    Epoll,
+    /// The same, beside programs that compute without end: `BUSY_PROGRAMS`.
+    Busy,
+    /// Both.
+    BusyEpoll,
     /// One server, and answers are kept: `memory_cache_enabled = on`, with as much memory as by default.
     Cached,
     /// As `Cached`, with room for a million answers.
@@ -104,6 +110,31 @@ pub enum Stage {
     Standbys,
     /// As `Standbys`, with `causal_reads = off`.
     Uncausal,
+}
+
+/// Programs that compute beside the systems of a busy stage.
+pub const BUSY_PROGRAMS: usize = 3;
+
+impl Stage {
+    /// One server is behind the system.
+    pub fn has_one_server(self) -> bool {
+        !matches!(self, Stage::Spread | Stage::Unspread | Stage::Standbys | Stage::Uncausal)
+    }
+
+    /// One server, and nothing that another pooler lacks.
+    pub fn is_plain(self) -> bool {
+        matches!(self, Stage::One | Stage::Epoll | Stage::Busy | Stage::BusyEpoll)
+    }
+
+    /// Connections are served by epoll.
+    pub fn has_epoll(self) -> bool {
+        matches!(self, Stage::Epoll | Stage::BusyEpoll)
+    }
+
+    /// Programs compute beside.
+    pub fn is_busy(self) -> bool {
+        matches!(self, Stage::Busy | Stage::BusyEpoll)
+    }
 }
 
 /// One line of the benchmark.
@@ -130,6 +161,11 @@ impl Workload {
     /// The row, with results that are kept in this file.
     const fn kept(self, file: File) -> Self {
         Self { file: Some(file), ..self }
+    }
+
+    /// The row on another stage.
+    const fn on(self, stage: Stage) -> Self {
+        Self { stage, ..self }
     }
 }
 
@@ -190,6 +226,18 @@ pub const WORKLOADS: &[Workload] = &[
     select("prepared-1", Mode::Prepared, 1, Runs::Full),
     select("prepared-8", Mode::Prepared, 8, Runs::Quick).kept(File::Table),
     select("prepared-64", Mode::Prepared, 64, Runs::Full).kept(File::Table),
+    select("epoll-simple-8", Mode::Simple, 8, Runs::Full).kept(File::Table).on(Stage::Epoll),
+    select("epoll-simple-64", Mode::Simple, 64, Runs::Full).kept(File::Table).on(Stage::Epoll),
+    select("epoll-extended-8", Mode::Extended, 8, Runs::Full).kept(File::Table).on(Stage::Epoll),
+    select("epoll-extended-64", Mode::Extended, 64, Runs::Full).kept(File::Table).on(Stage::Epoll),
+    select("epoll-prepared-8", Mode::Prepared, 8, Runs::Full).kept(File::Table).on(Stage::Epoll),
+    select("epoll-prepared-64", Mode::Prepared, 64, Runs::Full).kept(File::Table).on(Stage::Epoll),
+    select("busy-simple-1", Mode::Simple, 1, Runs::Full).kept(File::Table).on(Stage::Busy),
+    select("busy-simple-8", Mode::Simple, 8, Runs::Full).kept(File::Table).on(Stage::Busy),
+    select("busy-prepared-64", Mode::Prepared, 64, Runs::Full).kept(File::Table).on(Stage::Busy),
+    select("busy-epoll-simple-1", Mode::Simple, 1, Runs::Full).on(Stage::BusyEpoll),
+    select("busy-epoll-simple-8", Mode::Simple, 8, Runs::Full).on(Stage::BusyEpoll),
+    select("busy-epoll-prepared-64", Mode::Prepared, 64, Runs::Full).on(Stage::BusyEpoll),
     other("tpcb-8", Kind::TpcbLike, 8, "transaction").kept(File::Table),
     other("connect-10", Kind::Connect, 10, "connection and read").kept(File::Table),
     through(Door::Tls, "tls-simple-8", Kind::Select(Mode::Simple), 8, "read over TLS").kept(File::Table),
