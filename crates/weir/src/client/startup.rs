@@ -404,7 +404,13 @@ impl Door<'_> {
         let user = Arc::<str>::from(caller.user);
         let whose = Whose { user: user.clone(), database: caller.database.into(), server_user: user };
         let entry = self.entry(whose, None, application, startup.version);
-        console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await
+        let status = entry.status.clone();
+        if let Err(fault) = console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await {
+            // The login went well: this is the end of a session.
+            self.w.log_client(&status, &format!("console session ended: {fault}"));
+            self.refuse(&fault).await;
+        }
+        Ok(())
     }
 
     fn wishes(&self, startup: &Startup) -> Result<Rc<StartupSettings>, Fault> {

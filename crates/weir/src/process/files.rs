@@ -68,6 +68,7 @@ impl Files {
             let had_maps = before.and_then(|before| before.hba.as_ref()).is_some_and(|hba| hba.has_maps());
             let (read, found) = self.read_hba(config, had_maps);
             problems.extend(found);
+            problems.extend(read.iter().flat_map(|read| read.without_encryption(&config.tls)));
             match read {
                 Some(read) => hba = Some(Arc::new(read)),
                 None => return (None, problems),
@@ -107,7 +108,7 @@ impl Files {
     }
 
     /// A file that is named relative to the configuration's folder.
-    fn beside(&self, name: &Path) -> PathBuf {
+    pub fn beside(&self, name: &Path) -> PathBuf {
         self.config.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).join(name)
     }
 
@@ -131,9 +132,16 @@ impl Files {
         let Some(path) = self.passwd_path(config) else { return Passwords::default() };
         let text = match std::fs::read(&path) {
             Ok(text) => zeroize::Zeroizing::new(text),
-            Err(cause) if cause.kind() == ErrorKind::NotFound && !was_there => return Passwords::default(),
+            Err(cause) if cause.kind() == ErrorKind::NotFound && !was_there => {
+                if !config.is_default("pool_passwd") {
+                    let what = format!("{}: {cause}; no user has a password there", path.display());
+                    problems.push(Problem::of_parameter(config, Severity::Warning, "pool_passwd", &what));
+                }
+                return Passwords::default();
+            }
             Err(cause) => {
-                problems.push(error(&path, format!("cannot be read: {cause}; a start with pool_passwd = '' goes without")));
+                let what = format!("{} cannot be read: {cause}; a start with pool_passwd = '' goes without", path.display());
+                problems.push(Problem::of_parameter(config, Severity::Error, "pool_passwd", &what));
                 return Passwords::default();
             }
         };
@@ -172,6 +180,10 @@ impl Files {
 
     fn read_hba(&self, config: &Config, had_maps: bool) -> (Option<Hba>, Vec<Problem>) {
         let path = self.hba.clone().unwrap_or_else(|| self.beside(Path::new(HBA_FILE)));
+        if let Err(cause) = std::fs::File::open(&path) {
+            let what = format!("the rules, {}, cannot be read: {cause}", path.display());
+            return (None, vec![Problem::of_parameter(config, Severity::Error, "enable_pool_hba", &what)]);
+        }
         // A file of maps that was never there is no file; rules that name a map of it are warned about.
         let ident = config.auth.ident_file.as_deref().map(|file| self.beside(file)).filter(|path| had_maps || path.exists());
         let mut file = |path: &Path| std::fs::read(path).map_err(|cause| load_error(&cause));

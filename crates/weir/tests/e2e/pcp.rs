@@ -717,6 +717,7 @@ fn the_console_does_the_same() {
     let stage = Stage::new("admin_users = 'postgres'");
     let mut console = Raw::unix(stage.proxy.folder(), stage.proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
     console.run("DETACH 2");
+    assert!(stage.proxy.log().contains("console: DETACH 2 by user \"pgbouncer\""), "{}", stage.proxy.log());
     assert_eq!(stage.statuses(), ["up", "up", "down"]);
     console.run("ATTACH 2");
     assert_eq!(stage.statuses(), ["up", "up", "up"]);

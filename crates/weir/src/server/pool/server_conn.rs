@@ -114,6 +114,22 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The same where the node is named already.
+    pub fn without_address(&self) -> String {
+        match self {
+            OpenError::Connect { cause, .. } => format!("could not connect: {cause}"),
+            OpenError::Broke { cause, .. } => format!("the connection broke during login: {cause}"),
+            OpenError::Tls { reason, .. } => format!("no TLS connection: {reason}"),
+            OpenError::Refused { message, .. } => format!("it refused the login: {message}"),
+            OpenError::Secret { reason, .. } => format!("cannot log in: {reason}"),
+            OpenError::Held { words, .. } => format!("it lets nobody in now: {words}"),
+            OpenError::Gone { .. } => "it is no longer configured".into(),
+            OpenError::GivenUp { .. } => "it was given up meanwhile".into(),
+            OpenError::Protocol { what, .. } => format!("it does not speak the PostgreSQL protocol: {what}"),
+            OpenError::Flooded { cause, .. } => format!("it says too much: {cause}"),
+        }
+    }
+
     /// The node cannot be reached, so another may be tried.
     pub fn is_unreachable(&self) -> bool {
         match self {
