@@ -28,13 +28,21 @@ pub fn read_with(
     command_line: &[(String, String)],
     load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
 ) -> Outcome {
-    read_in_unit(path, &[], command_line, load)
+    read_with_defaults(path, &[], command_line, load)
 }
 
-/// The same for a service of systemd; `unit`: names and values that stand for defaults.
-pub fn read_in_unit(
+/// A value that stands for a parameter's default, and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stand {
+    pub name: &'static str,
+    pub value: String,
+    pub source: Source,
+}
+
+/// The same with values that stand for defaults, as under systemd.
+pub fn read_with_defaults(
     path: &Path,
-    unit: &[(&str, String)],
+    defaults: &[Stand],
     command_line: &[(String, String)],
     load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
 ) -> Outcome {
@@ -47,8 +55,8 @@ pub fn read_in_unit(
         is_missing: false,
         repeated: Vec::new(),
     };
-    for (name, value) in unit {
-        reader.set(name, value, Source::Unit);
+    for Stand { name, value, source } in defaults {
+        reader.set(name, value, source.clone());
     }
     reader.read_file(path, &Source::CommandLine);
     for (name, value) in command_line {
@@ -246,7 +254,7 @@ impl Problem {
     pub(super) fn at(severity: Severity, source: &Source, message: String) -> Problem {
         let (path, line) = match source {
             Source::File { path, line } => (Some(path.clone()), Some(*line)),
-            Source::Default | Source::CommandLine | Source::Unit | Source::Session => (None, None),
+            Source::Default | Source::CommandLine | Source::Unit | Source::CalledPgpool | Source::Session => (None, None),
         };
         Problem { severity, path, line, message }
     }

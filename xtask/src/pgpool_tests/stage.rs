@@ -114,12 +114,7 @@ impl Stage {
         let harmless: Vec<&str> =
             library.lines().filter(|line| !["kill", "ipcrm", "rm -f"].iter().any(|word| line.contains(word))).collect();
         fs::write(self.work.join("libs.sh"), harmless.join("\n") + "\n")?;
-        // pgpool_setup writes this user into pool_passwd with its name as password, and Weir asks such a user for it. A file: tests have files of
-        // their own for other users, which a variable would go before.
-        let passwords = self.work.join("home/.pgpass");
-        fs::write(&passwords, format!("*:*:*:{0}:{0}\n", self.user()))?;
-        fs::set_permissions(&passwords, Permissions::from_mode(0o600))?;
-        for part in ["", "tests", "home", "home/.pgpass", "scratch", "output"] {
+        for part in ["", "tests", "home", "scratch", "output"] {
             self.account.own(&self.work.join(part))?;
         }
         Ok(())

@@ -287,6 +287,10 @@ impl Door<'_> {
                 }
                 First::Ssl | First::GssEnc => self.send(b"N").await?,
                 First::Cancel { pid, key } => {
+                    if self.w.peek_config().log.client_messages {
+                        let text = format_args!("Cancel message from frontend. DETAIL:  process id: {pid}");
+                        self.w.shared.log.say(Level::Log, text);
+                    }
                     self.w.route_cancel(pid, key);
                     return Ok(None);
                 }

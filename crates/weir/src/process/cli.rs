@@ -2,7 +2,7 @@
 
 use crate::counted;
 use crate::process::check_servers;
-use crate::process::files::Files;
+use crate::process::files::{Called, Files};
 use crate::process::keeper::{self, Keeper};
 use crate::process::password_tools::{self, PgEnc, PgMd5};
 use crate::process::pcp_client::{self, PcpCommand};
@@ -80,6 +80,12 @@ struct Place {
 struct Run {
     #[command(flatten)]
     place: Place,
+    /// Discard pgpool_status, which keeps nodes out of use.
+    #[arg(short = 'D', long = "discard-status")]
+    discard_status: bool,
+    /// Do not become a daemon: accepted for Pgpool-II's scripts, since weir never does.
+    #[arg(short = 'n', long = "dont-detach")]
+    foreground: bool,
     /// Take the listening sockets over from the running proxy (takeover_socket), which then ends when its clients have left.
     #[arg(long)]
     takeover: bool,
@@ -301,6 +307,7 @@ impl Place {
             pcp: self.pcp_file.clone(),
             key: self.key_file.clone(),
             takes_over: false,
+            called: Called::Weir,
         }
     }
 }
@@ -321,8 +328,20 @@ fn run(options: &Run) -> anyhow::Result<ExitCode> {
     }
     let files = Files { takes_over: options.takeover, ..options.place.files() };
     let (Some(config), _) = read(&files) else { bail!("not started: the configuration has errors") };
+    // It never leaves the foreground.
+    let _ = options.foreground;
+    if options.discard_status {
+        discard_status(&config);
+    }
     supervisor::run(&files, config, Start::Foreground, |_| {})?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Forgets which nodes are to be out of use, and says so: they get statements again.
+fn discard_status(config: &Config) {
+    for path in crate::control::failover::discard_status(config) {
+        complain(&format!("{} is discarded (-D): the nodes that it keeps out of use are taken in again", path.display()));
+    }
 }
 
 fn agent_status(options: &Place) -> anyhow::Result<ExitCode> {
@@ -475,6 +494,7 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
         pcp: options.pcp_file.clone(),
         key: options.key_file.clone(),
         takes_over: false,
+        called: Called::Pgpool,
     };
     let (config, _) = read(&files);
     let config = config.with_context(|| format!("{} has errors", options.file.display()))?;
@@ -486,7 +506,7 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
         }
         None if options.foreground => {
             if options.discard_status {
-                crate::control::failover::discard_status(&config);
+                discard_status(&config);
             }
             if std::env::var_os(DAEMON_CHILD).is_some() {
                 // Keeps the terminal, so that its end does not end us. Fails only for a process that leads a group already.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_config::hba::{Hba, LoadError, Loader, Network};
 use weir_config::passwd::{Passwords, PoolKey};
-use weir_config::{self as config, Config, Outcome, PcpUsers, Problem, Severity};
+use weir_config::{self as config, Config, Outcome, PcpUsers, Problem, Severity, Source, Stand};
 
 /// Name of the rules' file beside the configuration.
 const HBA_FILE: &str = "pool_hba.conf";
@@ -36,6 +36,16 @@ pub struct Files {
     pub key: Option<PathBuf>,
     /// The running proxy is to be relieved of its listening sockets.
     pub takes_over: bool,
+    pub called: Called,
+}
+
+/// The name by which the program was called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Called {
+    #[default]
+    Weir,
+    /// Where both differ, a default is Pgpool-II's.
+    Pgpool,
 }
 
 impl Files {
@@ -43,12 +53,15 @@ impl Files {
     pub fn read(&self) -> Outcome {
         let mut load = |path: &Path| read_bounded(path).map_err(|cause| cause.to_string());
         let path = self.config.clone().unwrap_or_default();
-        let unit = in_place_of_tmp(|name| std::env::var(name).ok());
+        let mut stands = in_place_of_tmp(|name| std::env::var(name).ok());
+        if self.called == Called::Pgpool {
+            stands.push(Stand { name: "pool_passwd_proof", value: "as_servers".into(), source: Source::CalledPgpool });
+        }
         if self.config.is_none() {
             let mut empty = |_: &Path| Ok(Vec::new());
-            return config::read_in_unit(&path, &unit, &self.settings, &mut empty);
+            return config::read_with_defaults(&path, &stands, &self.settings, &mut empty);
         }
-        config::read_in_unit(&path, &unit, &self.settings, &mut load)
+        config::read_with_defaults(&path, &stands, &self.settings, &mut load)
     }
 
     /// Reads the files of access. `None` if they cannot be used; the problems say why.
@@ -198,12 +211,13 @@ const OF_UNIT: [(&str, &[&str]); 2] =
     [("STATE_DIRECTORY", &["work_dir"]), ("RUNTIME_DIRECTORY", &["unix_socket_directories", "pcp_socket_dir"])];
 
 /// Values that stand for the defaults under systemd. `variable` gives the environment's; the first of several folders counts.
-fn in_place_of_tmp(variable: impl Fn(&str) -> Option<String>) -> Vec<(&'static str, String)> {
+fn in_place_of_tmp(variable: impl Fn(&str) -> Option<String>) -> Vec<Stand> {
     let mut values = Vec::new();
     for (name, parameters) in OF_UNIT {
         let folders = variable(name).unwrap_or_default();
         let folder = folders.split(':').next().filter(|folder| folder.starts_with('/') && !folder.contains(','));
-        values.extend(folder.into_iter().flat_map(|folder| parameters.iter().map(|parameter| (*parameter, folder.to_owned()))));
+        let stand = |name: &&'static str, folder: &str| Stand { name, value: folder.to_owned(), source: Source::Unit };
+        values.extend(folder.into_iter().flat_map(|folder| parameters.iter().map(move |name| stand(name, folder))));
     }
     values
 }
@@ -278,9 +292,9 @@ mod tests {
         assert!(values("", "").is_empty() && in_place_of_tmp(|_| None).is_empty());
         let both = values("/var/lib/weir:/var/lib/other", "/run/weir");
         let expected = [("work_dir", "/var/lib/weir"), ("unix_socket_directories", "/run/weir"), ("pcp_socket_dir", "/run/weir")];
-        assert_eq!(both, expected.map(|(name, value)| (name, value.to_owned())));
+        assert_eq!(both, expected.map(|(name, value)| Stand { name, value: value.to_owned(), source: Source::Unit }));
         let mut file = |_: &Path| Ok(b"backend_hostname0 = 'a'\nunix_socket_directories = '/srv'\n".to_vec());
-        let config = config::read_in_unit(Path::new("x"), &both, &[], &mut file).draft;
+        let config = config::read_with_defaults(Path::new("x"), &both, &[], &mut file).draft;
         assert_eq!(config.work_dir, Path::new("/var/lib/weir"));
         assert_eq!(config.unix_socket_directories, [Path::new("/srv")], "the file goes before");
         assert!(config.is_of_unit("work_dir") && !config.is_of_unit("unix_socket_directories") && !config.is_default("work_dir"));

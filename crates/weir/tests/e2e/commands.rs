@@ -1,7 +1,7 @@
 //! The command line: weir's own, and pgpool's when called by that name.
 
 use crate::support::proxy::{Backend, Folder, configuration};
-use crate::support::{Ground, Raw, wait_until};
+use crate::support::{Ground, Raw, wait_until, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -372,6 +372,10 @@ fn help_and_version_are_told() {
     assert!(!output.status.success() && text(&output.stderr).contains("-f FILE"), "{}", text(&output.stderr));
     let output = run(Path::new(WEIR), &["--no-such-option"]);
     assert!(!output.status.success());
+    for command in ["check", "show-config", "agent-status"] {
+        let help = text(&run(Path::new(WEIR), &[command, "--help"]).stdout);
+        assert!(help.contains("--config") && !help.contains("--takeover"), "{command}: {help}");
+    }
 }
 
 /// A server connection `pgpool` to Weir, its configuration, and the daemon it may have left.
@@ -411,6 +415,44 @@ impl Drop for Pgpool {
             // It may have ended on its own by now.
             let _ = kill_process(pid, Signal::KILL);
         }
+    }
+}
+
+#[test]
+fn scripts_of_pgpool_start_weir_by_either_name_and_hear_what_is_discarded() {
+    let ground = Ground::new();
+    let pgpool = Pgpool::new(&ground);
+    let status = pgpool.folder.0.join("pgpool_status");
+    let conf = fs::read_to_string(pgpool.conf()).unwrap();
+    fs::write(pgpool.conf(), format!("{conf}work_dir = '{}'\npool_passwd = 'users'\n", pgpool.folder.0.display())).unwrap();
+    fs::write(pgpool.folder.0.join("users"), "postgres:TEXTnobody knows it\n").unwrap();
+    for (program, asks) in [(Path::new(WEIR), true), (&*pgpool.folder.0.join("pgpool"), false)] {
+        fs::write(&status, "up\ndown\ndown\n").unwrap();
+        let mut command = Command::new(program);
+        command.args(["-D", "-n", "-f"]).arg(pgpool.conf()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let words = BufReader::new(child.stderr.take().unwrap());
+        let mut log = words.lines().map(Result::unwrap);
+        let said = format!("{} is discarded (-D): the nodes that it keeps out of use are taken in again", status.display());
+        assert!(log.by_ref().any(|line| line == said), "{program:?}");
+        assert!(log.by_ref().any(|line| line.contains("starts: port")), "{program:?}");
+        let reader = std::thread::spawn(move || log.count());
+        // Users of pool_passwd are asked as by Pgpool-II where that is the name.
+        let first_answer = || {
+            let mut client = Raw::tcp(pgpool.port.number());
+            client.send(&wire::startup(wire::V3_0, &[("user", "postgres"), ("database", &ground.database)]));
+            client.read()
+        };
+        // Before the server is known the answer may be an error.
+        let mut answer = first_answer();
+        wait_until("the login to be decided", || {
+            answer = first_answer();
+            answer.tag == b'R'
+        });
+        assert_eq!(answer.body[..4] != [0; 4], asks, "{program:?}: {answer:?}");
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert!(child.wait().unwrap().success());
+        reader.join().unwrap();
     }
 }
 

@@ -73,13 +73,12 @@ pub fn report(c: &Control, (rules, state): (&Rules, &State), report: &Report, no
             log.say(Level::Warning, format_args!("node {node} {} when it is looked at: {text}", failure.describe()));
         }
         Report::Slow { node, took_ms, limit_ms } => slow(c, *node, *took_ms, *limit_ms),
+        Report::CommandLeftOut { node } => {
+            let text = format_args!("node {node} has not answered since the start, so that failover_command is not run for it");
+            log.say(Level::Log, text);
+        }
         Report::CommandFailed { kind, node } => {
-            let name = match kind {
-                Command::Failover => "failover_command",
-                Command::Failback => "failback_command",
-                Command::FollowPrimary => "follow_primary_command",
-            };
-            log.say(Level::Error, format_args!("{name} for node {node} failed"));
+            log.say(Level::Error, format_args!("{} for node {node} failed", parameter(*kind)));
         }
     }
 }
@@ -110,6 +109,14 @@ fn does_not_stream(c: &Control, node: NodeId, then: Then) {
                  streams it is used, and pcp_recovery_node makes another copy";
             c.shared.log.say(Level::Error, format_args!("node {node} {text}"));
         }
+    }
+}
+
+fn parameter(kind: Command) -> &'static str {
+    match kind {
+        Command::Failover => "failover_command",
+        Command::Failback => "failback_command",
+        Command::FollowPrimary => "follow_primary_command",
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod defaults;
 pub mod inquiry;
 
+use crate::monitor::log::Level;
 use crate::process::shared::WorkerId;
 use crate::process::worker::Worker;
 use crate::server::bounds;
@@ -487,6 +488,9 @@ impl Talk {
         let read = self.socket.read(&w.reactor, &mut answer, Some(self.deadline)).await;
         // No more than the answer is taken: clear text behind it can only be taken for TLS, and fail.
         read.map_err(|cause| OpenError::Broke { address: address.clone(), cause })?;
+        let letter = char::from(answer[0]).escape_default();
+        // Pgpool-II's words.
+        w.shared.log.say(Level::Debug1, format_args!("node {}: client->server SSL response: {letter}", address.node));
         match (answer[0], attempt) {
             (b'S', _) => {}
             (b'N', Attempt::Willing) => return Ok(()),
