@@ -40,10 +40,11 @@ impl Reason {
 const WATCHDOG: Reason = Reason::NotRun("needs a watchdog");
 const REPLICATION: Reason = Reason::NotRun("needs native replication");
 const PROCESSES: Reason = Reason::NotRun("looks for titles of Pgpool-II's child processes");
+const JAVA: Reason = Reason::MayFail("needs Java and a driver (JDBC_DRIVER)");
 const VERSION_1: Reason = Reason::MayFail("its certificates are of X.509 version 1, and it looks for words of Pgpool-II's log");
 
 /// Tests by words of their names, without numbers.
-const REASONS: [(&str, Reason); 31] = [
+const REASONS: [(&str, Reason); 38] = [
     (
         "load_balance",
         Reason::MayFail("a table that was just defined is read on the primary; the rest counts lines of Pgpool-II's debug log"),
@@ -52,12 +53,14 @@ const REASONS: [(&str, Reason); 31] = [
     ("watchdog", WATCHDOG),
     ("trusted_servers", WATCHDOG),
     ("detach_primary_all_down", WATCHDOG),
-    ("jdbc", Reason::MayFail("needs Java and a driver")),
+    ("jdbc", JAVA),
     (
         "memqcache",
-        Reason::MayFail("needs Java; Weir caches what is safe, and no more by FORCE QUERY CACHE on functions of the moment"),
+        Reason::MayFail(
+            "needs Java and a driver (JDBC_DRIVER); Weir caches what is safe, and no more by FORCE QUERY CACHE on functions of the moment",
+        ),
     ),
-    ("memqcache-memcached", Reason::MayFail("needs Java and memcached")),
+    ("memqcache-memcached", JAVA),
     ("sql_comments", Reason::MayFail("deliberate: NO LOAD BALANCE counts with allow_sql_comments = on, too")),
     ("rewrite_timestamp", Reason::NotRun("is a unit test of Pgpool-II's rewriting for native replication")),
     ("cert_auth", VERSION_1),
@@ -88,6 +91,13 @@ const REASONS: [(&str, Reason); 31] = [
     ("insert_lock_hangs", REPLICATION),
     ("postgres_fdw", REPLICATION),
     ("select_error_hangs", REPLICATION),
+    ("bug63", JAVA),
+    ("bug68", JAVA),
+    ("bug92", JAVA),
+    ("bug152", JAVA),
+    ("bug230", JAVA),
+    ("bug231", JAVA),
+    ("memqcache_bug", JAVA),
     ("bug153", Reason::MayFail("a read right after CREATE goes to the primary; causal_reads = off passes")),
     (
         "execute_and_deallocate",
@@ -171,13 +181,22 @@ pub fn cases(source: &Source, choice: Choice<'_>) -> Result<Vec<Case>> {
 impl Case {
     /// Copies it, changed for Weir and for ports that begin with `first_port`, a multiple of ten.
     pub fn copy_to(&self, to: &Path, first_port: u16) -> Result<()> {
+        self.copy(&self.folder, to, first_port)
+    }
+
+    /// Some tests have folders of messages, or of what they expect.
+    fn copy(&self, from: &Path, to: &Path, first_port: u16) -> Result<()> {
         fs::create_dir_all(to)?;
-        for entry in fs::read_dir(&self.folder)? {
+        for entry in fs::read_dir(from)? {
             let path = entry?.path();
-            let (true, Some(name)) = (path.is_file(), path.file_name()) else { continue };
-            match fs::read_to_string(&path) {
-                Ok(text) => fs::write(to.join(name), changed(&self.name, &text, first_port))?,
-                Err(_) => fs::copy(&path, to.join(name)).map(|_| ())?,
+            let Some(name) = path.file_name() else { continue };
+            if path.is_dir() {
+                self.copy(&path, &to.join(name), first_port)?;
+            } else {
+                match fs::read_to_string(&path) {
+                    Ok(text) => fs::write(to.join(name), changed(&self.name, &text, first_port))?,
+                    Err(_) => fs::copy(&path, to.join(name)).map(|_| ())?,
+                }
             }
         }
         Ok(())

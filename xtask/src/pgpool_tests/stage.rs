@@ -37,6 +37,8 @@ const COMMANDS: [&str; 18] = [
     "pcp_stop_pgpool",
     "pcp_watchdog_info",
 ];
+/// As Debian's package `libpostgresql-jdbc-java` has it.
+const JDBC_DRIVER: &str = "/usr/share/java/postgresql.jar";
 /// As Debian's package `pgpool2` has it.
 const PGPROTO: &str = "/usr/sbin/pgproto";
 const SAMPLES: [&str; 3] = ["pgpool.conf.sample", "pool_hba.conf.sample", "pcp.conf.sample"];
@@ -186,6 +188,7 @@ impl Stage {
             ("PGPOOL_SETUP", format!("{work}/installed/bin/pgpool_setup")),
             ("TESTLIBS", format!("{work}/libs.sh")),
             ("ENABLE_TEST", "true".to_owned()),
+            ("JDBC_DRIVER", std::env::var("JDBC_DRIVER").unwrap_or_else(|_| JDBC_DRIVER.to_owned())),
         ]
     }
 
