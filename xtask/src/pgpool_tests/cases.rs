@@ -44,7 +44,7 @@ const JAVA: Reason = Reason::MayFail("needs Java and a driver (JDBC_DRIVER)");
 const VERSION_1: Reason = Reason::MayFail("its certificates are of X.509 version 1, and it looks for words of Pgpool-II's log");
 
 /// Tests by words of their names, without numbers.
-const REASONS: [(&str, Reason); 38] = [
+const REASONS: [(&str, Reason); 39] = [
     (
         "load_balance",
         Reason::MayFail("a table that was just defined is read on the primary; the rest counts lines of Pgpool-II's debug log"),
@@ -104,6 +104,7 @@ const REASONS: [(&str, Reason); 38] = [
         Reason::MayFail("a DEALLOCATE is answered by Weir and goes to no node, so that the log names none"),
     ),
     ("pg_terminate_backend", Reason::MayFail("looks for words of Pgpool-II's log")),
+    ("multi_prepare", Reason::MayFail("its messages are for a pgproto of its own release, and this system's may be older")),
     ("aborted_transaction", Reason::MayFail("looks for Pgpool-II's DETAIL")),
     (
         "guard_against_bad_protocol",
