@@ -196,6 +196,12 @@ fn check_limits(findings: &mut Findings<'_>) {
         let message = format!("\"pool_size\" {size} is above {which} = {limit}, which is the limit of a node");
         findings.add(Severity::Warning, "pool_size", None, message);
     }
+    let kept = findings.config.limits.pool_min;
+    if kept > size {
+        let which = if findings.number("pool_size") == 0 { "num_init_children" } else { "pool_size" };
+        let message = format!("\"min_pool_size\" {kept} is above {which} = {size}: a pool keeps no more than that");
+        findings.add(Severity::Warning, "min_pool_size", None, message);
+    }
 }
 
 fn check_overrides(findings: &mut Findings<'_>) {

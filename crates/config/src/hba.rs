@@ -6,6 +6,7 @@
 //! Source: PostgreSQL manual, "The pg_hba.conf File"; `check_hba` and `parse_hba_line` in hba.c.
 
 mod address;
+mod cover;
 mod ident;
 mod ldap;
 mod parse;
@@ -15,7 +16,7 @@ pub use address::Network;
 pub use ldap::{Directory, Scope, Steps};
 pub use tokens::{LoadError, Loader};
 
-use crate::{Problem, Severity};
+use crate::{Problem, Severity, TlsConfig};
 use address::Address;
 use core::net::IpAddr;
 use ident::IdentMaps;
@@ -275,12 +276,28 @@ impl Hba {
         for rule in &rules {
             if let Some(map) = rule.map.as_ref().filter(|map| !maps.has(map)) {
                 let message = format!("no line of the ident file belongs to map \"{map}\", so that nobody matches");
-                let place = problem(&rule.file, Some(rule.line), message);
-                problems.push(Problem { severity: Severity::Warning, ..place });
+                problems.push(rule.warning(message));
             }
         }
+        problems.extend(cover::warnings(&rules));
         let is_usable = problems.iter().all(|problem| problem.severity == Severity::Warning);
         (is_usable.then_some(Hba { rules, maps }), problems)
+    }
+
+    /// Warnings about rules that let nobody in because of the settings of encryption.
+    pub fn without_encryption(&self, tls: &TlsConfig) -> Vec<Problem> {
+        let has_authority = tls.ca_cert.is_some() || tls.ca_cert_dir.is_some();
+        let warning = |rule: &Rule| {
+            let message = match (rule.connection, rule.certificate) {
+                (Connection::HostSsl, _) if !tls.enabled => "hostssl matches no client: \"ssl\" is off",
+                (_, Certificate::VerifyCa | Certificate::VerifyFull) if !has_authority => {
+                    "the rule asks for a certificate and lets nobody in: neither \"ssl_ca_cert\" nor \"ssl_ca_cert_dir\" is set"
+                }
+                _ => return None,
+            };
+            Some(rule.warning(message.into()))
+        };
+        self.rules.iter().filter_map(warning).collect()
     }
 
     /// True if an ident file was read.
@@ -364,6 +381,11 @@ impl Hba {
 }
 
 impl Rule {
+    /// A warning at its line.
+    fn warning(&self, message: String) -> Problem {
+        Problem { severity: Severity::Warning, ..problem(&self.file, Some(self.line), message) }
+    }
+
     /// No part that asks is looked at when another part does not fit anyway.
     fn fit(&self, visit: &Visit<'_>) -> Fit {
         if !self.connection.fits(visit) {

@@ -44,15 +44,15 @@ pub use page::{reference_page, sample_file};
 pub use pattern::{BadPattern, Patterns};
 pub use pcp::{PcpConfig, PcpUsers};
 pub use problem::{Outcome, Problem, Severity};
-pub use read::{read, read_in_unit, read_with};
+pub use read::{Stand, read, read_with, read_with_defaults};
 pub use recovery::RecoveryConfig;
 pub use reload::{SetError, reload};
 pub use routing::{CausalReads, OnWrite};
 pub use show::{ShowError, Shown, depends_on_viewer, show_all, show_one};
 pub use types::{
     AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig,
-    LogLevel, Method, NodeConfig, Override, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, StoreConfig, TcpConfig,
-    UnnamedStatements,
+    LogLevel, Method, NodeConfig, Override, PasswdProof, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, StoreConfig,
+    TcpConfig, UnnamedStatements,
 };
 
 /// Everything the proxy is told by its operator.
@@ -151,6 +151,8 @@ pub enum Source {
     CommandLine,
     /// A folder that systemd made for the service.
     Unit,
+    /// The name by which the program was called: Pgpool-II's.
+    CalledPgpool,
     /// `PGPOOL SET` in a session.
     Session,
 }
@@ -364,6 +366,7 @@ impl fmt::Display for Source {
             Source::File { path, line } => write!(f, "{}:{line}", path.display()),
             Source::CommandLine => write!(f, "command line"),
             Source::Unit => write!(f, "systemd"),
+            Source::CalledPgpool => write!(f, "called pgpool"),
             Source::Session => write!(f, "session"),
         }
     }

@@ -2,7 +2,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::Config;
+use super::{Config, Source};
 
 /// Message about a configuration without a node.
 pub(super) const NO_NODE: &str = "no node is configured, set at least \"backend_hostname0\"";
@@ -41,6 +41,17 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// A problem with what a parameter names, at the line that sets it.
+    pub fn of_parameter(config: &Config, severity: Severity, name: &str, what: &str) -> Problem {
+        let source = config.setting(name, None).map_or(Source::Default, |setting| setting.source.clone());
+        Problem::at(severity, &source, format!("{name}: {what}"))
+    }
+
+    /// `path:line: message`, where the severity is told otherwise.
+    pub fn place_and_message(&self) -> String {
+        format!("{}{}", Place(self), self.message)
+    }
+
     /// True if nothing is wrong but that no node is configured.
     pub fn is_no_node(&self) -> bool {
         self.message == NO_NODE
@@ -50,17 +61,23 @@ impl Problem {
 impl fmt::Display for Problem {
     /// `path:line: severity: message`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(path) = &self.path {
-            write!(f, "{}:", path.display())?;
-            if let Some(line) = self.line {
-                write!(f, "{line}:")?;
-            }
-            write!(f, " ")?;
-        }
         let severity = match self.severity {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        write!(f, "{severity}: {}", self.message)
+        write!(f, "{}{severity}: {}", Place(self), self.message)
+    }
+}
+
+/// The file and line of a problem, if it has them.
+struct Place<'a>(&'a Problem);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.0.path, self.0.line) {
+            (Some(path), Some(line)) => write!(f, "{}:{line}: ", path.display()),
+            (Some(path), None) => write!(f, "{}: ", path.display()),
+            (None, _) => Ok(()),
+        }
     }
 }

@@ -5,6 +5,8 @@ use super::problem::{Outcome, Problem, Severity};
 use super::{Config, Given, Setting, Source, check, lines, place};
 use crate::params::{self, INDEX_MAX, Named, Param};
 
+/// The parameter that makes a number one of a node.
+const BACKEND_HOSTNAME: &str = "backend_hostname";
 /// Includes inside includes, as in PostgreSQL.
 const DEPTH_MAX: usize = 10;
 /// Files read in all: ten levels of ten includes each would be 10^10.
@@ -26,25 +28,42 @@ pub fn read_with(
     command_line: &[(String, String)],
     load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
 ) -> Outcome {
-    read_in_unit(path, &[], command_line, load)
+    read_with_defaults(path, &[], command_line, load)
 }
 
-/// The same for a service of systemd; `unit`: names and values that stand for defaults.
-pub fn read_in_unit(
+/// A value that stands for a parameter's default, and where it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stand {
+    pub name: &'static str,
+    pub value: String,
+    pub source: Source,
+}
+
+/// The same with values that stand for defaults, as under systemd.
+pub fn read_with_defaults(
     path: &Path,
-    unit: &[(&str, String)],
+    defaults: &[Stand],
     command_line: &[(String, String)],
     load: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
 ) -> Outcome {
-    let mut reader = Reader { load, given: Given::new(), problems: Vec::new(), open: Vec::new(), files: 0, is_missing: false };
-    for (name, value) in unit {
-        reader.set(name, value, Source::Unit);
+    let mut reader = Reader {
+        load,
+        given: Given::new(),
+        problems: Vec::new(),
+        open: Vec::new(),
+        files: 0,
+        is_missing: false,
+        repeated: Vec::new(),
+    };
+    for Stand { name, value, source } in defaults {
+        reader.set(name, value, source.clone());
     }
     reader.read_file(path, &Source::CommandLine);
     for (name, value) in command_line {
         reader.set(name, value, Source::CommandLine);
     }
     let mut config = Config::build(&reader.given);
+    reader.judge_repeated(&config);
     reader.read_databases(path, &mut config);
     let Reader { given, mut problems, is_missing, .. } = reader;
     if !is_missing {
@@ -64,6 +83,17 @@ struct Reader<'a> {
     files: usize,
     /// The configuration itself could not be read.
     is_missing: bool,
+    /// Numbers of nodes whose host name stands in several lines.
+    repeated: Vec<Repeated>,
+}
+
+/// A node whose host name has a second line, with what the lines before say of it.
+struct Repeated {
+    index: u16,
+    first: Source,
+    second: Source,
+    hostname: String,
+    port: Option<String>,
 }
 
 impl Reader<'_> {
@@ -156,11 +186,53 @@ impl Reader<'_> {
         let name = Setting { param, index, raw: String::new(), source: Source::Default }.name();
         match param.kind.parse(&name, value) {
             Ok(_) => {
+                if let (BACKEND_HOSTNAME, Some(index)) = (param.name, index) {
+                    self.note_repeated(param, index, &source);
+                }
                 let setting = Setting { param, index, raw: value.to_string(), source };
                 self.given.insert((place(param), index), setting);
             }
             Err(cause) if source == Source::CommandLine => self.error(&source, format!("on the command line: {cause}")),
             Err(cause) => self.error(&source, cause.to_string()),
+        }
+    }
+
+    /// Keeps the place and the server of a node that a line of a file names again.
+    fn note_repeated(&mut self, param: &'static Param, index: u16, second: &Source) {
+        let known = self.given.get(&(place(param), Some(index)));
+        let (Some(known), Source::File { .. }) = (known, second) else { return };
+        if !matches!(known.source, Source::File { .. }) || known.raw.is_empty() {
+            return;
+        }
+        let port = params::find("backend_port").and_then(|param| self.given.get(&(place(param), Some(index))));
+        self.repeated.push(Repeated {
+            index,
+            first: known.source.clone(),
+            second: second.clone(),
+            hostname: known.raw.clone(),
+            port: port.map(|port| port.raw.clone()),
+        });
+    }
+
+    /// A copied block of lines whose number was left as it was would replace a server without a word. Another file may do so on purpose.
+    fn judge_repeated(&mut self, config: &Config) {
+        for Repeated { index, first, second, hostname, port } in std::mem::take(&mut self.repeated) {
+            // Without a name at the end the node was taken out on purpose.
+            let Some(node) = config.nodes.iter().find(|node| node.id == index) else { continue };
+            let is_same_port =
+                port.as_ref().is_none_or(|port| config.setting("backend_port", Some(index)).is_some_and(|now| now.raw == *port));
+            if node.hostname == hostname && is_same_port {
+                continue;
+            }
+            let port = port.map(|port| format!(", port {port},")).unwrap_or_default();
+            let message = format!(
+                "\"backend_hostname{index}\" stands in {first}, too: the server \"{hostname}\"{port} is replaced by this one; give one of them another number"
+            );
+            if are_of_one_file(&first, &second) {
+                self.error(&second, message);
+            } else {
+                self.warn(&second, message);
+            }
         }
     }
 
@@ -173,12 +245,16 @@ impl Reader<'_> {
     }
 }
 
+fn are_of_one_file(one: &Source, other: &Source) -> bool {
+    matches!((one, other), (Source::File { path: one, .. }, Source::File { path: other, .. }) if one == other)
+}
+
 impl Problem {
     /// A problem in the line that `source` names.
     pub(super) fn at(severity: Severity, source: &Source, message: String) -> Problem {
         let (path, line) = match source {
             Source::File { path, line } => (Some(path.clone()), Some(*line)),
-            Source::Default | Source::CommandLine | Source::Unit | Source::Session => (None, None),
+            Source::Default | Source::CommandLine | Source::Unit | Source::CalledPgpool | Source::Session => (None, None),
         };
         Problem { severity, path, line, message }
     }

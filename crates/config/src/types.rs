@@ -326,6 +326,8 @@ pub struct AuthConfig {
     pub ident_file: Option<PathBuf>,
     /// File with users and passwords, relative to the directory of the configuration file.
     pub passwd_file: Option<PathBuf>,
+    /// Whether users of that file are asked for their passwords, where there are no rules.
+    pub passwd_proof: PasswdProof,
     /// File with databases by another name, relative to the folder of the configuration; `None`: there is none.
     pub database_file: Option<PathBuf>,
     /// Ask users without a known secret for a password in clear text.
@@ -344,6 +346,22 @@ pub struct AuthConfig {
     pub cache_ms: u64,
     /// Failed logins of one user from one address before more are slowed down; 0 for no limit.
     pub failures_max: u32,
+}
+
+/// The proof of users with a line in `pool_passwd`, without `pool_hba.conf`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PasswdProof {
+    /// The password.
+    Always,
+    /// The password if a server asks for one, else nothing.
+    AsServers,
+}
+
+impl PasswdProof {
+    /// The meaning of a word that the parameter allows.
+    pub fn from_word(word: &str) -> PasswdProof {
+        if word == "as_servers" { PasswdProof::AsServers } else { PasswdProof::Always }
+    }
 }
 
 /// Messages that are logged, and their form.
@@ -648,6 +666,7 @@ impl AuthConfig {
             use_hba: false,
             ident_file: None,
             passwd_file: None,
+            passwd_proof: PasswdProof::Always,
             database_file: None,
             allow_clear_text: false,
             timeout_ms: 0,

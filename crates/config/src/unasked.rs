@@ -4,7 +4,7 @@
 //! Servers that let this machine in without a password are another matter: they must be asked.
 
 use crate::hba::{Admits, Hba};
-use crate::{Config, Problem, Severity};
+use crate::{Config, PasswdProof, Problem, Severity};
 
 /// A warning for each way in. `rules` are those in force, `users` the lines of `pool_passwd` that can be used.
 pub fn warnings(config: &Config, rules: Option<&Hba>, users: usize) -> Vec<Problem> {
@@ -32,7 +32,8 @@ fn without_rules(config: &Config, users: usize) -> Option<Problem> {
     if !auth.ask_user.is_empty() || auth.allow_clear_text {
         return None;
     }
-    let who = if users == 0 { "no client" } else { "no client whose user has no entry in pool_passwd" };
+    let is_left_to_servers = users == 0 || auth.passwd_proof == PasswdProof::AsServers;
+    let who = if is_left_to_servers { "no client" } else { "no client whose user has no entry in pool_passwd" };
     let message = format!(
         "{who} is asked for a password, and where a server trusts this machine all of them get in, as any user; \
          set enable_pool_hba = on with rules that ask, or auth_user"
@@ -90,6 +91,7 @@ mod tests {
         check("listen_addresses = ''", "host all all all trust", 0, "");
         check("", "", 0, "0: no client is asked for a password,");
         check("", "", 3, "0: no client whose user has no entry in pool_passwd is asked for a password,");
+        check("pool_passwd_proof = as_servers", "", 3, "0: no client is asked for a password,");
         check("auth_user = 'a'", "", 0, "");
         check("allow_clear_text_frontend_auth = on", "", 0, "");
     }

@@ -3,8 +3,12 @@
 //!
 //! rustls does the protocol. This module decides how much is taken at once, and knows the peer by its handshake.
 
+mod fault;
+
+pub use fault::explain;
+
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{CertificateError, ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection};
+use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
@@ -32,24 +36,6 @@ pub enum Plain {
     Nothing,
     /// The peer sends no more.
     End,
-}
-
-/// Why a handshake failed, in an operator's words where rustls has others.
-pub fn explain(cause: &io::Error) -> String {
-    let inner = cause.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-    match inner {
-        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "the certificate is signed by none of the authorities (UnknownIssuer)".into()
-        }
-        Some(Error::InvalidCertificate(CertificateError::Revoked)) => "the certificate is revoked".into(),
-        Some(Error::InvalidCertificate(CertificateError::UnknownRevocationStatus)) => {
-            "there is no revocation list for the authority that signed the certificate".into()
-        }
-        Some(Error::InvalidCertificate(CertificateError::Other(other))) => {
-            format!("the certificate cannot be checked: {other}; it must be of X.509 version 3")
-        }
-        Some(_) | None => cause.to_string(),
-    }
 }
 
 impl Tls {

@@ -220,7 +220,8 @@ impl ClusterView {
     /// The reasons why nodes are down, and why writes wait, for sessions that wait for one.
     pub fn causes(&self) -> String {
         let down = self.nodes.iter().filter(|node| node.health == Health::Down);
-        let causes = down.filter_map(|node| Some(format!("node {}: {}", node.id, node.cause.as_ref()?)));
+        let causes =
+            down.filter_map(|node| Some(format!("node {} ({}:{}): {}", node.id, node.hostname, node.port, node.cause.as_ref()?)));
         causes.chain(self.held.map(|why| format!("writes wait: {why}"))).collect::<Vec<_>>().join("; ")
     }
 
@@ -331,7 +332,7 @@ pub(crate) mod tests {
         assert!(!view.note_cause(0, Some("refused".into())));
         assert!(view.note_cause(0, Some("wrong password".into())));
         assert!(view.note_cause(1, Some("may not be asked".into())), "it is used as before");
-        assert_eq!(view.causes(), "node 0: wrong password", "it is up");
+        assert_eq!(view.causes(), "node 0 (h:1): wrong password", "it is up");
         view.step(0, &Probe::Answered { in_recovery: false, lag_bytes: None }, 1);
         assert!(!view.note_cause(0, None));
         assert_eq!(view.causes(), "");

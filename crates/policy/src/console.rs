@@ -117,6 +117,36 @@ impl Command {
         }
     }
 
+    /// The command as it is typed, for the log. A value may be a password, so that it is left out.
+    pub fn without_values(&self) -> String {
+        let of = |verb: &str, database: &Option<String>| match database {
+            Some(name) => format!("{verb} {name}"),
+            None => verb.to_owned(),
+        };
+        match self {
+            Command::Show(name) => format!("SHOW {name}"),
+            Command::Set { name, .. } => format!("SET {name}"),
+            Command::Reload => "RELOAD".into(),
+            Command::Pause(database) => of("PAUSE", database),
+            Command::Resume(database) => of("RESUME", database),
+            Command::Disable(database) => format!("DISABLE {database}"),
+            Command::Enable(database) => format!("ENABLE {database}"),
+            Command::Reconnect(database) => of("RECONNECT", database),
+            Command::Kill(database) => of("KILL", database),
+            Command::KillClient(pid) => format!("KILL_CLIENT {pid}"),
+            Command::WaitClose(database) => of("WAIT_CLOSE", database),
+            Command::Shutdown(Shutdown::Now) => "SHUTDOWN".into(),
+            Command::Shutdown(Shutdown::WaitForServers) => "SHUTDOWN WAIT_FOR_SERVERS".into(),
+            Command::Shutdown(Shutdown::WaitForClients) => "SHUTDOWN WAIT_FOR_CLIENTS".into(),
+            Command::Attach(node) => format!("ATTACH {node}"),
+            Command::Detach(node) => format!("DETACH {node}"),
+            Command::Promote(node) => format!("PROMOTE {node}"),
+            Command::SwitchOver(node) => format!("SWITCHOVER {node}"),
+            Command::Restart(node) => format!("RESTART {node}"),
+            Command::UpgradeWalk => "UPGRADE_WALK".into(),
+        }
+    }
+
     /// True if it only looks.
     pub fn is_show(&self) -> bool {
         matches!(self, Command::Show(_))
@@ -225,6 +255,35 @@ pub fn shown(param: &Param, raw: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_has_commands_as_they_are_typed_without_values() {
+        for text in [
+            "RELOAD",
+            "PAUSE",
+            "PAUSE shop",
+            "RESUME",
+            "DISABLE shop",
+            "ENABLE shop",
+            "RECONNECT shop",
+            "KILL",
+            "KILL_CLIENT 7",
+            "WAIT_CLOSE",
+            "SHUTDOWN",
+            "SHUTDOWN WAIT_FOR_SERVERS",
+            "SHUTDOWN WAIT_FOR_CLIENTS",
+            "ATTACH 0",
+            "DETACH 1",
+            "PROMOTE 2",
+            "SWITCHOVER 2",
+            "RESTART 1",
+            "UPGRADE_WALK",
+            "SHOW pools",
+        ] {
+            assert_eq!(Command::parse(text).map(|command| command.without_values()).as_deref(), Ok(text));
+        }
+        assert_eq!(Command::parse("set sr_check_password = 'x'").unwrap().without_values(), "SET sr_check_password");
+    }
 
     #[test]
     fn commands_are_read_as_pgbouncer_reads_them() {

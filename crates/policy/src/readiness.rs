@@ -36,14 +36,25 @@ pub struct Finding {
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     pub nodes: Vec<Asked>,
+    /// Server connections that Weir may open to one node for clients, and the parameters that say so.
+    pub conns: ConnsMax,
     /// Why nothing can be written in `work_dir`, if it cannot.
     pub folder: Option<String>,
+}
+
+/// Most server connections of one node.
+#[derive(Clone, Debug, Default)]
+pub struct ConnsMax {
+    pub number: u32,
+    pub parameters: &'static str,
 }
 
 /// A node, and its answers.
 #[derive(Clone, Debug)]
 pub struct Asked {
     pub id: NodeId,
+    /// The parameter that names the user of the health check: `sr_check_user` where it has none of its own.
+    pub user_parameter: &'static str,
     /// As the user of the health check.
     pub server: Result<Server, Refused>,
     /// As `sr_check_user`, which finds the roles.
@@ -59,6 +70,8 @@ pub struct Asked {
 pub enum Refused {
     /// No server was reached.
     Unreachable(String),
+    /// It was reached, and TLS with it could not be begun.
+    Encryption(String),
     /// The server did not take the user or the password.
     Identity(String),
     /// It refused for another reason.
@@ -74,11 +87,21 @@ pub struct Server {
     pub timeline: Option<u32>,
     pub role: Role,
     pub settings: Settings,
+    pub clock: Clock,
     pub missing: Vec<Right>,
     /// Settings that Weir changes and the server's start has fixed.
     pub fixed: Vec<String>,
     /// The settings that a session begins with there.
     pub defaults: Defaults,
+}
+
+/// A server's clock beside this machine's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// By how much it is before this machine's, in milliseconds; below 0: behind.
+    pub ahead_ms: i64,
+    /// How long the question took: so far off the comparison may be.
+    pub within_ms: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -138,6 +161,9 @@ pub struct Settings {
     pub apply_delay_ms: u64,
     pub sync_names: String,
     pub cluster_name: String,
+    pub conns_max: u32,
+    /// Of them, those that only superusers and members of `pg_use_reserved_connections` get.
+    pub conns_reserved: u32,
 }
 
 /// A right that Weir's user needs.

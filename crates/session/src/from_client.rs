@@ -108,7 +108,8 @@ fn decide(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
         front::COPY_DATA => {
             note_copied_ahead(s);
             let flow = pass_if_linked(s, w, header);
-            if s.has_server() {
+            // Where messages are logged each one is counted.
+            if s.has_server() && !statement_log::logs_messages(s, w) {
                 s.up.pass_run(front::COPY_DATA, &w.buffers);
             }
             Ok(flow)

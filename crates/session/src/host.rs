@@ -54,6 +54,18 @@ pub enum Stop {
     Immediate,
 }
 
+impl Stop {
+    /// For the log, in PostgreSQL's words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Stop::No => "no shutdown request",
+            Stop::Smart => "received smart shutdown request: clients may finish, and no new ones are let in",
+            Stop::Fast => "received fast shutdown request: clients are disconnected",
+            Stop::Immediate => "received immediate shutdown request",
+        }
+    }
+}
+
 /// The cause of a line in the log: fields of `log_line_prefix`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Who<'a> {

@@ -197,7 +197,7 @@ fn give_batch(s: &mut Session, w: &Context, prepared: Rc<Prepared>, bytes: &[u8]
     s.lazy_begin.read();
     causal::heard_from_memory(s, w, round);
     w.count(Metric::CacheHits);
-    statement_log::answered_by_cache(s, w, &prepared);
+    statement_log::answered_by_cache(s, w, Some(&prepared));
     s.statements.portal = None;
     if has_parse {
         (s.statements.unnamed, s.statements.is_unnamed_on_server) = (Some(Own::without_name(prepared)), false);
@@ -289,7 +289,7 @@ fn give(s: &mut Session, w: &Context, header: Header, bytes: &[u8], round: u64) 
     s.lazy_begin.read();
     causal::heard_from_memory(s, w, round);
     w.count(Metric::CacheHits);
-    statement_log::answered(s, w);
+    statement_log::answered_by_cache(s, w, None);
     (s.statements.unnamed, s.statements.is_unnamed_on_server, s.statements.portal) = (None, false, None);
     s.down.extra(&w.buffers).extend_from_slice(bytes);
     s.say_ready(w);

@@ -106,6 +106,8 @@ pub struct Intake {
     pub presence: Presence,
     /// The message that is next has been logged.
     pub(crate) is_message_logged: bool,
+    /// CopyData messages of the copy that goes on, as far as messages are logged.
+    pub(crate) copied: std::cell::Cell<u32>,
     /// The last message is one of a copy, for which no reply is counted.
     pub in_copy_message: bool,
     /// The fault that its client has yet to hear, if `skip` says so.

@@ -78,10 +78,31 @@ fn keep_text(s: &Session, source: Source<'_>) {
     kept.push_str(cut(&text, SHOWN_BYTES_MAX));
 }
 
-/// An answer from memory takes the place of an Execute's statement.
+/// An answer from memory takes the place of the statement at the front of the lane, or of a prepared one's Execute.
 #[inline]
-pub fn answered_by_cache(s: &mut Session, w: &Context, prepared: &Prepared) {
-    tell(s, w, Source::Message("Execute: ", prepared));
+pub fn answered_by_cache(s: &Session, w: &Context, prepared: Option<&Prepared>) {
+    let logged = s.reads.preferences.own.logged(&w.peek_config());
+    if !logged.is_none() {
+        say_cached(s, w, prepared, logged);
+    }
+}
+
+/// Texts of Pgpool-II. No node has the statement.
+#[cold]
+fn say_cached(s: &Session, w: &Context, prepared: Option<&Prepared>, logged: Logged) {
+    let (label, text) = match prepared {
+        None => ("", query_text(s)),
+        Some(prepared) => ("Execute: ", prepared_text(prepared)),
+    };
+    let client = s.handle.status.client_host();
+    let who = who(s, &client);
+    if logged.has(Line::Statement) {
+        w.log(Level::Log, &who, format_args!("statement: {text}"));
+    }
+    if logged.has(Line::PerNode) {
+        let detail = format_args!("query result fetched from cache. statement: {label}{text}");
+        w.log(Level::Log, &who, format_args!("fetch from memory cache DETAIL:  {detail}"));
+    }
 }
 
 /// Logs a statement that goes to the session's server connection now.
@@ -136,10 +157,16 @@ pub fn answered(s: &mut Session, w: &Context) {
     }
 }
 
+/// True if messages of the client are logged.
+#[inline]
+pub fn logs_messages(s: &Session, w: &Context) -> bool {
+    s.reads.preferences.own.logs_messages(&w.peek_config())
+}
+
 /// Logs a client's message before it is looked at. Texts of Pgpool-II.
 #[inline]
 pub fn came(s: &mut Session, w: &Context, header: Header) {
-    if s.reads.preferences.own.logs_messages(&w.peek_config()) && !s.intake.is_message_logged {
+    if logs_messages(s, w) && !s.intake.is_message_logged {
         say_message(s, w, header);
     }
 }
@@ -148,7 +175,7 @@ pub fn came(s: &mut Session, w: &Context, header: Header) {
 /// skipped after an error.
 #[inline]
 pub fn passed(s: &Session, w: &Context, header: Header) {
-    if s.reads.preferences.own.logs_messages(&w.peek_config()) {
+    if logs_messages(s, w) {
         write_message(s, w, header);
     }
 }
@@ -176,6 +203,20 @@ fn write_message(s: &Session, w: &Context, header: Header) {
         let kind = if text.starts_with('S') { "statement" } else { "portal" };
         format!("{kind}: \"{}\"", text.get(1..).unwrap_or_default())
     };
+    let copied = &s.intake.copied;
+    if header.tag == front::COPY_DATA {
+        // One line tells of all of them, at the end.
+        return copied.set(copied.get().saturating_add(1));
+    }
+    let client = s.handle.status.client_host();
+    let say = |name: &str, detail: &str| {
+        let mark = if detail.is_empty() { "" } else { " DETAIL:  " };
+        w.log(Level::Log, &who(s, &client), format_args!("{name} message from frontend.{mark}{detail}"));
+    };
+    let rows = copied.replace(0);
+    if rows > 0 && matches!(header.tag, front::COPY_DONE | front::COPY_FAIL) {
+        say("CopyData", &format!("count: {rows}"));
+    }
     let (name, detail) = match header.tag {
         front::QUERY => ("Query", format!("query: \"{}\"", text())),
         front::PARSE => ("Parse", format!("statement: \"{}\", query: \"{}\"", text(), text())),
@@ -185,16 +226,16 @@ fn write_message(s: &Session, w: &Context, header: Header) {
         front::CLOSE => ("Close", named(text())),
         front::SYNC => ("Sync", String::new()),
         front::FLUSH => ("Flush", String::new()),
-        front::FUNCTION_CALL => ("FunctionCall", String::new()),
+        front::FUNCTION_CALL => {
+            let oid = body.first_chunk().map_or(0, |oid| u32::from_be_bytes(*oid));
+            ("FunctionCall", format!("oid: \"{oid}\""))
+        }
         front::TERMINATE => ("Terminate", String::new()),
-        front::COPY_DATA => ("CopyData", String::new()),
         front::COPY_DONE => ("CopyDone", String::new()),
         front::COPY_FAIL => ("CopyFail", String::new()),
         _ => return,
     };
-    let client = s.handle.status.client_host();
-    let mark = if detail.is_empty() { "" } else { " DETAIL:  " };
-    w.log(Level::Log, &who(s, &client), format_args!("{name} message from frontend.{mark}{detail}"));
+    say(name, &detail);
 }
 
 fn is_copy(tag: u8) -> bool {

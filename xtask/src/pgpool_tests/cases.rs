@@ -20,6 +20,98 @@ const EXPECTED: [&str; 10] = [
     "detach_primary_left_down_node",
     "invalid_failover_node",
 ];
+/// Why a test is not run, or may fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// It is about something that Weir does not have.
+    NotRun(&'static str),
+    /// Weir does it otherwise, or the test looks for words of Pgpool-II's.
+    MayFail(&'static str),
+}
+
+impl Reason {
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::NotRun(text) | Reason::MayFail(text) => text,
+        }
+    }
+}
+
+const WATCHDOG: Reason = Reason::NotRun("needs a watchdog");
+const REPLICATION: Reason = Reason::NotRun("needs native replication");
+const PROCESSES: Reason = Reason::NotRun("looks for titles of Pgpool-II's child processes");
+const JAVA: Reason = Reason::MayFail("needs Java and a driver (JDBC_DRIVER)");
+const VERSION_1: Reason = Reason::MayFail("its certificates are of X.509 version 1, and it looks for words of Pgpool-II's log");
+
+/// Tests by words of their names, without numbers.
+const REASONS: [(&str, Reason); 39] = [
+    (
+        "load_balance",
+        Reason::MayFail("a table that was just defined is read on the primary; the rest counts lines of Pgpool-II's debug log"),
+    ),
+    ("native_replication", REPLICATION),
+    ("watchdog", WATCHDOG),
+    ("trusted_servers", WATCHDOG),
+    ("detach_primary_all_down", WATCHDOG),
+    ("jdbc", JAVA),
+    (
+        "memqcache",
+        Reason::MayFail(
+            "needs Java and a driver (JDBC_DRIVER); Weir caches what is safe, and no more by FORCE QUERY CACHE on functions of the moment",
+        ),
+    ),
+    ("memqcache-memcached", JAVA),
+    ("sql_comments", Reason::MayFail("deliberate: NO LOAD BALANCE counts with allow_sql_comments = on, too")),
+    ("rewrite_timestamp", Reason::NotRun("is a unit test of Pgpool-II's rewriting for native replication")),
+    ("cert_auth", VERSION_1),
+    ("cert_passphrase", VERSION_1),
+    (
+        "enable_shared_relcache",
+        Reason::MayFail("looks for the words of Pgpool-II's cache of catalogs; Weir reads catalogs as a whole"),
+    ),
+    (
+        "auto_failback",
+        Reason::MayFail("wants a node still down when auto_failback_interval has passed; fails with Pgpool-II, too"),
+    ),
+    ("snapshot_isolation", Reason::NotRun("needs snapshot isolation")),
+    ("dml_adaptive_load_balance", Reason::MayFail("deliberate: what a transaction wrote is read where it wrote")),
+    ("log_backend_messages", Reason::MayFail("log_backend_messages is not there")),
+    (
+        "client_auth",
+        Reason::MayFail("50 of 51 in streaming replication; a server asks by method password, see docs/from-pgpool.md"),
+    ),
+    (
+        "pcp_commands",
+        Reason::MayFail("on a busy machine: it looks for a statement in the log at once, and Weir's log has a thread of its own"),
+    ),
+    ("backend_all_down", Reason::MayFail("waits for the text of a failover at a start without servers; Weir waits for servers")),
+    ("memory_leak", PROCESSES),
+    ("memory_leak_extended", PROCESSES),
+    ("memory_leak_extended_memqcache", PROCESSES),
+    ("insert_lock_hangs", REPLICATION),
+    ("postgres_fdw", REPLICATION),
+    ("select_error_hangs", REPLICATION),
+    ("bug63", JAVA),
+    ("bug68", JAVA),
+    ("bug92", JAVA),
+    ("bug152", JAVA),
+    ("bug230", JAVA),
+    ("bug231", JAVA),
+    ("memqcache_bug", JAVA),
+    ("bug153", Reason::MayFail("a read right after CREATE goes to the primary; causal_reads = off passes")),
+    (
+        "execute_and_deallocate",
+        Reason::MayFail("a DEALLOCATE is answered by Weir and goes to no node, so that the log names none"),
+    ),
+    ("pg_terminate_backend", Reason::MayFail("looks for words of Pgpool-II's log")),
+    ("multi_prepare", Reason::MayFail("its messages are for a pgproto of its own release, and this system's may be older")),
+    ("aborted_transaction", Reason::MayFail("looks for Pgpool-II's DETAIL")),
+    (
+        "guard_against_bad_protocol",
+        Reason::MayFail("deliberate: an order of messages that PostgreSQL carries out is no FATAL error"),
+    ),
+];
+
 /// Loops over modes of clustering begin with streaming replication, the only one that Weir has.
 const STREAMING: &str = "for mode in s";
 const AND_OTHERS: &str = "for mode in s ";
@@ -46,21 +138,41 @@ pub struct Case {
     pub name: String,
     /// In the source.
     pub folder: PathBuf,
+    /// Why it is not run, or may fail.
+    pub reason: Option<Reason>,
 }
 
-/// The tests whose names have one of these words; those expected to pass if there are no words.
-pub fn cases(source: &Source, words: &[String]) -> Result<Vec<Case>> {
+/// The tests that are wanted.
+#[derive(Debug, Clone, Copy)]
+pub enum Choice<'a> {
+    /// Those about nodes that must pass.
+    Expected,
+    All,
+    /// Those whose names have one of these words.
+    Words(&'a [String]),
+}
+
+fn reason(name: &str) -> Option<Reason> {
+    let bare = name.split_once('.').map_or(name, |(_, rest)| rest);
+    let is_it = |word: &str| bare == word || word == "watchdog" && bare.starts_with("watchdog");
+    REASONS.iter().find(|(word, _)| is_it(word)).map(|(_, reason)| *reason)
+}
+
+/// The chosen tests, in the order of their numbers.
+pub fn cases(source: &Source, choice: Choice<'_>) -> Result<Vec<Case>> {
     let folder = source.folder.join("src/test/regression/tests");
     let mut found = Vec::new();
     for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
         let entry = entry?;
         let (name, folder) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
-        let is_wanted = match words {
-            [] => EXPECTED.iter().any(|word| name.ends_with(word)),
-            words => words.iter().any(|word| name.contains(word.as_str())),
+        let is_wanted = match choice {
+            Choice::Expected => EXPECTED.iter().any(|word| name.ends_with(word)),
+            Choice::All => true,
+            Choice::Words(words) => words.iter().any(|word| name.contains(word.as_str())),
         };
         if is_wanted && folder.join("test.sh").exists() {
-            found.push(Case { name, folder });
+            let reason = reason(&name);
+            found.push(Case { name, folder, reason });
         }
     }
     found.sort_by(|one, other| one.name.cmp(&other.name));
@@ -70,13 +182,22 @@ pub fn cases(source: &Source, words: &[String]) -> Result<Vec<Case>> {
 impl Case {
     /// Copies it, changed for Weir and for ports that begin with `first_port`, a multiple of ten.
     pub fn copy_to(&self, to: &Path, first_port: u16) -> Result<()> {
+        self.copy(&self.folder, to, first_port)
+    }
+
+    /// Some tests have folders of messages, or of what they expect.
+    fn copy(&self, from: &Path, to: &Path, first_port: u16) -> Result<()> {
         fs::create_dir_all(to)?;
-        for entry in fs::read_dir(&self.folder)? {
+        for entry in fs::read_dir(from)? {
             let path = entry?.path();
-            let (true, Some(name)) = (path.is_file(), path.file_name()) else { continue };
-            match fs::read_to_string(&path) {
-                Ok(text) => fs::write(to.join(name), changed(&self.name, &text, first_port))?,
-                Err(_) => fs::copy(&path, to.join(name)).map(|_| ())?,
+            let Some(name) = path.file_name() else { continue };
+            if path.is_dir() {
+                self.copy(&path, &to.join(name), first_port)?;
+            } else {
+                match fs::read_to_string(&path) {
+                    Ok(text) => fs::write(to.join(name), changed(&self.name, &text, first_port))?,
+                    Err(_) => fs::copy(&path, to.join(name)).map(|_| ())?,
+                }
             }
         }
         Ok(())
@@ -102,6 +223,16 @@ fn changed(test: &str, text: &str, first_port: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_is_found_by_the_name_without_its_number() {
+        assert_eq!(reason("028.watchdog_enable_consensus_with_half_votes"), Some(WATCHDOG));
+        assert_eq!(reason("110.memory_leak"), Some(PROCESSES));
+        assert_eq!(reason("003.failover"), None);
+        let words: std::collections::BTreeSet<&str> = REASONS.iter().map(|(word, _)| *word).collect();
+        assert_eq!(words.len(), REASONS.len());
+        assert!(EXPECTED.iter().all(|word| !matches!(reason(word), Some(Reason::NotRun(_)))));
+    }
 
     #[test]
     fn a_test_gets_free_ports_and_streaming_replication_only() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
-use cases::{Case, cases};
+use cases::{Case, Choice, Reason, cases};
 use stage::{Stage, Verdict};
 
 /// Lines of a failed test's output that are printed.
@@ -23,8 +23,11 @@ const TAIL: usize = 30;
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Only tests whose name has one of these words (comma separated), also those that nobody expects to pass
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', conflicts_with = "all")]
     tests: Vec<String>,
+    /// All tests; a table at the end has the reason of each one that failed or was not run. Failures with a known reason are no error
+    #[arg(long)]
+    all: bool,
     /// Debian's suite whose Pgpool-II is taken: trixie has 4.6, bookworm 4.3
     #[arg(long, default_value = "trixie")]
     suite: String,
@@ -36,24 +39,42 @@ pub struct Arguments {
 /// Runs the tests one after the other with this Weir and prints how each ended. `target` is cargo's folder. Error: one failed, or they cannot run here.
 pub fn run(arguments: &Arguments, target: &Path, weir: &Path) -> Result<()> {
     let source = sources::fetch(target, &arguments.suite)?;
-    let chosen: Vec<Case> = cases(&source, &arguments.tests)?;
+    let choice = match arguments.tests.as_slice() {
+        _ if arguments.all => Choice::All,
+        [] => Choice::Expected,
+        words => Choice::Words(words),
+    };
+    let chosen: Vec<Case> = cases(&source, choice)?;
     ensure!(!chosen.is_empty(), "no test of this release has such a name");
     let stage = Stage::prepare(&source, weir)?;
-    let (mut passed, mut failed) = (0, Vec::new());
+    let (mut passed, mut failed, mut table) = (0, Vec::new(), Vec::new());
     for case in &chosen {
+        if let (true, Some(Reason::NotRun(why))) = (arguments.all, case.reason) {
+            table.push(format!("{:<52} not run  {why}", case.name));
+            continue;
+        }
         let (verdict, seconds) = stage.play(case, Duration::from_secs(arguments.limit))?;
         println!("pgpool-tests: {}: {verdict} in {seconds} s", case.name);
         match verdict {
-            Verdict::Passed => passed += 1,
+            Verdict::Passed => {
+                passed += 1;
+                table.push(format!("{:<52} passed", case.name));
+            }
             Verdict::Failed | Verdict::TimedOut => {
                 let output = stage.output(case)?;
                 let lines: Vec<&str> = output.lines().collect();
                 println!("{}", lines[lines.len().saturating_sub(TAIL)..].join("\n"));
-                failed.push(case.name.as_str());
+                table.push(format!("{:<52} failed   {}", case.name, case.reason.map_or("NO KNOWN REASON", Reason::text)));
+                if !arguments.all || case.reason.is_none() {
+                    failed.push(case.name.as_str());
+                }
             }
         }
     }
-    println!("pgpool-tests: Pgpool-II {}: {passed} passed, {} failed", source.release, failed.len());
+    if arguments.all {
+        println!("{}", table.join("\n"));
+    }
+    println!("pgpool-tests: Pgpool-II {}: {passed} passed of {}", source.release, chosen.len());
     if !failed.is_empty() {
         bail!("failed: {}; their folders are in {}", failed.join(", "), stage.keep().display());
     }

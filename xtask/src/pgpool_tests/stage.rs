@@ -37,6 +37,8 @@ const COMMANDS: [&str; 18] = [
     "pcp_stop_pgpool",
     "pcp_watchdog_info",
 ];
+/// As Debian's package `libpostgresql-jdbc-java` has it.
+const JDBC_DRIVER: &str = "/usr/share/java/postgresql.jar";
 /// As Debian's package `pgpool2` has it.
 const PGPROTO: &str = "/usr/sbin/pgproto";
 const SAMPLES: [&str; 3] = ["pgpool.conf.sample", "pool_hba.conf.sample", "pcp.conf.sample"];
@@ -114,12 +116,7 @@ impl Stage {
         let harmless: Vec<&str> =
             library.lines().filter(|line| !["kill", "ipcrm", "rm -f"].iter().any(|word| line.contains(word))).collect();
         fs::write(self.work.join("libs.sh"), harmless.join("\n") + "\n")?;
-        // pgpool_setup writes this user into pool_passwd with its name as password, and Weir asks such a user for it. A file: tests have files of
-        // their own for other users, which a variable would go before.
-        let passwords = self.work.join("home/.pgpass");
-        fs::write(&passwords, format!("*:*:*:{0}:{0}\n", self.user()))?;
-        fs::set_permissions(&passwords, Permissions::from_mode(0o600))?;
-        for part in ["", "tests", "home", "home/.pgpass", "scratch", "output"] {
+        for part in ["", "tests", "home", "scratch", "output"] {
             self.account.own(&self.work.join(part))?;
         }
         Ok(())
@@ -191,6 +188,7 @@ impl Stage {
             ("PGPOOL_SETUP", format!("{work}/installed/bin/pgpool_setup")),
             ("TESTLIBS", format!("{work}/libs.sh")),
             ("ENABLE_TEST", "true".to_owned()),
+            ("JDBC_DRIVER", std::env::var("JDBC_DRIVER").unwrap_or_else(|_| JDBC_DRIVER.to_owned())),
         ]
     }
 

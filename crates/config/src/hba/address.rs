@@ -39,6 +39,11 @@ impl Network {
         (prefix <= width).then_some(Network { address, mask: all & !low })
     }
 
+    /// True if all addresses of the other one lie in it.
+    pub(super) fn covers(&self, other: &Network) -> bool {
+        self.contains(other.address) && self.mask & other.mask == self.mask
+    }
+
     /// True if the address lies in it.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.address.is_ipv4() == address.is_ipv4() && (bits(self.address) ^ bits(address)) & self.mask == 0

@@ -461,8 +461,8 @@ fn bytes_that_are_no_text_are_an_error_of_their_line() {
 
 #[test]
 fn a_pam_rule_has_pgpools_service_unless_it_names_one() {
-    let rules = "local all all pam\nlocal all all pam pamservice= pam_use_hostname=0\n\
-        local all all pam pamservice=mine pam_use_hostname=1 backend_use_passwd=on\nlocal all all trust\n";
+    let rules = "local a all pam\nlocal b all pam pamservice= pam_use_hostname=0\n\
+        local c all pam pamservice=mine pam_use_hostname=1 backend_use_passwd=on\nlocal all all trust\n";
     let (hba, problems) = read(&[("main", rules)]);
     assert_eq!(problems, Vec::<String>::new());
     let services: Vec<Option<Service>> = hba.unwrap().rules.iter().map(|rule| rule.service.as_deref().cloned()).collect();

@@ -2,6 +2,7 @@
 use std::path::PathBuf;
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
+use crate::PasswdProof;
 use crate::visibility::Visibility::{Everyone, Operators};
 
 /// A row of this area that does what its help says.
@@ -19,6 +20,9 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "pool_passwd", kind: Kind::Text(Operators), default: "pool_passwd", applies: Applies::AtStart,
         set: |c, _, v| c.auth.passwd_file = Some(v.text()).filter(|name| !name.is_empty()).map(PathBuf::from),
         help: "File with users and passwords, relative to the directory of the configuration file. Empty: no such file.", ..BUILT },
+    Param { name: "pool_passwd_proof", kind: Kind::Enum { values: &["always", "as_servers"], also: &[] }, default: "always", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.auth.passwd_proof = PasswdProof::from_word(v.word()),
+        help: "Without pool_hba.conf: a client whose user has a line in pool_passwd is always asked for the password, or as_servers, as by Pgpool-II: only if a server asks Weir for one. Where all servers trust Weir's machine, as_servers lets everybody in who reaches Weir, as any user. Under the name pgpool it is the default.", ..BUILT },
     Param { name: "database_file", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.database_file = Some(v.text()).filter(|name| !name.is_empty()).map(PathBuf::from),
         help: "File with databases by another name and forced users, relative to the directory of the configuration file. Its lines are those of [databases] in pgbouncer.ini. Empty: no such file.", ..BUILT },

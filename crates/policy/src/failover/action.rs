@@ -191,6 +191,10 @@ pub enum Report {
         node: NodeId,
         then: Then,
     },
+    /// `failover_command` is not run for a node that has never answered.
+    CommandLeftOut {
+        node: NodeId,
+    },
     CommandFailed {
         kind: Command,
         node: NodeId,

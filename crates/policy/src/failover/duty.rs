@@ -237,6 +237,14 @@ pub(super) fn lost(state: &mut State, rules: &Rules, id: NodeId, new: Option<Nod
     }
 }
 
+/// A node that has never answered was not lost: there is nothing to fail over from, and a script could promote another one for it.
+pub(super) fn absent(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) {
+    write_status(state, rules, out);
+    if rules.mode == Mode::Command && !rules.commands.failover.is_empty() {
+        out.push(Action::Report(Report::CommandLeftOut { node: id }));
+    }
+}
+
 /// Commands after another node became the primary: all others are brought to follow it, one after the other.
 pub(super) fn primary_changed(state: &mut State, rules: &Rules, old: Option<NodeId>, now: Ms, out: &mut Vec<Action>) {
     let Some(new) = state.primary() else { return };

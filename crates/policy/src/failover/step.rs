@@ -362,7 +362,11 @@ fn hearers(state: &State, id: NodeId, from: Ms) -> BTreeSet<NodeId> {
 pub(super) fn put_down(state: &mut State, rules: &Rules, id: NodeId, why: Lost, now: Ms, out: &mut Vec<Action>) {
     let Some(node) = state.nodes.get_mut(&id).filter(|node| !matches!(node.standing, Standing::Down { .. })) else { return };
     node.standing = Standing::Down { why, since: now };
+    let was_up = node.seen.is_some() || state.primary() == Some(id);
     out.push(Action::Report(Report::Degenerated { node: id, why }));
+    if !was_up {
+        return duty::absent(state, rules, id, out);
+    }
     let new = if state.primary() == Some(id) { likely(state, rules) } else { None };
     duty::lost(state, rules, id, new, out);
 }

@@ -425,6 +425,24 @@ fn a_command_is_told_of_no_standby_that_may_not_be_promoted() {
     play.check("its commands ran when it was lost", &["reply Ok(())"]);
 }
 
+/// `pgpool_setup` starts Pgpool-II before it makes the standbys.
+#[test]
+fn no_command_is_run_for_a_node_that_has_never_answered() {
+    let rules = Rules { mode: Mode::Command, commands: Commands { failover: "f %d".into(), ..rules(3).commands }, ..rules(3) };
+    let state = State::new(&rules, None, 9, &BTreeSet::new());
+    let mut play = Play { state, rules, now: 0, said: Vec::new(), disk: Done::Yes };
+    play.tell(Event::Timer);
+    for passed in [0, 1000, 1000, 1000] {
+        play.after(passed, [seen(primary(100)), seen(standby(100, 5)), gone(Failure::Refused)]);
+    }
+    assert!(!play.state.nodes[&2].is_in_use() && !play.said.iter().any(|said| said.starts_with("run")), "{:?}", play.said);
+    play.said.clear();
+    for passed in [1000, 1000, 1000] {
+        play.after(passed, [seen(primary(100)), gone(Failure::Refused), gone(Failure::Refused)]);
+    }
+    assert_eq!(play.said.iter().filter(|said| said.starts_with("run")).collect::<Vec<_>>(), ["run f  1"], "{:?}", play.said);
+}
+
 /// A restart of Weir does not turn a node that failed into one that somebody took out.
 #[test]
 fn auto_failback_takes_nodes_that_the_status_file_kept_out() {

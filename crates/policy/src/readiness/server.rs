@@ -1,29 +1,37 @@
 //! Findings about one node.
 
 use super::{
-    Asked, BUILTIN_VERSION, Cluster, Finding, Level, Notes, Receiver, Refused, Right, Role, Server, Settings, Switch, by_builtin,
-    surplus,
+    Asked, BUILTIN_VERSION, Clock, Cluster, Finding, Level, Notes, Receiver, Refused, Right, Role, Server, Settings, Switch,
+    by_builtin, surplus,
 };
 use crate::failover::conninfo::Conninfo;
 use crate::failover::{Mode, NodeId, Rules, parse_sync_names};
+
+/// Connections for Weir's own questions: roles, health, positions, defaults, four for catalogs, and one to spare.
+const OWN_CONNS: u32 = 9;
+
+/// Clocks that differ by less do no harm.
+const CLOCK_MS_MAX: u64 = 2_000;
 
 pub(super) fn look(rules: &Rules, cluster: &Cluster, asked: &Asked, user: &str, found: &mut Vec<Finding>) {
     let mut notes = Notes { node: Some(asked.id), found };
     let server = match &asked.server {
         Ok(server) => server,
-        Err(why) => return refused(why, "health_check_user", &mut notes),
+        Err(why) => return refused(why, asked.user_parameter, &mut notes),
     };
     if let Err(why) = &asked.checker {
         refused(why, "sr_check_user", &mut notes);
     }
     version(rules, server, &mut notes);
-    rights(rules, server, user, &mut notes);
+    rights(rules, server, (asked.user_parameter, user), &mut notes);
     surplus::look(rules, server.version, asked, &mut notes);
     if let (Err(why), false) = (&asked.replication, server.missing.contains(&Right::Replication)) {
         let text = format!("a connection for replication is refused: {}", why.text());
-        notes.add(by_builtin(rules), text, "let health_check_user in by pg_hba.conf, from this machine too");
+        notes.add(by_builtin(rules), text, format!("let {} in by pg_hba.conf, from this machine too", asked.user_parameter));
     }
     settings(rules, cluster, asked.id, server, &mut notes);
+    connections(cluster, &server.settings, &mut notes);
+    clock(server.clock, &mut notes);
     if let Role::Standby { conninfo, receiver } = &server.role {
         timeline(cluster, server, &mut notes);
         streaming(*receiver, &mut notes);
@@ -36,7 +44,7 @@ pub(super) fn look(rules: &Rules, cluster: &Cluster, asked: &Asked, user: &str, 
 impl Refused {
     fn text(&self) -> &str {
         match self {
-            Refused::Unreachable(text) | Refused::Identity(text) | Refused::Other(text) => text,
+            Refused::Unreachable(text) | Refused::Encryption(text) | Refused::Identity(text) | Refused::Other(text) => text,
         }
     }
 }
@@ -45,6 +53,9 @@ fn refused(why: &Refused, parameter: &str, notes: &mut Notes<'_>) {
     let advice = match why {
         Refused::Unreachable(_) => {
             "start the server, or look at backend_hostname, backend_port, listen_addresses, hot_standby and firewalls".to_owned()
+        }
+        Refused::Encryption(_) => {
+            "look at backend_sslmode, and compare the server's certificate (ssl_cert_file) with the authorities in backend_sslrootcert or ssl_ca_cert".to_owned()
         }
         Refused::Identity(_) => format!("look at {parameter}, its password and the server's pg_hba.conf"),
         Refused::Other(_) => "look at the server's log".to_owned(),
@@ -59,12 +70,14 @@ fn version(rules: &Rules, server: &Server, notes: &mut Notes<'_>) {
     }
 }
 
-fn rights(rules: &Rules, server: &Server, user: &str, notes: &mut Notes<'_>) {
+/// `whose`: the user's parameter and name.
+fn rights(rules: &Rules, server: &Server, whose: (&str, &str), notes: &mut Notes<'_>) {
+    let (parameter, user) = whose;
     for right in &server.missing {
         // To see the others' state is of use in any mode.
         let is_needed = rules.mode == Mode::Builtin || *right == Right::Monitor;
         if is_needed {
-            let text = format!("health_check_user lacks {}", right.name());
+            let text = format!("{parameter} lacks {}", right.name());
             notes.add(by_builtin(rules), text, right.grant(server.version, user));
         }
     }
@@ -111,6 +124,32 @@ fn settings(rules: &Rules, cluster: &Cluster, id: NodeId, server: &Server, notes
         let text =
             format!("max_replication_slots is {slots_max}, with {slots} in use: as the primary it needs {needed} for standbys");
         notes.add(by_builtin(rules), text, format!("set max_replication_slots to {} or more", wanted + 2));
+    }
+}
+
+/// What is kept for superusers is not for clients, and Weir's own questions want a few.
+fn connections(cluster: &Cluster, settings: &Settings, notes: &mut Notes<'_>) {
+    let (Settings { conns_max, conns_reserved, .. }, wanted) = (settings, &cluster.conns);
+    let usable = conns_max.saturating_sub(*conns_reserved);
+    let needed = wanted.number.saturating_add(OWN_CONNS);
+    if *conns_max > 0 && needed > usable {
+        let text = format!(
+            "max_connections is {conns_max}, {conns_reserved} of them reserved, and Weir opens up to {} for clients ({}) and {OWN_CONNS} of its own",
+            wanted.number, wanted.parameters
+        );
+        let advice = format!("set max_connections to {} or more, or lower {}", needed + conns_reserved, wanted.parameters);
+        notes.add(Level::Warning, text, advice);
+    }
+}
+
+fn clock(clock: Clock, notes: &mut Notes<'_>) {
+    let Clock { ahead_ms, within_ms } = clock;
+    let apart_ms = ahead_ms.unsigned_abs();
+    if apart_ms.saturating_sub(within_ms) > CLOCK_MS_MAX {
+        let whither = if ahead_ms > 0 { "ahead of" } else { "behind" };
+        let text = format!("its clock is {} ms {whither} this machine's", apart_ms);
+        let advice = "have both set by NTP: commit_outcome goes by the servers' clocks, and times in logs cannot be compared";
+        notes.add(Level::Warning, text, advice);
     }
 }
 

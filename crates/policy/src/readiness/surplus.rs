@@ -15,9 +15,9 @@ pub enum Errand {
 }
 
 impl Errand {
-    fn parameter(self) -> &'static str {
+    fn parameter(self, of_health: &'static str) -> &'static str {
         match self {
-            Errand::Failover => "health_check_user",
+            Errand::Failover => of_health,
             Errand::Looks => "sr_check_user",
             Errand::Logins => "auth_user",
         }
@@ -62,8 +62,12 @@ pub(super) fn look(rules: &Rules, version: u32, asked: &Asked, notes: &mut Notes
             continue;
         }
         named.push(&user.name);
-        let text =
-            format!("{} \"{}\" has more rights than Weir needs: {}", user.errand.parameter(), user.name, user.surplus.join(", "));
+        let text = format!(
+            "{} \"{}\" has more rights than Weir needs: {}",
+            user.errand.parameter(asked.user_parameter),
+            user.name,
+            user.surplus.join(", ")
+        );
         let advice = match user.errand {
             Errand::Failover | Errand::Looks => "give Weir a role of its own with the rights that docs/security.md lists",
             Errand::Logins => {

@@ -11,6 +11,8 @@ fn healthy() -> Cluster {
         alters: Switch::On,
         senders_max: 10,
         slots_max: 10,
+        conns_max: 100,
+        conns_reserved: 3,
         ..Settings::default()
     };
     let server =
@@ -22,8 +24,16 @@ fn healthy() -> Cluster {
         let conninfo = Some(format!("host=host0 port=5432 application_name=n{id}"));
         server(Role::Standby { conninfo, receiver: Receiver::Streams })
     };
-    let asked = |(id, server)| Asked { id, server: Ok(server), checker: Ok(()), replication: Ok(()), own_users: Vec::new() };
-    Cluster { nodes: [(0, primary), (1, standby(1)), (2, standby(2))].map(asked).into(), folder: None }
+    let asked = |(id, server)| Asked {
+        id,
+        user_parameter: "health_check_user",
+        server: Ok(server),
+        checker: Ok(()),
+        replication: Ok(()),
+        own_users: Vec::new(),
+    };
+    let nodes = [(0, primary), (1, standby(1)), (2, standby(2))].map(asked).into();
+    Cluster { nodes, conns: ConnsMax { number: 64, parameters: "num_init_children * max_pool" }, folder: None }
 }
 
 fn found(rules: &Rules, cluster: &Cluster) -> Vec<String> {
@@ -215,4 +225,36 @@ fn rules_that_nobody_can_meet_are_named() {
         |r, _| r.nodes.iter_mut().for_each(|node| node.health.period_ms = 0),
         &["all Warning: health_check_period is 0"],
     );
+}
+
+#[test]
+fn connections_that_a_server_has_not_are_named_with_both_parameters() {
+    let of = |number, parameters| move |_: &mut Rules, c: &mut Cluster| c.conns = ConnsMax { number, parameters };
+    check("enough", of(88, "num_init_children * max_pool"), &[]);
+    let named = |id: u8| {
+        format!(
+            "{id} Warning: max_connections is 100, 3 of them reserved, and Weir opens up to 128 for clients (num_init_children * max_pool)"
+        )
+    };
+    let all = [0, 1, 2].map(named);
+    check("the default", of(128, "num_init_children * max_pool"), &all.each_ref().map(String::as_str));
+    check("an old server that does not say", |_, c| server(c, 0).settings.conns_max = 0, &[]);
+}
+
+#[test]
+fn a_clock_that_differs_by_more_than_the_question_took_is_named() {
+    let set = |ahead_ms, within_ms| move |_: &mut Rules, c: &mut Cluster| server(c, 1).clock = Clock { ahead_ms, within_ms };
+    check("a slow answer", set(2_500, 1_000), &[]);
+    check("ahead", set(2_500, 100), &["1 Warning: its clock is 2500 ms ahead of this machine's"]);
+    check("behind", set(-90_000, 100), &["1 Warning: its clock is 90000 ms behind this machine's"]);
+}
+
+#[test]
+fn a_failed_handshake_is_no_matter_of_firewalls_and_the_user_is_named_by_the_parameter_that_is_set() {
+    let mut cluster = healthy();
+    cluster.nodes[2].server = Err(Refused::Encryption("the certificate is signed by none of the authorities".into()));
+    cluster.nodes[2].user_parameter = "sr_check_user";
+    let found = findings(&rules(3), &cluster, "weir");
+    assert_eq!(found[0].text, "no login as sr_check_user: the certificate is signed by none of the authorities");
+    assert!(found[0].advice.contains("backend_sslrootcert") && !found[0].advice.contains("firewall"), "{}", found[0].advice);
 }

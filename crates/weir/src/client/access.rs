@@ -77,6 +77,25 @@ struct Asked {
     secret: Option<Secret>,
 }
 
+/// The demand of servers on a user who comes from this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// All that could be asked let him in without a proof.
+    Nothing,
+    /// One of them wants a proof.
+    Proof,
+}
+
+/// A login whose demand was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entrant {
+    pub user: Box<str>,
+    /// As the servers know it.
+    pub database: Box<str>,
+    /// The value of the startup parameter `replication`, if it has one.
+    pub replication: Option<&'static str>,
+}
+
 /// Proof of a client, and the last time a server or a verifier confirmed it.
 #[derive(Clone)]
 pub struct Proven {
@@ -108,6 +127,7 @@ pub struct Access {
     /// Proofs of clients whose users have no password here: enough to log in to servers.
     proven: Mutex<HashMap<Box<str>, Proven>>,
     asked: Mutex<HashMap<Box<str>, Asked>>,
+    demands: Mutex<HashMap<Entrant, (Instant, Demand)>>,
     /// Counts of proofs and failed logins.
     pub(crate) guesses: Arc<Guesses>,
 }
@@ -127,6 +147,7 @@ impl Access {
             privileges: Privileges::default(),
             proven: Mutex::default(),
             asked: Mutex::default(),
+            demands: Mutex::default(),
             guesses: Guesses::new(),
         }
     }
@@ -141,6 +162,7 @@ impl Access {
         self.groups.lock().clear();
         self.privileges.clear();
         self.asked.lock().clear();
+        self.demands.lock().clear();
     }
 
     pub fn files(&self) -> Arc<AccessFiles> {
@@ -200,6 +222,20 @@ impl Access {
             asked.clear();
         }
         asked.insert(user.into(), Asked { at: Instant::now(), lifetime, secret });
+    }
+
+    /// The demand of servers on such a login, if they were asked within `lifetime`.
+    pub fn demand(&self, entrant: &Entrant, lifetime: Duration) -> Option<Demand> {
+        let demands = self.demands.lock();
+        demands.get(entrant).filter(|(since, _)| since.elapsed() < lifetime).map(|(_, demand)| *demand)
+    }
+
+    pub fn learn_demand(&self, entrant: Entrant, demand: Demand) {
+        let mut demands = self.demands.lock();
+        if demands.len() >= USERS_MAX {
+            demands.clear();
+        }
+        demands.insert(entrant, (Instant::now(), demand));
     }
 
     /// A client of the user could not prove the secret of `auth_query`: perhaps the password was changed since. Not at once

@@ -287,6 +287,10 @@ impl Door<'_> {
                 }
                 First::Ssl | First::GssEnc => self.send(b"N").await?,
                 First::Cancel { pid, key } => {
+                    if self.w.peek_config().log.client_messages {
+                        let text = format_args!("Cancel message from frontend. DETAIL:  process id: {pid}");
+                        self.w.shared.log.say(Level::Log, text);
+                    }
                     self.w.route_cancel(pid, key);
                     return Ok(None);
                 }
@@ -404,7 +408,13 @@ impl Door<'_> {
         let user = Arc::<str>::from(caller.user);
         let whose = Whose { user: user.clone(), database: caller.database.into(), server_user: user };
         let entry = self.entry(whose, None, application, startup.version);
-        console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await
+        let status = entry.status.clone();
+        if let Err(fault) = console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await {
+            // The login went well: this is the end of a session.
+            self.w.log_client(&status, &format!("console session ended: {fault}"));
+            self.refuse(&fault).await;
+        }
+        Ok(())
     }
 
     fn wishes(&self, startup: &Startup) -> Result<Rc<StartupSettings>, Fault> {

@@ -8,6 +8,7 @@ use crate::monitor::exposition;
 use crate::monitor::log::Level;
 use crate::process::acceptor::{self, Shortage};
 use crate::process::inherit::Inherited;
+use crate::process::places::Port;
 use crate::process::shared::{Shared, Stop};
 use axum::Router;
 use axum::extract::State;
@@ -49,11 +50,10 @@ const TOO_LATE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nContent-Type: text/pla
 
 /// Opens the listening sockets; none when `metrics_port` is 0.
 pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<TcpListener>> {
-    let admin = &config.admin;
-    if admin.metrics_port == 0 {
+    if config.admin.metrics_port == 0 {
         return Ok(Vec::new());
     }
-    acceptor::open_all(&admin.metrics_addresses, admin.metrics_port, BACKLOG, "metrics_listen_addresses", inherited)
+    acceptor::open_all(Port::of_metrics(config), BACKLOG, inherited)
 }
 
 /// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: a client that is being accepted would be lost.

@@ -14,7 +14,9 @@ use crate::monitor::log::{Level, Log};
 use crate::process::acceptor::{self, Door, Made, Shortage, SocketRights};
 use crate::process::files::Files;
 use crate::process::inherit::Inherited;
+use crate::process::places::Port;
 use crate::process::shared::Stop;
+use anyhow::Context;
 use line::{Break, Line};
 use login::Visit;
 use parking_lot::Mutex;
@@ -61,7 +63,7 @@ impl Book {
         let (users, problems) = self.files.read_pcp();
         let mut told = self.told.lock();
         if *told != problems {
-            problems.iter().for_each(|problem| log.say(Level::Warning, format_args!("{problem}")));
+            problems.iter().for_each(|problem| log.say(Level::Warning, format_args!("{}", problem.place_and_message())));
             *told = problems;
         }
         users.unwrap_or_default()
@@ -77,18 +79,19 @@ pub fn open(
     warnings: &mut Vec<String>,
 ) -> anyhow::Result<Entrance> {
     let (users, problems) = files.read_pcp();
-    warnings.extend(problems.iter().map(ToString::to_string));
+    warnings.extend(problems.iter().map(Problem::place_and_message));
     if users.is_none() {
         return Ok(Entrance::default());
     }
     let pcp = &config.pcp;
-    let tcp = acceptor::open_all(&pcp.addresses, pcp.port, BACKLOG, "pcp_listen_addresses", inherited)?;
+    let tcp = acceptor::open_all(Port::of_pcp(config), BACKLOG, inherited)?;
     let mut doors: Vec<Door> = tcp.into_iter().map(Door::Tcp).collect();
     let rights = SocketRights { mode: SOCKET_MODE, group: "" };
     let directories = &pcp.socket_directories;
     let is_first = |(at, directory): &(usize, &std::path::PathBuf)| !directories[..*at].contains(directory);
     for (_, folder) in directories.iter().enumerate().filter(is_first) {
-        doors.push(acceptor::open_socket(folder, pcp.port, BACKLOG, rights, inherited, made)?);
+        let door = acceptor::open_socket(folder, pcp.port, BACKLOG, rights, inherited, made);
+        doors.push(door.context("pcp_socket_dir, pcp_port")?);
     }
     Ok(Entrance { doors, book: Arc::new(Book { files: files.clone(), told: Mutex::new(problems) }) })
 }

@@ -6,7 +6,9 @@ use crate::monitor::agents_seen::Contact;
 use crate::monitor::log::Level;
 use crate::process::shared::{Shared, seconds};
 use crate::server::connection_list;
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use weir_policy::cluster::{ClusterView, Health, Usage};
 use weir_session::histogram::{Counted, limit_us};
@@ -93,6 +95,7 @@ fn in_seconds(us: u64) -> f64 {
 pub fn page(shared: &Shared) -> String {
     let mut page = Page::default();
     process(&mut page, shared);
+    certificates(&mut page, shared);
     counters(&mut page, shared);
     clients(&mut page, shared);
     nodes(&mut page, shared);
@@ -113,6 +116,17 @@ fn process(page: &mut Page, shared: &Shared) {
     let paused = shared.pause_state.closed().iter().filter(|name| shared.pause_state.own(name).paused).count();
     page.single("weir_paused", Kind::Gauge, "1 while all databases are paused.", u8::from(shared.pause_state.is_all_paused()));
     page.single("weir_databases_paused", Kind::Gauge, "Databases paused by themselves.", paused);
+}
+
+/// A file that serves two purposes is there once.
+fn certificates(page: &mut Page, shared: &Shared) {
+    let files = shared.files.tls.load();
+    let ends: BTreeMap<&Path, u64> = files.ends().collect();
+    let name = "weir_certificate_end_time_seconds";
+    page.head(name, Kind::Gauge, "End of the validity of Weir's own certificates, in seconds since 1970.");
+    for (path, end) in ends {
+        page.sample(name, &[("file", &path.to_string_lossy())], end);
+    }
 }
 
 fn counters(page: &mut Page, shared: &Shared) {

@@ -3,7 +3,7 @@
 use crate::client::startup;
 use crate::monitor::log::Level;
 use crate::process::inherit::Inherited;
-use crate::process::places::{self, group_id, socket_path};
+use crate::process::places::{self, Port, group_id, socket_path};
 use crate::process::shared::{Message, Shared, Stop};
 use crate::process::worker::Worker;
 use anyhow::{Context, anyhow, bail};
@@ -70,14 +70,15 @@ fn backlog(config: &Config) -> u32 {
 pub fn open(config: &Config, inherited: &mut Inherited, made: &mut Made) -> anyhow::Result<Vec<Door>> {
     let backlog = backlog(config) as i32;
     let mut doors = Vec::new();
-    for listener in open_all(&config.listen_addresses, config.port, backlog, "listen_addresses", inherited)? {
+    for listener in open_all(Port::of_clients(config), backlog, inherited)? {
         doors.push(Door::Tcp(listener));
     }
     let rights = SocketRights { mode: config.unix_socket_permissions, group: &config.unix_socket_group };
     let directories = &config.unix_socket_directories;
     let is_first = |(at, directory): &(usize, &PathBuf)| !directories[..*at].contains(directory);
     for (_, directory) in directories.iter().enumerate().filter(is_first) {
-        doors.push(open_socket(directory, config.port, backlog, rights, inherited, made)?);
+        let door = open_socket(directory, config.port, backlog, rights, inherited, made);
+        doors.push(door.context("unix_socket_directories, port")?);
     }
     if doors.is_empty() {
         bail!("neither listen_addresses nor unix_socket_directories names a place to listen");
@@ -85,16 +86,9 @@ pub fn open(config: &Config, inherited: &mut Inherited, made: &mut Made) -> anyh
     Ok(doors)
 }
 
-/// Opens a port on all addresses that `names` stand for, or takes sockets that are open already; `parameter` is the name in
-/// errors.
-pub fn open_all(
-    names: &[String],
-    port: u16,
-    backlog: i32,
-    parameter: &str,
-    inherited: &mut Inherited,
-) -> anyhow::Result<Vec<std::net::TcpListener>> {
-    let mut listeners = inherited.take_port(port);
+/// Opens a port on all of its addresses, or takes sockets that are open already. Errors name the parameter to change.
+pub fn open_all(port: Port<'_>, backlog: i32, inherited: &mut Inherited) -> anyhow::Result<Vec<std::net::TcpListener>> {
+    let mut listeners = inherited.take_port(port.number);
     if !listeners.is_empty() {
         for listener in &listeners {
             // Accepted sockets inherit these.
@@ -104,11 +98,15 @@ pub fn open_all(
         }
         return Ok(listeners);
     }
-    let resolved = places::resolve(names, port);
-    let resolved = resolved.map_err(|(name, cause)| anyhow!("{parameter}: cannot resolve \"{name}\": {cause}"))?;
+    let resolved = places::resolve(port.names, port.number);
+    let resolved = resolved.map_err(|(name, cause)| anyhow!("{}: cannot resolve \"{name}\": {cause}", port.parameter))?;
     for address in resolved.kept {
         let open = inherited.take_tcp(address).map_or_else(|| once_free(|| open_tcp(address, backlog)), Ok);
-        listeners.push(open.with_context(|| format!("{parameter}: cannot listen on {address}"))?);
+        let told = |cause: io::Error| {
+            let text = format!("{}: cannot listen on {address}", port.to_blame(&cause));
+            anyhow::Error::new(cause).context(text)
+        };
+        listeners.push(open.map_err(told)?);
     }
     Ok(listeners)
 }
@@ -183,7 +181,7 @@ fn open_unix(path: &Path, backlog: i32, rights: SocketRights<'_>, made: &mut Mad
     socket.listen(backlog)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(rights.mode))?;
     if !rights.group.is_empty() {
-        let gid = group_id(rights.group)?;
+        let gid = group_id(rights.group).context("unix_socket_group")?;
         std::os::unix::fs::chown(path, None, Some(gid))?;
     }
     Ok(Door::Unix(socket.into(), path.to_path_buf()))

@@ -14,7 +14,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use weir_config::{CheckConfig, Config, NodeConfig};
 use weir_policy::defaults::Defaults;
@@ -22,7 +22,7 @@ use weir_policy::failover::Rules;
 use weir_policy::own_login::OwnUse;
 use weir_policy::readiness::surplus::{self, Errand, OwnUser};
 use weir_policy::readiness::{
-    Asked, Cluster, Finding, Follower, Level, Receiver, Refused, Right, Role, Server, Settings, Switch, findings,
+    Asked, Clock, Cluster, ConnsMax, Finding, Follower, Level, Receiver, Refused, Right, Role, Server, Settings, Switch, findings,
 };
 
 /// As servers show it.
@@ -50,8 +50,13 @@ const FACTS: &str = "SELECT r, (pg_catalog.pg_control_system()).system_identifie
     pg_catalog.current_setting('max_wal_senders'), pg_catalog.current_setting('max_replication_slots'), \
     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots), pg_catalog.current_setting('primary_slot_name'), \
     (SELECT setting FROM pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'recovery_min_apply_delay'), \
-    pg_catalog.current_setting('synchronous_standby_names'), pg_catalog.current_setting('cluster_name') \
+    pg_catalog.current_setting('synchronous_standby_names'), pg_catalog.current_setting('cluster_name'), \
+    pg_catalog.current_setting('max_connections'), pg_catalog.current_setting('superuser_reserved_connections'), \
+    pg_catalog.current_setting('reserved_connections', true) \
     FROM (SELECT pg_catalog.pg_is_in_recovery() AS r OFFSET 0) AS x";
+
+/// Microseconds since 1970 by the server's clock.
+const CLOCK: &str = "SELECT (EXTRACT(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8";
 
 const FOLLOWERS: &str = "SELECT application_name, state FROM pg_catalog.pg_stat_replication";
 
@@ -102,8 +107,14 @@ pub fn run(config: &Config, access: AccessFiles, tls: TlsFiles) -> anyhow::Resul
         }
         asked
     });
+    let number = config.conns_per_node_max();
+    let parameters = match config.limits.conns_per_node {
+        0 => "num_init_children * max_pool",
+        _ => "max_server_connections_per_node",
+    };
     let cluster = Cluster {
         nodes,
+        conns: ConnsMax { number, parameters },
         folder: try_folder(&config.work_dir).err().map(|cause| cause.to_string()).or_else(|| failover::obstacle(config)),
     };
     let user = config.nodes.first().map(|node| user_of(config, node)).unwrap_or_default();
@@ -169,6 +180,7 @@ async fn ask(shared: &Arc<Shared>, config: &Config, node: &NodeConfig) -> Asked 
     }
     Asked {
         id: node.id,
+        user_parameter: if node.health.user.is_empty() { "sr_check_user" } else { "health_check_user" },
         server: server.map_err(refused),
         checker: open(shared, node, &config.check, &[("application_name", NAME)]).await.map(drop).map_err(refused),
         replication: open(shared, node, &health, &replication).await.map(drop).map_err(refused),
@@ -243,6 +255,7 @@ fn refused(error: OpenError) -> Refused {
     match &error {
         OpenError::Refused { sqlstate, .. } if sqlstate.starts_with("28") => Refused::Identity(text),
         OpenError::Secret { .. } => Refused::Identity(text),
+        OpenError::Tls { .. } => Refused::Encryption(text),
         error if error.is_unreachable() || error.is_silent() => Refused::Unreachable(text),
         _ => Refused::Other(text),
     }
@@ -258,6 +271,7 @@ async fn facts(conn: &mut Conn) -> Result<Server, OpenError> {
     let rows = conn.query(FACTS).await?;
     let mut server = read(&rows).ok_or_else(|| protocol(&conn.address, "no facts in its answer"))?;
     server.version = version;
+    server.clock = clock(conn).await?;
     let rights = conn.query(&rights_query(version)).await?;
     let has = rights.iter().flatten().map(|cell| cell.as_deref() == Some("t"));
     server.missing = Right::ALL.into_iter().zip(has).filter(|(_, has)| !has).map(|(right, _)| right).collect();
@@ -266,6 +280,23 @@ async fn facts(conn: &mut Conn) -> Result<Server, OpenError> {
         *followers = conn.query(FOLLOWERS).await?.iter().filter_map(|row| follower(row)).collect();
     }
     Ok(server)
+}
+
+/// Compares the clocks. Not cancel safe: the connection is of no use afterwards.
+async fn clock(conn: &mut Conn) -> Result<Clock, OpenError> {
+    let since_1970 = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (before, asked) = (since_1970(), Instant::now());
+    let rows = conn.query(CLOCK).await?;
+    let took = asked.elapsed();
+    let theirs: Option<u64> = rows.iter().flatten().flatten().next().and_then(|text| text.parse().ok());
+    let theirs = Duration::from_micros(theirs.ok_or_else(|| protocol(&conn.address, "no time in its answer"))?);
+    let ours = before + took / 2;
+    let ahead_ms = if theirs >= ours { whole_ms(theirs - ours) } else { -whole_ms(ours - theirs) };
+    Ok(Clock { ahead_ms, within_ms: took.as_millis() as u64 })
+}
+
+fn whole_ms(time: Duration) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn read(rows: &Rows) -> Option<Server> {
@@ -301,6 +332,8 @@ fn read(rows: &Rows) -> Option<Server> {
             apply_delay_ms: text(13).and_then(|text| text.parse().ok()).unwrap_or(0),
             sync_names: own(14),
             cluster_name: own(15),
+            conns_max: number(16),
+            conns_reserved: number(17).saturating_add(number(18)),
         },
         ..Server::default()
     })
@@ -314,5 +347,5 @@ fn follower(row: &[Option<String>]) -> Option<Follower> {
 /// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     let made = [rights_query(130_000), rights_query(180_000), surplus_query()];
-    [VERSION, FACTS, FOLLOWERS, FIXED].map(str::to_owned).into_iter().chain(made).collect()
+    [VERSION, FACTS, CLOCK, FOLLOWERS, FIXED].map(str::to_owned).into_iter().chain(made).collect()
 }

@@ -2,12 +2,12 @@
 
 use crate::counted;
 use crate::process::check_servers;
-use crate::process::files::Files;
+use crate::process::files::{Called, Files};
 use crate::process::keeper::{self, Keeper};
 use crate::process::password_tools::{self, PgEnc, PgMd5};
 use crate::process::pcp_client::{self, PcpCommand};
 use crate::process::pid_file;
-use crate::process::places::{self, Finding};
+use crate::process::places;
 use crate::process::supervisor::{self, Start};
 use crate::process::trust;
 use anyhow::{Context, bail};
@@ -56,8 +56,9 @@ struct Weir {
     run: Run,
 }
 
+/// Files, and parameters that win over them.
 #[derive(Args)]
-struct Run {
+struct Place {
     /// Configuration file, in pgpool.conf's format.
     #[arg(short = 'f', long = "config", value_name = "FILE")]
     file: Option<PathBuf>,
@@ -73,6 +74,18 @@ struct Run {
     /// File with the key of encrypted passwords; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
     #[arg(short = 'k', long = "key-file", value_name = "FILE")]
     key_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Run {
+    #[command(flatten)]
+    place: Place,
+    /// Discard pgpool_status, which keeps nodes out of use.
+    #[arg(short = 'D', long = "discard-status")]
+    discard_status: bool,
+    /// Do not become a daemon: accepted for Pgpool-II's scripts, since weir never does.
+    #[arg(short = 'n', long = "dont-detach")]
+    foreground: bool,
     /// Take the listening sockets over from the running proxy (takeover_socket), which then ends when its clients have left.
     #[arg(long)]
     takeover: bool,
@@ -81,7 +94,7 @@ struct Run {
 #[derive(Args)]
 struct Check {
     #[command(flatten)]
-    run: Run,
+    place: Place,
     /// Ask each server for all that a failover needs, and name what is missing. Nothing is changed.
     #[arg(long)]
     connect: bool,
@@ -94,7 +107,7 @@ enum WeirCommand {
     /// Read a configuration and say what is wrong with it; with --connect also what is wrong with the servers.
     Check(Check),
     /// Print every parameter, its value, its source and its unit.
-    ShowConfig(Run),
+    ShowConfig(Place),
     /// Print a commented sample configuration.
     SampleConfig,
     /// Print the reference page of all parameters, or write generated documents into a folder.
@@ -121,7 +134,7 @@ enum WeirCommand {
     /// Stop, start, rewind and copy the PostgreSQL server of this machine when a proxy orders it.
     Agent(Box<Keeper>),
     /// Ask the agents of all nodes what they see.
-    AgentStatus(Run),
+    AgentStatus(Place),
     /// Asks PAM what the standard input says: a running proxy's own use.
     #[command(name = crate::client::pam::COMMAND, hide = true)]
     JudgeByPam,
@@ -254,7 +267,7 @@ fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
     match weir.command {
         None => run(&weir.run),
         Some(WeirCommand::Run(options)) => run(&options),
-        Some(WeirCommand::Check(options)) => check(&options.run, options.connect.then_some(Servers::Asked)),
+        Some(WeirCommand::Check(options)) => check(&options.place, options.connect.then_some(Servers::Asked)),
         Some(WeirCommand::ShowConfig(options)) => show_config(&options),
         Some(WeirCommand::SampleConfig) => say(&config::sample_file()),
         Some(WeirCommand::Docs { write, check }) => match (write, check) {
@@ -285,7 +298,7 @@ fn say(text: &str) -> anyhow::Result<ExitCode> {
     }
 }
 
-impl Run {
+impl Place {
     fn files(&self) -> Files {
         Files {
             config: self.file.clone(),
@@ -293,7 +306,8 @@ impl Run {
             hba: self.hba_file.clone(),
             pcp: self.pcp_file.clone(),
             key: self.key_file.clone(),
-            takes_over: self.takeover,
+            takes_over: false,
+            called: Called::Weir,
         }
     }
 }
@@ -309,16 +323,28 @@ fn read(files: &Files) -> (Option<Config>, usize) {
 }
 
 fn run(options: &Run) -> anyhow::Result<ExitCode> {
-    if options.file.is_none() && options.settings.is_empty() {
+    if options.place.file.is_none() && options.place.settings.is_empty() {
         bail!("no configuration: give one with -f FILE, or try `weir demo` (`weir --help` says more)");
     }
-    let files = options.files();
+    let files = Files { takes_over: options.takeover, ..options.place.files() };
     let (Some(config), _) = read(&files) else { bail!("not started: the configuration has errors") };
+    // It never leaves the foreground.
+    let _ = options.foreground;
+    if options.discard_status {
+        discard_status(&config);
+    }
     supervisor::run(&files, config, Start::Foreground, |_| {})?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn agent_status(options: &Run) -> anyhow::Result<ExitCode> {
+/// Forgets which nodes are to be out of use, and says so: they get statements again.
+fn discard_status(config: &Config) {
+    for path in crate::control::failover::discard_status(config) {
+        complain(&format!("{} is discarded (-D): the nodes that it keeps out of use are taken in again", path.display()));
+    }
+}
+
+fn agent_status(options: &Place) -> anyhow::Result<ExitCode> {
     let files = options.files();
     let (Some(config), _) = read(&files) else { bail!("the configuration has errors") };
     crate::process::agent_status::run(&files, &config)
@@ -384,7 +410,7 @@ enum Servers {
     Asked,
 }
 
-fn check(options: &Run, servers: Option<Servers>) -> anyhow::Result<ExitCode> {
+fn check(options: &Place, servers: Option<Servers>) -> anyhow::Result<ExitCode> {
     let files = options.files();
     let (config, mut errors) = read(&files);
     let found = config.and_then(|config| {
@@ -399,7 +425,7 @@ fn check(options: &Run, servers: Option<Servers>) -> anyhow::Result<ExitCode> {
         errors += problems.iter().filter(|p| p.severity == Severity::Error).count();
         let tls = files.read_tls(&config);
         if let Err(cause) = &tls {
-            let _ = writeln!(std::io::stderr(), "error: {cause}");
+            complain(&cause.problem(&config).to_string());
             errors += 1;
         }
         let expired = tls.iter().flat_map(|tls| tls.warnings(SystemTime::now()));
@@ -407,9 +433,9 @@ fn check(options: &Run, servers: Option<Servers>) -> anyhow::Result<ExitCode> {
         files.read_pcp().1.iter().for_each(|warning| complain(&warning.to_string()));
         config::unnamed_role_user(&config).iter().for_each(|warning| complain(&warning.to_string()));
         errors += warn_of(&config);
-        for Finding { severity, text } in places::findings(&files, &config) {
-            errors += usize::from(severity == Severity::Error);
-            complain(&format!("{}: {text}", if severity == Severity::Error { "error" } else { "warning" }));
+        for found in places::findings(&files, &config) {
+            errors += usize::from(found.severity == Severity::Error);
+            complain(&found.problem(&config).to_string());
         }
         if let Some(warning) = access.as_ref().and_then(|access| trust::warning(&config, access)) {
             complain(&format!("warning: {warning}"));
@@ -441,7 +467,7 @@ fn warn_of(config: &Config) -> usize {
     1
 }
 
-fn show_config(options: &Run) -> anyhow::Result<ExitCode> {
+fn show_config(options: &Place) -> anyhow::Result<ExitCode> {
     let outcome = options.files().read();
     // An operator who looks for a parameter need not have a node yet.
     let problems: Vec<_> = outcome.problems.iter().filter(|problem| !problem.is_no_node()).collect();
@@ -468,6 +494,7 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
         pcp: options.pcp_file.clone(),
         key: options.key_file.clone(),
         takes_over: false,
+        called: Called::Pgpool,
     };
     let (config, _) = read(&files);
     let config = config.with_context(|| format!("{} has errors", options.file.display()))?;
@@ -479,7 +506,7 @@ fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> 
         }
         None if options.foreground => {
             if options.discard_status {
-                crate::control::failover::discard_status(&config);
+                discard_status(&config);
             }
             if std::env::var_os(DAEMON_CHILD).is_some() {
                 // Keeps the terminal, so that its end does not end us. Fails only for a process that leads a group already.

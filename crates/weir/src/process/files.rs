@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_config::hba::{Hba, LoadError, Loader, Network};
 use weir_config::passwd::{Passwords, PoolKey};
-use weir_config::{self as config, Config, Outcome, PcpUsers, Problem, Severity};
+use weir_config::{self as config, Config, Outcome, PcpUsers, Problem, Severity, Source, Stand};
 
 /// Name of the rules' file beside the configuration.
 const HBA_FILE: &str = "pool_hba.conf";
@@ -36,6 +36,16 @@ pub struct Files {
     pub key: Option<PathBuf>,
     /// The running proxy is to be relieved of its listening sockets.
     pub takes_over: bool,
+    pub called: Called,
+}
+
+/// The name by which the program was called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Called {
+    #[default]
+    Weir,
+    /// Where both differ, a default is Pgpool-II's.
+    Pgpool,
 }
 
 impl Files {
@@ -43,12 +53,15 @@ impl Files {
     pub fn read(&self) -> Outcome {
         let mut load = |path: &Path| read_bounded(path).map_err(|cause| cause.to_string());
         let path = self.config.clone().unwrap_or_default();
-        let unit = in_place_of_tmp(|name| std::env::var(name).ok());
+        let mut stands = in_place_of_tmp(|name| std::env::var(name).ok());
+        if self.called == Called::Pgpool {
+            stands.push(Stand { name: "pool_passwd_proof", value: "as_servers".into(), source: Source::CalledPgpool });
+        }
         if self.config.is_none() {
             let mut empty = |_: &Path| Ok(Vec::new());
-            return config::read_in_unit(&path, &unit, &self.settings, &mut empty);
+            return config::read_with_defaults(&path, &stands, &self.settings, &mut empty);
         }
-        config::read_in_unit(&path, &unit, &self.settings, &mut load)
+        config::read_with_defaults(&path, &stands, &self.settings, &mut load)
     }
 
     /// Reads the files of access. `None` if they cannot be used; the problems say why.
@@ -68,6 +81,7 @@ impl Files {
             let had_maps = before.and_then(|before| before.hba.as_ref()).is_some_and(|hba| hba.has_maps());
             let (read, found) = self.read_hba(config, had_maps);
             problems.extend(found);
+            problems.extend(read.iter().flat_map(|read| read.without_encryption(&config.tls)));
             match read {
                 Some(read) => hba = Some(Arc::new(read)),
                 None => return (None, problems),
@@ -107,7 +121,7 @@ impl Files {
     }
 
     /// A file that is named relative to the configuration's folder.
-    fn beside(&self, name: &Path) -> PathBuf {
+    pub fn beside(&self, name: &Path) -> PathBuf {
         self.config.as_deref().and_then(Path::parent).unwrap_or(Path::new("")).join(name)
     }
 
@@ -131,9 +145,16 @@ impl Files {
         let Some(path) = self.passwd_path(config) else { return Passwords::default() };
         let text = match std::fs::read(&path) {
             Ok(text) => zeroize::Zeroizing::new(text),
-            Err(cause) if cause.kind() == ErrorKind::NotFound && !was_there => return Passwords::default(),
+            Err(cause) if cause.kind() == ErrorKind::NotFound && !was_there => {
+                if !config.is_default("pool_passwd") {
+                    let what = format!("{}: {cause}; no user has a password there", path.display());
+                    problems.push(Problem::of_parameter(config, Severity::Warning, "pool_passwd", &what));
+                }
+                return Passwords::default();
+            }
             Err(cause) => {
-                problems.push(error(&path, format!("cannot be read: {cause}; a start with pool_passwd = '' goes without")));
+                let what = format!("{} cannot be read: {cause}; a start with pool_passwd = '' goes without", path.display());
+                problems.push(Problem::of_parameter(config, Severity::Error, "pool_passwd", &what));
                 return Passwords::default();
             }
         };
@@ -172,6 +193,10 @@ impl Files {
 
     fn read_hba(&self, config: &Config, had_maps: bool) -> (Option<Hba>, Vec<Problem>) {
         let path = self.hba.clone().unwrap_or_else(|| self.beside(Path::new(HBA_FILE)));
+        if let Err(cause) = std::fs::File::open(&path) {
+            let what = format!("the rules, {}, cannot be read: {cause}", path.display());
+            return (None, vec![Problem::of_parameter(config, Severity::Error, "enable_pool_hba", &what)]);
+        }
         // A file of maps that was never there is no file; rules that name a map of it are warned about.
         let ident = config.auth.ident_file.as_deref().map(|file| self.beside(file)).filter(|path| had_maps || path.exists());
         let mut file = |path: &Path| std::fs::read(path).map_err(|cause| load_error(&cause));
@@ -186,12 +211,13 @@ const OF_UNIT: [(&str, &[&str]); 2] =
     [("STATE_DIRECTORY", &["work_dir"]), ("RUNTIME_DIRECTORY", &["unix_socket_directories", "pcp_socket_dir"])];
 
 /// Values that stand for the defaults under systemd. `variable` gives the environment's; the first of several folders counts.
-fn in_place_of_tmp(variable: impl Fn(&str) -> Option<String>) -> Vec<(&'static str, String)> {
+fn in_place_of_tmp(variable: impl Fn(&str) -> Option<String>) -> Vec<Stand> {
     let mut values = Vec::new();
     for (name, parameters) in OF_UNIT {
         let folders = variable(name).unwrap_or_default();
         let folder = folders.split(':').next().filter(|folder| folder.starts_with('/') && !folder.contains(','));
-        values.extend(folder.into_iter().flat_map(|folder| parameters.iter().map(|parameter| (*parameter, folder.to_owned()))));
+        let stand = |name: &&'static str, folder: &str| Stand { name, value: folder.to_owned(), source: Source::Unit };
+        values.extend(folder.into_iter().flat_map(|folder| parameters.iter().map(move |name| stand(name, folder))));
     }
     values
 }
@@ -266,9 +292,9 @@ mod tests {
         assert!(values("", "").is_empty() && in_place_of_tmp(|_| None).is_empty());
         let both = values("/var/lib/weir:/var/lib/other", "/run/weir");
         let expected = [("work_dir", "/var/lib/weir"), ("unix_socket_directories", "/run/weir"), ("pcp_socket_dir", "/run/weir")];
-        assert_eq!(both, expected.map(|(name, value)| (name, value.to_owned())));
+        assert_eq!(both, expected.map(|(name, value)| Stand { name, value: value.to_owned(), source: Source::Unit }));
         let mut file = |_: &Path| Ok(b"backend_hostname0 = 'a'\nunix_socket_directories = '/srv'\n".to_vec());
-        let config = config::read_in_unit(Path::new("x"), &both, &[], &mut file).draft;
+        let config = config::read_with_defaults(Path::new("x"), &both, &[], &mut file).draft;
         assert_eq!(config.work_dir, Path::new("/var/lib/weir"));
         assert_eq!(config.unix_socket_directories, [Path::new("/srv")], "the file goes before");
         assert!(config.is_of_unit("work_dir") && !config.is_of_unit("unix_socket_directories") && !config.is_default("work_dir"));

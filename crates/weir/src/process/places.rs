@@ -9,32 +9,65 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use weir_config::failover::Mode;
-use weir_config::{Config, Severity};
+use weir_config::{Config, Problem, Severity};
 
 /// A thing that is wrong with a place.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
     pub severity: Severity,
-    pub text: String,
+    /// The parameter that names the place.
+    parameter: &'static str,
+    text: String,
 }
 
 impl Finding {
-    fn error(text: String) -> Finding {
-        Finding { severity: Severity::Error, text }
+    fn error(parameter: &'static str, text: String) -> Finding {
+        Finding { severity: Severity::Error, parameter, text }
     }
 
-    fn warning(text: String) -> Finding {
-        Finding { severity: Severity::Warning, text }
+    fn warning(parameter: &'static str, text: String) -> Finding {
+        Finding { severity: Severity::Warning, parameter, text }
+    }
+
+    /// The same at its line of the configuration.
+    pub fn problem(&self, config: &Config) -> Problem {
+        Problem::of_parameter(config, self.severity, self.parameter, &self.text)
     }
 }
 
 /// A port that is listened on, and the parameters that say so.
-struct Port<'a> {
-    names: &'a [String],
-    parameter: &'static str,
-    number: u16,
+#[derive(Clone, Copy)]
+pub struct Port<'a> {
+    pub names: &'a [String],
+    pub parameter: &'static str,
+    pub number: u16,
     /// The parameter of the number.
-    of_number: &'static str,
+    pub of_number: &'static str,
+}
+
+impl<'a> Port<'a> {
+    pub fn of_clients(config: &'a Config) -> Port<'a> {
+        Port { names: &config.listen_addresses, parameter: "listen_addresses", number: config.port, of_number: "port" }
+    }
+
+    pub fn of_metrics(config: &'a Config) -> Port<'a> {
+        let admin = &config.admin;
+        let (parameter, of_number) = ("metrics_listen_addresses", "metrics_port");
+        Port { names: &admin.metrics_addresses, parameter, number: admin.metrics_port, of_number }
+    }
+
+    pub fn of_pcp(config: &'a Config) -> Port<'a> {
+        let pcp = &config.pcp;
+        Port { names: &pcp.addresses, parameter: "pcp_listen_addresses", number: pcp.port, of_number: "pcp_port" }
+    }
+
+    /// The parameter to change when an address cannot be listened on.
+    pub fn to_blame(&self, cause: &io::Error) -> &'static str {
+        match cause.kind() {
+            io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => self.of_number,
+            _ => self.parameter,
+        }
+    }
 }
 
 /// Everything that is wrong with the places of a configuration. Errors are those by which a start fails.
@@ -42,17 +75,15 @@ pub fn findings(files: &Files, config: &Config) -> Vec<Finding> {
     let mut found = Vec::new();
     let admin = &config.admin;
     let has_pcp = files.read_pcp().0.is_some();
-    let mut ports =
-        vec![Port { names: &config.listen_addresses, parameter: "listen_addresses", number: config.port, of_number: "port" }];
+    let mut ports = vec![Port::of_clients(config)];
     if admin.metrics_port != 0 {
-        let (parameter, of_number) = ("metrics_listen_addresses", "metrics_port");
-        ports.push(Port { names: &admin.metrics_addresses, parameter, number: admin.metrics_port, of_number });
+        ports.push(Port::of_metrics(config));
     }
-    let mut folders: Vec<(&Path, &str, u16)> = Vec::new();
+    let mut folders: Vec<(&Path, &'static str, u16)> = Vec::new();
     folders.extend(config.unix_socket_directories.iter().map(|folder| (&**folder, "unix_socket_directories", config.port)));
     if has_pcp {
         let pcp = &config.pcp;
-        ports.push(Port { names: &pcp.addresses, parameter: "pcp_listen_addresses", number: pcp.port, of_number: "pcp_port" });
+        ports.push(Port::of_pcp(config));
         folders.extend(pcp.socket_directories.iter().map(|folder| (&**folder, "pcp_socket_dir", pcp.port)));
     }
     look_at_ports(&ports, &mut found);
@@ -61,7 +92,7 @@ pub fn findings(files: &Files, config: &Config) -> Vec<Finding> {
     if !group.is_empty()
         && let Err(cause) = group_id(group)
     {
-        found.push(Finding::error(format!("{cause:#}")));
+        found.push(Finding::error("unix_socket_group", format!("{cause:#}")));
     }
     let takeover = &admin.takeover_socket;
     if !takeover.as_os_str().is_empty() {
@@ -72,13 +103,23 @@ pub fn findings(files: &Files, config: &Config) -> Vec<Finding> {
         found.extend(why_no_file_in(&log.directory).map(|why| why.of("log_directory")));
     }
     if let Some(why) = why_no_file(&config.work_dir) {
-        let Finding { severity, text } = why.of("work_dir");
+        let (Obstacle { severity, text }, parameter) = (why, "work_dir");
         found.push(match config.failover.mode() {
             Mode::Builtin | Mode::Command => {
-                Finding { severity, text: format!("{text}; a failover must find its state there again") }
+                Finding { severity, parameter, text: format!("{text}; a failover must find its state there again") }
             }
-            Mode::Follow | Mode::Off => Finding::warning(format!("{text}; nodes out of use are forgotten at a restart")),
+            Mode::Follow | Mode::Off => {
+                Finding::warning(parameter, format!("{text}; nodes out of use are forgotten at a restart"))
+            }
         });
+    }
+    let secret = config.recovery.agents.secret_file.as_deref().map(|file| files.beside(file));
+    if config.nodes.iter().any(|node| node.agent().is_some())
+        && let Some(file) = secret
+        && let Err(cause) = std::fs::File::open(&file)
+    {
+        let text = format!("{}: {cause}; no agent can be asked without", file.display());
+        found.push(Finding::warning("agent_secret_file", text));
     }
     found
 }
@@ -89,31 +130,35 @@ fn look_at_ports(ports: &[Port<'_>], found: &mut Vec<Finding>) {
         let resolved = match resolve(port.names, port.number) {
             Ok(resolved) => resolved,
             Err((name, cause)) => {
-                found.push(Finding::error(format!("{}: cannot resolve \"{name}\": {cause}", port.parameter)));
+                found.push(Finding::error(port.parameter, format!("cannot resolve \"{name}\": {cause}")));
                 continue;
             }
         };
         let Distinct { kept, needless } = resolved;
         for name in needless {
-            let text = format!("{}: \"{name}\" is listened on already by another of these addresses", port.parameter);
-            found.push(Finding::warning(text));
+            let text = format!("\"{name}\" is listened on already by another of these addresses");
+            found.push(Finding::warning(port.parameter, text));
         }
         for address in kept {
+            if let Some(cause) = why_not_here(address.ip()) {
+                let text = format!("{} is no address of this machine: {cause}", address.ip());
+                found.push(Finding::error(port.parameter, text));
+            }
             if let Some((_, other)) = taken.iter().find(|(known, _)| meet(*known, address)) {
-                let (one, two) = (other.of_number, port.of_number);
-                found.push(Finding::error(format!("{two} is {one}, {}, at address {}", port.number, address.ip())));
+                let text = format!("{} is that of {}, too, at address {}", port.number, other.of_number, address.ip());
+                found.push(Finding::error(port.of_number, text));
             }
             taken.push((address, port));
         }
     }
 }
 
-fn look_at_sockets(folders: &[(&Path, &str, u16)], found: &mut Vec<Finding>) {
+fn look_at_sockets(folders: &[(&Path, &'static str, u16)], found: &mut Vec<Finding>) {
     let mut seen: Vec<PathBuf> = Vec::new();
     for (folder, parameter, port) in folders {
         let path = socket_path(folder, *port);
         if seen.contains(&path) {
-            found.push(Finding::warning(format!("{parameter}: {} is named twice", folder.display())));
+            found.push(Finding::warning(parameter, format!("{} is named twice", folder.display())));
             continue;
         }
         found.extend(why_no_socket(&path).map(|why| why.of(parameter)));
@@ -182,6 +227,13 @@ fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     Ok(found)
 }
 
+/// Why an address cannot be bound to, whatever the port. Any free port is taken for a moment, and nothing listens there.
+fn why_not_here(ip: IpAddr) -> Option<io::Error> {
+    let socket = socket2::Socket::new(socket2::Domain::for_address((ip, 0).into()), socket2::Type::STREAM, None).ok()?;
+    let bound = socket.bind(&SocketAddr::from((ip, 0)).into());
+    bound.err().filter(|cause| cause.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
 /// The path of a port's unix socket.
 pub fn socket_path(folder: &Path, port: u16) -> PathBuf {
     folder.join(format!(".s.PGSQL.{port}"))
@@ -195,7 +247,7 @@ pub fn group_id(group: &str) -> anyhow::Result<u32> {
     let groups = std::fs::read_to_string("/etc/group")?;
     let line = groups.lines().find(|line| line.split(':').next() == Some(group));
     let number = line.and_then(|line| line.split(':').nth(2)).and_then(|number| number.parse().ok());
-    number.with_context(|| format!("unix_socket_group: there is no group \"{group}\""))
+    number.with_context(|| format!("there is no group \"{group}\""))
 }
 
 /// Why a file cannot be made somewhere.
@@ -211,8 +263,8 @@ impl Obstacle {
         Obstacle { severity: Severity::Error, text: format!("{}: {what}", place.display()) }
     }
 
-    fn of(self, parameter: &str) -> Finding {
-        Finding { severity: self.severity, text: format!("{parameter}: {}", self.text) }
+    fn of(self, parameter: &'static str) -> Finding {
+        Finding { severity: self.severity, parameter, text: self.text }
     }
 }
 
@@ -285,12 +337,15 @@ mod tests {
         look_at_ports(&[listen(), port(9998)], &mut found);
         assert_eq!(found, []);
         look_at_ports(&[listen(), port(9999)], &mut found);
-        assert_eq!(found, [Finding::error("metrics_port is port, 9999, at address 0.0.0.0".into())]);
+        assert_eq!(found, [Finding::error("metrics_port", "9999 is that of port, too, at address 0.0.0.0".into())]);
         let mut found = Vec::new();
         let bracketed = names(&["[::1]"]);
         look_at_ports(&[Port { names: &bracketed, ..listen() }], &mut found);
-        let said = "listen_addresses: cannot resolve \"[::1]\": an address stands here without brackets";
-        assert_eq!(found, [Finding::error(said.into())]);
+        let said = "cannot resolve \"[::1]\": an address stands here without brackets";
+        assert_eq!(found, [Finding::error("listen_addresses", said.into())]);
+        let (mut found, elsewhere) = (Vec::new(), names(&["127.0.0.1", "192.0.2.1"]));
+        look_at_ports(&[Port { names: &elsewhere, ..listen() }], &mut found);
+        assert!(found.len() == 1 && found[0].text.starts_with("192.0.2.1 is no address of this machine: "), "{found:?}");
     }
 
     #[test]
@@ -307,7 +362,7 @@ mod tests {
         let twice = [(folder.as_path(), "unix_socket_directories", 1), (folder.as_path(), "unix_socket_directories", 1)];
         let mut found = Vec::new();
         look_at_sockets(&twice, &mut found);
-        assert_eq!(found, [Finding::warning(format!("unix_socket_directories: {} is named twice", folder.display()))]);
+        assert_eq!(found, [Finding::warning("unix_socket_directories", format!("{} is named twice", folder.display()))]);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -286,7 +286,7 @@ impl Shared {
 
     /// Begins to stop; a stronger mode overrides a weaker one that is under way.
     pub fn begin_stop(&self, mode: Stop) {
-        self.log.say(Level::Log, format_args!("stopping: {mode:?}"));
+        self.log.say(Level::Log, format_args!("{}", mode.words()));
         self.life.stop.fetch_max(mode as u8, Ordering::SeqCst);
         // A client that comes now is refused, and does not wait for nobody.
         self.doors.copies.lock().clear();

@@ -104,7 +104,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     let notify = Notify::from_env();
     let (access, problems) = files.read_access(&config, None);
     let Some(access) = access else { bail!("not started: {}", list(&problems)) };
-    let tls = files.read_tls(&config).map_err(|cause| anyhow::anyhow!("not started: {cause}"))?;
+    let tls = files.read_tls(&config).map_err(|cause| anyhow::anyhow!("not started: {}", cause.problem(&config)))?;
     let mut warnings = warnings_of(files, (&config, &tls), &problems, start, files_max);
     // Gone again if the start fails.
     let mut made = Made::default();
@@ -202,12 +202,12 @@ fn warnings_of(
     start: Start,
     files_max: u64,
 ) -> Vec<String> {
-    let mut warnings: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let mut warnings: Vec<String> = problems.iter().map(Problem::place_and_message).collect();
     warnings.extend(tls.warnings(SystemTime::now()));
     warnings.extend(warnings_of_system(config, start, files_max));
     // The errors among them show as the start goes on; systemd may have opened what this one could not.
     let places = places::findings(files, config).into_iter().filter(|found| found.severity == Severity::Warning);
-    warnings.extend(places.map(|found| found.text));
+    warnings.extend(places.map(|found| found.problem(config).place_and_message()));
     warnings
 }
 
@@ -229,7 +229,11 @@ fn obey_all(signals: &mut Signals, shared: &Arc<Shared>, notify: &Notify, start:
 fn warnings_of_system(config: &Config, start: Start, files_max: u64) -> impl Iterator<Item = String> {
     let nowhere = "nothing keeps the log: a daemon has no terminal; set logging_collector = on, or log_destination = 'syslog'";
     let is_nowhere = start == Start::Daemon && !config.log.is_kept();
-    config.descriptors_notice(files_max).into_iter().chain(is_nowhere.then(|| nowhere.to_string()))
+    let root = "the process runs as root, which it needs for nothing: whoever finds a way into it has the whole machine; start it as a user of its own";
+    let is_root = start != Start::Demo && rustix::process::geteuid().is_root();
+    let words = [(is_nowhere, nowhere), (is_root, root)];
+    let said = words.into_iter().filter(|(is_so, _)| *is_so).map(|(_, text)| text.to_owned());
+    config.descriptors_notice(files_max).into_iter().chain(said)
 }
 
 /// Servers are asked on a thread of their own: one that does not answer delays nobody.
@@ -420,7 +424,7 @@ fn reload(files: &Files, shared: &Shared) -> Result<Vec<String>, String> {
     let say = |problems: &[Problem]| {
         for problem in problems {
             let level = if problem.severity == Severity::Error { Level::Error } else { Level::Warning };
-            shared.log.say(level, format_args!("{problem}"));
+            shared.log.say(level, format_args!("{}", problem.place_and_message()));
         }
     };
     let outcome = files.read();
@@ -442,7 +446,7 @@ fn reload(files: &Files, shared: &Shared) -> Result<Vec<String>, String> {
     let tls = match files.read_tls(&merged) {
         Ok(tls) => tls,
         Err(cause) => {
-            let text = format!("configuration not reloaded: {cause}");
+            let text = format!("configuration not reloaded: {}", cause.problem(&merged).place_and_message());
             shared.log.say(Level::Error, format_args!("{text}"));
             return Err(text);
         }
@@ -466,7 +470,7 @@ fn reload(files: &Files, shared: &Shared) -> Result<Vec<String>, String> {
 
 fn first_error(text: &str, problems: &[Problem]) -> String {
     let first = problems.iter().find(|problem| problem.severity == Severity::Error);
-    first.map_or_else(|| text.to_string(), |problem| format!("{text}: {problem}"))
+    first.map_or_else(|| text.to_string(), |problem| format!("{text}: {}", problem.place_and_message()))
 }
 
 /// Raises the limit of file descriptors as far as the system allows, since each client takes one. Returns the new limit.

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
-use weir_config::{Config, PeerFiles, SslMode, TlsConfig, TlsVersion};
+use weir_config::{Config, PeerFiles, Problem, Severity, SslMode, TlsConfig, TlsVersion};
 use weir_io::tls::{ALPN, Tls};
 use weir_policy::tls::{Attempt, Check, plan, suites};
 use zeroize::Zeroizing;
@@ -63,6 +63,11 @@ impl TlsFiles {
     pub fn warnings(&self, now: SystemTime) -> Vec<String> {
         let said = |(path, validity): &(PathBuf, Validity)| Some(format!("{}: {}", path.display(), validity.warning(now)?));
         self.own.iter().filter_map(said).collect()
+    }
+
+    /// Weir's own certificates, and the end of each in seconds since 1970.
+    pub fn ends(&self) -> impl Iterator<Item = (&Path, u64)> {
+        self.own.iter().map(|(path, validity)| (path.as_path(), validity.until_s()))
     }
 }
 
@@ -121,19 +126,35 @@ pub fn server_name(check: Check, host: &str) -> io::Result<ServerName<'static>> 
 
 /// Why the files cannot be used. Always the operator's to mend.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsFileError {
-    #[error("{}: {what}", path.display())]
-    File { path: PathBuf, what: String },
-    #[error("{0}")]
-    Setting(String),
+#[error("{parameter}: {what}")]
+pub struct TlsFileError {
+    /// The parameter that names the file, or is wrong itself.
+    parameter: String,
+    /// The file, if it is about one, and the fault.
+    what: String,
 }
 
-fn wrong(path: &Path, what: impl std::fmt::Display) -> TlsFileError {
-    TlsFileError::File { path: path.to_path_buf(), what: what.to_string() }
+impl TlsFileError {
+    /// The same at the line of the configuration.
+    pub fn problem(&self, config: &Config) -> Problem {
+        Problem::of_parameter(config, Severity::Error, &self.parameter, &self.what)
+    }
+}
+
+/// A file that a parameter names.
+struct Named<'a> {
+    parameter: &'a str,
+    path: PathBuf,
+}
+
+impl Named<'_> {
+    fn wrong(&self, what: impl std::fmt::Display) -> TlsFileError {
+        setting(self.parameter, format_args!("{}: {what}", self.path.display()))
+    }
 }
 
 fn setting(name: &str, what: impl std::fmt::Display) -> TlsFileError {
-    TlsFileError::Setting(format!("{name}: {what}"))
+    TlsFileError { parameter: name.to_owned(), what: what.to_string() }
 }
 
 /// Reads all that the configuration needs; `folder` is where it lies itself.
@@ -207,16 +228,16 @@ impl Reader<'_> {
         let (Some(cert), Some(key)) = (&tls.cert, &tls.key) else {
             return Err(setting("ssl", "\"ssl_cert\" and \"ssl_key\" must be set"));
         };
-        let own = self.certified(cert, key)?;
+        let own = self.certified(&self.named("ssl_cert", cert), &self.named("ssl_key", key))?;
         let end_point = own.cert.first().and_then(certificate::end_point);
         let builder = ServerConfig::builder_with_provider(self.provider.clone()).with_protocol_versions(self.versions);
         let builder = builder.map_err(|cause| setting("ssl_min_protocol_version", cause))?;
-        let trusted = self.trusted(&[&tls.ca_cert], tls.ca_cert_dir.as_deref())?;
+        let trusted = self.trusted_by_all()?;
         let builder = if trusted.is_empty() {
             builder.with_no_client_auth()
         } else {
-            let roots = Arc::new(store(&trusted)?);
-            let lists = self.revocations(tls.crl_file.as_deref())?;
+            let roots = Arc::new(store("ssl_ca_cert", &trusted)?);
+            let lists = self.revocations("ssl_crl_file", tls.crl_file.as_deref())?;
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, self.provider.clone());
             // The rules of pool_hba.conf decide if a certificate is needed.
             let verifier = verifier.with_crls(lists).enforce_revocation_expiration().allow_unauthenticated().build();
@@ -246,24 +267,29 @@ impl Reader<'_> {
     }
 
     fn client_side(&self, peer: &Peer<'_>) -> Result<ClientSide, TlsFileError> {
-        let (tls, Peer { prefix, files, alpn }) = (self.tls, peer);
+        let Peer { prefix, files, alpn } = peer;
+        let root = format!("{prefix}_sslrootcert");
         let trusted = match &files.root_cert {
             Some(path) if path.as_os_str() == NO_AUTHORITIES => Vec::new(),
-            Some(_) => self.trusted(&[&files.root_cert], None)?,
-            None => self.trusted(&[&tls.ca_cert], tls.ca_cert_dir.as_deref())?,
+            Some(path) => certificates(&self.named(&root, path))?,
+            None => self.trusted_by_all()?,
         };
         let authorities = if trusted.is_empty() {
             None
         } else {
-            let roots = Arc::new(store(&trusted)?);
-            let lists = self.revocations(files.crl_file.as_deref())?;
+            let roots = Arc::new(store(if files.root_cert.is_some() { &root } else { "ssl_ca_cert" }, &trusted)?);
+            let lists = self.revocations(&format!("{prefix}_sslcrl"), files.crl_file.as_deref())?;
             let verifier = WebPkiServerVerifier::builder_with_provider(roots, self.provider.clone());
             let verifier = verifier.with_crls(lists).enforce_revocation_expiration().build();
-            let verifier = verifier.map_err(|cause| setting(&format!("{prefix}_sslrootcert"), cause))?;
+            let verifier = verifier.map_err(|cause| setting(&root, cause))?;
             Some(Arc::new(Authorities { verifier, trusted }))
         };
         let own = match (&files.cert, &files.key) {
-            (Some(cert), Some(key)) => Some(Arc::new(SingleCertAndKey::from(self.certified(cert, key)?))),
+            (Some(cert), Some(key)) => {
+                let (of_cert, of_key) = (format!("{prefix}_sslcert"), format!("{prefix}_sslkey"));
+                let own = self.certified(&self.named(&of_cert, cert), &self.named(&of_key, key))?;
+                Some(Arc::new(SingleCertAndKey::from(own)))
+            }
             (None, None) => None,
             (Some(_), None) | (None, Some(_)) => {
                 let what = format!("must be set together with {prefix}_sslkey");
@@ -291,109 +317,112 @@ impl Reader<'_> {
         })
     }
 
-    fn path(&self, name: &Path) -> PathBuf {
-        self.folder.join(name)
+    fn named<'n>(&self, parameter: &'n str, file: &Path) -> Named<'n> {
+        Named { parameter, path: self.folder.join(file) }
     }
 
     /// A certificate with its chain and its key.
-    fn certified(&self, cert: &Path, key: &Path) -> Result<CertifiedKey, TlsFileError> {
-        let (cert, key) = (self.path(cert), self.path(key));
-        let chain = certificates(&cert)?;
+    fn certified(&self, cert: &Named<'_>, key: &Named<'_>) -> Result<CertifiedKey, TlsFileError> {
+        let chain = certificates(cert)?;
         if let Some(validity) = chain.first().and_then(certificate::validity) {
-            self.own.borrow_mut().push((cert.clone(), validity));
+            self.own.borrow_mut().push((cert.path.clone(), validity));
         }
-        let private = self.private_key(&key)?;
-        let signer = self.provider.key_provider.load_private_key(private).map_err(|cause| wrong(&key, cause))?;
+        let private = self.private_key(key)?;
+        let signer = self.provider.key_provider.load_private_key(private).map_err(|cause| key.wrong(cause))?;
         let certified = CertifiedKey::new(chain, signer);
         match certified.keys_match() {
             Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
-                Err(wrong(&key, format!("is not the key of the certificate in {}", cert.display())))
+                Err(key.wrong(format_args!("is not the key of the certificate in {}", cert.path.display())))
             }
             // Certificates of version 1 cannot be compared; a fault in one shows at the first handshake.
             Ok(()) | Err(_) => Ok(certified),
         }
     }
 
-    fn private_key(&self, path: &Path) -> Result<PrivateKeyDer<'static>, TlsFileError> {
-        let found = std::fs::metadata(path).map_err(|cause| wrong(path, cause))?;
+    fn private_key(&self, file: &Named<'_>) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+        let found = std::fs::metadata(&file.path).map_err(|cause| file.wrong(cause))?;
         // Source: `check_ssl_key_file_permissions` in PostgreSQL's be-secure-common.c.
         let forbidden = if found.uid() == 0 { 0o037 } else { 0o077 };
         if found.mode() & forbidden != 0 {
             let text = "private key has group or world access; it must have permissions u=rw (0600) or less if owned by \
                         another user than root, or u=rw,g=r (0640) or less if owned by root";
-            return Err(wrong(path, text));
+            return Err(file.wrong(text));
         }
-        let text = Zeroizing::new(std::fs::read(path).map_err(|cause| wrong(path, cause))?);
+        let text = Zeroizing::new(std::fs::read(&file.path).map_err(|cause| file.wrong(cause))?);
         let has = |mark: &str| text.windows(mark.len()).any(|window| window == mark.as_bytes());
         if has("Proc-Type: 4,ENCRYPTED") {
-            return Err(wrong(path, "is encrypted in OpenSSL's old format; convert it with \"openssl pkcs8 -topk8\""));
+            return Err(file.wrong("is encrypted in OpenSSL's old format; convert it with \"openssl pkcs8 -topk8\""));
         }
         if has("BEGIN ENCRYPTED PRIVATE KEY") {
-            return self.decrypt(path, &text);
+            return self.decrypt(file, &text);
         }
-        PrivateKeyDer::from_pem_slice(&text).map_err(|cause| wrong(path, format!("holds no private key: {cause}")))
+        PrivateKeyDer::from_pem_slice(&text).map_err(|cause| file.wrong(format!("holds no private key: {cause}")))
     }
 
-    fn decrypt(&self, path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsFileError> {
+    fn decrypt(&self, file: &Named<'_>, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsFileError> {
         let command = &self.tls.passphrase_command;
         if command.is_empty() {
-            return Err(wrong(path, "is encrypted and ssl_passphrase_command is not set"));
+            return Err(file.wrong("is encrypted and ssl_passphrase_command is not set"));
         }
-        let text = std::str::from_utf8(text).map_err(|cause| wrong(path, cause))?;
-        let (_, document) = pkcs8::SecretDocument::from_pem(text).map_err(|cause| wrong(path, cause))?;
-        let sealed = EncryptedPrivateKeyInfo::try_from(document.as_bytes()).map_err(|cause| wrong(path, cause))?;
+        let text = std::str::from_utf8(text).map_err(|cause| file.wrong(cause))?;
+        let (_, document) = pkcs8::SecretDocument::from_pem(text).map_err(|cause| file.wrong(cause))?;
+        let sealed = EncryptedPrivateKeyInfo::try_from(document.as_bytes()).map_err(|cause| file.wrong(cause))?;
         let phrase = passphrase(command)?;
         let opened =
-            sealed.decrypt(&*phrase).map_err(|_| wrong(path, "cannot be decrypted with what ssl_passphrase_command printed"))?;
+            sealed.decrypt(&*phrase).map_err(|_| file.wrong("cannot be decrypted with what ssl_passphrase_command printed"))?;
         Ok(PrivatePkcs8KeyDer::from(opened.as_bytes().to_vec()).into())
     }
 
-    /// Certificates of authorities; none if no file is named.
-    fn trusted(&self, files: &[&Option<PathBuf>], folder: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    /// Certificates of `ssl_ca_cert` and `ssl_ca_cert_dir`; none if neither is set.
+    fn trusted_by_all(&self) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
         let mut trusted = Vec::new();
-        for file in files.iter().filter_map(|file| file.as_deref()) {
-            trusted.extend(certificates(&self.path(file))?);
+        if let Some(file) = &self.tls.ca_cert {
+            trusted.extend(certificates(&self.named("ssl_ca_cert", file))?);
         }
-        if let Some(folder) = folder {
-            let folder = self.path(folder);
-            for entry in std::fs::read_dir(&folder).map_err(|cause| wrong(&folder, cause))? {
-                let path = entry.map_err(|cause| wrong(&folder, cause))?.path();
-                // OpenSSL's folders have lists, notes and server connections to nothing beside the certificates.
+        if let Some(folder) = &self.tls.ca_cert_dir {
+            let folder = self.named("ssl_ca_cert_dir", folder);
+            for entry in std::fs::read_dir(&folder.path).map_err(|cause| folder.wrong(cause))? {
+                let path = entry.map_err(|cause| folder.wrong(cause))?.path();
+                // OpenSSL's folders have lists, notes and links to nothing beside the certificates.
                 if path.is_file() {
-                    trusted.extend(certificates(&path).unwrap_or_default());
+                    trusted.extend(certificates(&Named { parameter: folder.parameter, path }).unwrap_or_default());
                 }
             }
             if trusted.is_empty() {
-                return Err(wrong(&folder, "no file in it holds a certificate"));
+                return Err(folder.wrong("no file in it holds a certificate"));
             }
         }
         Ok(trusted)
     }
 
-    fn revocations(&self, file: Option<&Path>) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsFileError> {
+    fn revocations(
+        &self,
+        parameter: &str,
+        file: Option<&Path>,
+    ) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsFileError> {
         let Some(file) = file else { return Ok(Vec::new()) };
-        let path = self.path(file);
-        let text = std::fs::read(&path).map_err(|cause| wrong(&path, cause))?;
+        let file = self.named(parameter, file);
+        let text = std::fs::read(&file.path).map_err(|cause| file.wrong(cause))?;
         let lists: Result<Vec<_>, _> = CertificateRevocationListDer::pem_slice_iter(&text).collect();
         let lists = match lists {
-            Ok(lists) if lists.is_empty() => return Err(wrong(&path, "holds no revocation list")),
+            Ok(lists) if lists.is_empty() => return Err(file.wrong("holds no revocation list")),
             Ok(lists) => lists,
-            Err(cause) => return Err(wrong(&path, pem_fault(&cause))),
+            Err(cause) => return Err(file.wrong(pem_fault(&cause))),
         };
         match lists.iter().find_map(certificate::why_unusable) {
-            Some(why) => Err(wrong(&path, why)),
+            Some(why) => Err(file.wrong(why)),
             None => Ok(lists),
         }
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
-    let text = std::fs::read(path).map_err(|cause| wrong(path, cause))?;
+fn certificates(file: &Named<'_>) -> Result<Vec<CertificateDer<'static>>, TlsFileError> {
+    let text = std::fs::read(&file.path).map_err(|cause| file.wrong(cause))?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match all {
-        Ok(all) if all.is_empty() => Err(wrong(path, "holds no certificate")),
+        Ok(all) if all.is_empty() => Err(file.wrong("holds no certificate")),
         Ok(all) => Ok(all),
-        Err(cause) => Err(wrong(path, pem_fault(&cause))),
+        Err(cause) => Err(file.wrong(pem_fault(&cause))),
     }
 }
 
@@ -407,12 +436,12 @@ fn pem_fault(cause: &pem::Error) -> String {
     }
 }
 
-fn store(trusted: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsFileError> {
+fn store(parameter: &str, trusted: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsFileError> {
     let mut store = RootCertStore::empty();
     let (added, _) = store.add_parsable_certificates(trusted.iter().cloned());
     // A server's own certificate of version 1 is no authority, but may be trusted by itself.
     if added == 0 {
-        return Err(setting("ssl_ca_cert", "no certificate in the named files can be an authority"));
+        return Err(setting(parameter, "no certificate in the named files can be an authority"));
     }
     Ok(store)
 }

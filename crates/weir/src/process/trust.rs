@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use weir_config::{Config, NodeConfig};
+use weir_config::{Config, NodeConfig, PasswdProof};
 use weir_wire::startup::Version;
 use weir_wire::write;
 
@@ -54,15 +54,19 @@ pub fn warning(config: &Config, access: &AccessFiles) -> Option<String> {
 
 /// What follows if a server lets this machine in, by what clients must prove to Weir. The worse comes first.
 fn consequence(config: &Config, access: &AccessFiles) -> Option<Consequence> {
+    let is_left_to_servers = config.auth.passwd_proof == PasswdProof::AsServers && !access.passwords.is_empty();
     let is_open = match &access.hba {
         Some(hba) => hba.trusts_hosts(),
-        None => !access.keeps_proofs,
+        None => !access.keeps_proofs || is_left_to_servers,
     };
     let asks_servers = !config.auth.ask_user.is_empty();
     match &access.hba {
         Some(_) if is_open && config.listens_to_others() => {
             Some(Consequence::Open("pool_hba.conf has a rule with method trust for other hosts"))
         }
+        None if is_left_to_servers && config.listens_to_others() => Some(Consequence::Open(
+            "Weir asks nobody for a password whom the servers do not ask (pool_passwd_proof = as_servers)",
+        )),
         None if is_open && config.listens_to_others() => {
             Some(Consequence::Open("Weir asks nobody for a password who has no line in pool_passwd"))
         }

@@ -68,6 +68,45 @@ fn each_user_proves_who_he_is_and_the_servers_are_shown_the_same_proof() {
     }
 }
 
+/// Runs psql without a password: the answer, or the complaint.
+fn without_password(port: u16, connection: &str) -> Result<String, String> {
+    let connection = format!("host=127.0.0.1 port={port} dbname=postgres {connection}");
+    let mut command = std::process::Command::new("psql");
+    let output = command.args(["-X", "-A", "-t", "-w", "-c", "SHOW server_version_num", &connection]).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+#[test]
+fn a_user_of_pool_passwd_is_asked_as_servers_ask_only_if_the_operator_says_so() {
+    let cluster = guarded_with(1);
+    let (primary, standby) = (cluster.primary(), &cluster.standbys()[0]);
+    primary.query("alter role guest replication").unwrap();
+    cluster.wait_caught_up().unwrap();
+    let folder = Folder::new();
+    let lines = passwords(&folder, "guest:TEXTsecret of guest\nanna:TEXTsecret of anna\n");
+    let proxy = Proxy::before(&[primary, standby], &format!("{lines}auth_cache_time = 0\n"));
+    let port = proxy.port();
+    let asks = |outcome: Result<String, String>| outcome.is_err_and(|said| said.contains("no password supplied"));
+    assert!(asks(without_password(port, "user=guest")), "always, by default");
+    proxy.add_conf("pool_passwd_proof = as_servers");
+    proxy.reload();
+    assert!(without_password(port, "user=guest").is_ok(), "{}", proxy.log());
+    assert!(asks(without_password(port, "user=anna")), "the servers ask anna");
+    assert_eq!(driver::value(&Login::new(port, "anna", "secret of anna"), "select 1::text"), Ok("1".into()));
+    let refused = driver::value(&Login::new(port, "anna", "wrong"), "select 1::text").unwrap_err();
+    assert!(refused.starts_with("28P01"), "{refused}");
+    // The servers' rule of trust is one for logical replication, and not for physical, to which the line's password would be given.
+    assert!(without_password(port, "user=guest replication=database").is_ok(), "{}", proxy.log());
+    assert!(asks(without_password(port, "user=guest replication=true")));
+    // One of them asks: Weir would give it the line's password for whoever comes.
+    let rules = standby.data_dir().join("pg_hba.conf");
+    let before = fs::read_to_string(&rules).unwrap();
+    fs::write(&rules, format!("host all guest samehost scram-sha-256\n{before}")).unwrap();
+    standby.reload().unwrap();
+    wait_until("the standby to ask", || asks(without_password(port, "user=guest")));
+}
+
 #[test]
 fn a_user_without_an_entry_whom_the_servers_ask_for_a_password_is_refused() {
     let cluster = guarded();

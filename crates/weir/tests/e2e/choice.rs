@@ -507,6 +507,35 @@ fn messages_that_are_skipped_or_answered_from_memory_are_logged_too() {
 }
 
 #[test]
+fn copies_calls_and_cancel_requests_of_clients_are_logged_with_what_they_are_about() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("log_client_messages = on\nlog_line_prefix = ''");
+    let mut client = ground.client(&proxy);
+    client.run("create table t (a int)");
+    for end in [wire::copy_done(), wire::copy_fail("enough")] {
+        client.send(&wire::query("copy t from stdin"));
+        client.send(&[wire::copy_data(b"1\n"), wire::copy_data(b"2\n"), wire::copy_data(b"3\n"), end].concat());
+        client.until_ready();
+    }
+    let oid: u32 = client.value("select 'int4pl'::regproc::oid").parse().unwrap();
+    client.send(&wire::function_call(oid, &["1", "2"]));
+    client.until_ready();
+    Raw::tcp(proxy.port()).send(&wire::cancel(client.pid, &client.key));
+    let said = |line: &str| proxy.log().lines().filter(|known| *known == line).count();
+    wait_until("the cancel request", || {
+        said(&format!("LOG:  Cancel message from frontend. DETAIL:  process id: {}", client.pid)) == 1
+    });
+    assert_eq!(said("LOG:  CopyData message from frontend. DETAIL:  count: 3"), 2, "{}", proxy.log());
+    for line in [
+        "LOG:  CopyDone message from frontend.".to_string(),
+        "LOG:  CopyFail message from frontend.".to_string(),
+        format!("LOG:  FunctionCall message from frontend. DETAIL:  oid: \"{oid}\""),
+    ] {
+        assert_eq!(said(&line), 1, "{line}: {}", proxy.log());
+    }
+}
+
+#[test]
 fn messages_of_clients_are_logged_once_each() {
     let ground = Ground::new();
     let proxy = ground.proxy("log_client_messages = on\nlog_line_prefix = ''");

@@ -1,7 +1,7 @@
 //! The command line: weir's own, and pgpool's when called by that name.
 
 use crate::support::proxy::{Backend, Folder, configuration};
-use crate::support::{Ground, Raw, wait_until};
+use crate::support::{Ground, Raw, wait_until, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -54,13 +54,17 @@ fn what_a_start_would_fail_by_is_said_before_it() {
         ),
         (
             &format!("{ports}metrics_port = 9999\nmetrics_listen_addresses = '*'"),
-            "error: metrics_port is port, 9999, at address 0.0.0.0",
+            "FILE:5: error: metrics_port: 9999 is that of port, too, at address 0.0.0.0",
         ),
         (
             "metrics_port = 9\nmetrics_listen_addresses = 'no.such.name.invalid'",
             "error: metrics_listen_addresses: cannot resolve",
         ),
-        ("unix_socket_directories = 'AT/missing'", "error: unix_socket_directories: AT/missing: No such file or directory"),
+        ("listen_addresses = '192.0.2.1'", "FILE:3: error: listen_addresses: 192.0.2.1 is no address of this machine: "),
+        (
+            "unix_socket_directories = 'AT/missing'",
+            "FILE:3: error: unix_socket_directories: AT/missing: No such file or directory",
+        ),
         ("unix_socket_group = 'nobody knows it'", "error: unix_socket_group: there is no group \"nobody knows it\""),
         ("takeover_socket = 'AT/dir'", "error: takeover_socket: AT/dir: is a folder, and the socket is to be a file"),
         ("logging_collector = on\nlog_directory = 'AT/file/logs'", "error: log_directory: AT/file: is not a folder"),
@@ -107,7 +111,7 @@ fn half_a_certificate_is_said_to_be_half() {
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     let (success, _, errors) =
         check(&format!("{NODE}ssl = on\nssl_cert = '{}'\nssl_key = '{}'\n", cert.display(), key.display()));
-    let said = format!("error: {}: a section has no \"-----END\" line: the file is not whole", cert.display());
+    let said = format!("FILE:4: error: ssl_cert: {}: a section has no \"-----END\" line: the file is not whole", cert.display());
     assert!(!success && errors.contains(&said), "{errors}");
 }
 
@@ -254,7 +258,82 @@ fn a_port_in_use_is_said_so() {
     fs::write(folder.0.join("pgpool.conf"), configuration(&folder.0, port, &[Backend::tcp(5432, 1)], "")).unwrap();
     let output = run(Path::new(WEIR), &["-f", &folder.0.join("pgpool.conf").to_string_lossy()]);
     assert!(!output.status.success());
-    assert!(text(&output.stderr).contains(&port.to_string()), "{}", text(&output.stderr));
+    let said = format!("port: cannot listen on 127.0.0.1:{port}: Address already in use");
+    assert!(text(&output.stderr).contains(&said), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_missing_file_is_told_with_its_line_and_parameter() {
+    let folder = Folder::new();
+    let signed = crate::support::certs::Authority::new("Authority").server();
+    for (name, text) in [("cert", &signed.cert), ("key", &signed.key)] {
+        fs::write(folder.0.join(name), text).unwrap();
+        fs::set_permissions(folder.0.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    let at = folder.0.display().to_string();
+    let own = "ssl = on\nssl_cert = 'AT/cert'\nssl_key = 'AT/key'\n";
+    // The last line is the fifth behind both of the node and these three.
+    for (lines, line, parameter) in [
+        ("ssl = on\nssl_cert = 'AT/none'\nssl_key = 'AT/key'", 4, "ssl_cert"),
+        ("ssl = on\nssl_cert = 'AT/cert'\nssl_key = 'AT/none'", 5, "ssl_key"),
+        (&format!("{own}ssl_ca_cert = 'AT/none'"), 6, "ssl_ca_cert"),
+        (&format!("{own}ssl_ca_cert_dir = 'AT/none'"), 6, "ssl_ca_cert_dir"),
+        (&format!("{own}ssl_ca_cert = 'AT/cert'\nssl_crl_file = 'AT/none'"), 7, "ssl_crl_file"),
+        (&format!("{own}backend_sslrootcert = 'AT/none'"), 6, "backend_sslrootcert"),
+        (&format!("{own}backend_sslrootcert = 'AT/cert'\nbackend_sslcrl = 'AT/none'"), 7, "backend_sslcrl"),
+        (&format!("{own}backend_sslcert = 'AT/none'\nbackend_sslkey = 'AT/key'"), 6, "backend_sslcert"),
+        (&format!("{own}backend_sslcert = 'AT/cert'\nbackend_sslkey = 'AT/none'"), 7, "backend_sslkey"),
+        ("enable_pool_hba = on", 3, "enable_pool_hba"),
+    ] {
+        let (success, _, errors) = check(&format!("{NODE}{}\n", lines.replace("AT", &at)));
+        let begin = format!("FILE:{line}: error: {parameter}: ");
+        let is_told = errors.lines().any(|line| line.starts_with(&begin) && line.contains("No such file"));
+        assert!(!success && is_told, "{lines}: {errors}");
+    }
+    for (lines, parameter) in [
+        ("pool_passwd = 'AT/none'", "pool_passwd"),
+        ("agent_secret_file = 'AT/none'\nbackend_agent0 = 'localhost:9000'", "agent_secret_file"),
+    ] {
+        let (success, _, errors) = check(&format!("{NODE}{}\n", lines.replace("AT", &at)));
+        let begin = format!("FILE:3: warning: {parameter}: {at}/none: No such file");
+        assert!(success && errors.lines().any(|line| line.starts_with(&begin)), "{lines}: {errors}");
+    }
+    // A folder in its place cannot be read by anybody, root included.
+    let (success, _, errors) = check(&format!("{NODE}pool_passwd = '{at}'\n"));
+    let said = format!("FILE:3: error: pool_passwd: {at} cannot be read: ");
+    assert!(!success && errors.contains(&said), "{errors}");
+}
+
+#[test]
+fn rules_that_nobody_can_match_are_named_by_check_and_in_the_log() {
+    let ground = Ground::new();
+    let rules = "local all all trust\nhost all all all trust\nhost shop joe 10.0.0.0/8 reject\nhostssl all all all md5\n";
+    let backend = Backend::tcp(ground.cluster.primary().port(), 1);
+    let proxy = crate::support::Proxy::spawn_with_files(&[backend], "enable_pool_hba = on\n", &[("pool_hba.conf", rules)], &[]);
+    proxy.wait_accepting();
+    let output = run(Path::new(WEIR), &["check", "-f", &proxy.conf_path().to_string_lossy()]);
+    for said in [
+        "pool_hba.conf:3: warning: the rule never matches: the one in line 2 matches all that it would",
+        "pool_hba.conf:4: warning: hostssl matches no client: \"ssl\" is off",
+    ] {
+        assert!(output.status.success() && text(&output.stderr).contains(said), "{}", text(&output.stderr));
+        let logged = said.replace(" warning:", "");
+        assert!(
+            proxy.log().contains(&logged) && !proxy.log().contains(said),
+            "the log has the severity in front: {}",
+            proxy.log()
+        );
+    }
+}
+
+#[test]
+fn a_start_as_root_is_warned_of_and_no_check_as_root() {
+    let ground = Ground::new();
+    let proxy = crate::support::Proxy::start(&ground.cluster, "");
+    let is_root = rustix::process::geteuid().is_root();
+    assert_eq!(proxy.log().contains("the process runs as root"), is_root, "{}", proxy.log());
+    let output = run(Path::new(WEIR), &["check", "-f", &proxy.conf_path().to_string_lossy()]);
+    assert!(!text(&output.stderr).contains("root"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -293,6 +372,10 @@ fn help_and_version_are_told() {
     assert!(!output.status.success() && text(&output.stderr).contains("-f FILE"), "{}", text(&output.stderr));
     let output = run(Path::new(WEIR), &["--no-such-option"]);
     assert!(!output.status.success());
+    for command in ["check", "show-config", "agent-status"] {
+        let help = text(&run(Path::new(WEIR), &[command, "--help"]).stdout);
+        assert!(help.contains("--config") && !help.contains("--takeover"), "{command}: {help}");
+    }
 }
 
 /// A server connection `pgpool` to Weir, its configuration, and the daemon it may have left.
@@ -332,6 +415,44 @@ impl Drop for Pgpool {
             // It may have ended on its own by now.
             let _ = kill_process(pid, Signal::KILL);
         }
+    }
+}
+
+#[test]
+fn scripts_of_pgpool_start_weir_by_either_name_and_hear_what_is_discarded() {
+    let ground = Ground::new();
+    let pgpool = Pgpool::new(&ground);
+    let status = pgpool.folder.0.join("pgpool_status");
+    let conf = fs::read_to_string(pgpool.conf()).unwrap();
+    fs::write(pgpool.conf(), format!("{conf}work_dir = '{}'\npool_passwd = 'users'\n", pgpool.folder.0.display())).unwrap();
+    fs::write(pgpool.folder.0.join("users"), "postgres:TEXTnobody knows it\n").unwrap();
+    for (program, asks) in [(Path::new(WEIR), true), (&*pgpool.folder.0.join("pgpool"), false)] {
+        fs::write(&status, "up\ndown\ndown\n").unwrap();
+        let mut command = Command::new(program);
+        command.args(["-D", "-n", "-f"]).arg(pgpool.conf()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let words = BufReader::new(child.stderr.take().unwrap());
+        let mut log = words.lines().map(Result::unwrap);
+        let said = format!("{} is discarded (-D): the nodes that it keeps out of use are taken in again", status.display());
+        assert!(log.by_ref().any(|line| line == said), "{program:?}");
+        assert!(log.by_ref().any(|line| line.contains("starts: port")), "{program:?}");
+        let reader = std::thread::spawn(move || log.count());
+        // Users of pool_passwd are asked as by Pgpool-II where that is the name.
+        let first_answer = || {
+            let mut client = Raw::tcp(pgpool.port.number());
+            client.send(&wire::startup(wire::V3_0, &[("user", "postgres"), ("database", &ground.database)]));
+            client.read()
+        };
+        // Before the server is known the answer may be an error.
+        let mut answer = first_answer();
+        wait_until("the login to be decided", || {
+            answer = first_answer();
+            answer.tag == b'R'
+        });
+        assert_eq!(answer.body[..4] != [0; 4], asks, "{program:?}: {answer:?}");
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert!(child.wait().unwrap().success());
+        reader.join().unwrap();
     }
 }
 

@@ -235,7 +235,7 @@ fn a_server_that_was_never_up_is_named_with_its_cause_in_the_log_and_to_clients(
     let refusal = client.until_end().pop().unwrap();
     assert_eq!((refusal.failure().sqlstate.as_str(), refusal.failure().message.as_str()), ("57P03", "no server can be reached"));
     let body = String::from_utf8_lossy(&refusal.body);
-    assert!(body.contains("\0Dnode 0: could not connect"), "{body:?}");
+    assert!(body.contains(&format!("\0Dnode 0 (127.0.0.1:{}): could not connect: ", port.number())), "{body:?}");
     wait_until("the refusal to be logged", || {
         lines(&proxy.log(), "no server can be reached")
             .iter()

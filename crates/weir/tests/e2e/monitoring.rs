@@ -28,7 +28,7 @@ fn ask(port: u16, request: &str) -> String {
 }
 
 /// Status and body of a GET.
-fn get(port: u16, path: &str) -> (u16, String) {
+pub fn get(port: u16, path: &str) -> (u16, String) {
     let answer = ask(port, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\nConnection: close\r\n\r\n"));
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head ends with an empty line");
     let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: ")).expect("a length");

@@ -259,6 +259,37 @@ fn debians_clients_hear_from_weir_what_they_hear_from_pgpool() {
     assert!(own.out.is_empty() && own.err.contains("node id 77 is not valid"), "{own:?}");
 }
 
+/// Releases append columns to those of a process, and clients read the first ones. In those of a node one was put in between, after 4.3.
+#[test]
+fn debians_clients_need_a_parameter_for_nodes_only() {
+    if !has_debians() {
+        return;
+    }
+    let stage = Stage::new("health_check_period = 1\nhealth_check_user = 'postgres'");
+    let mut client = stage.ground.client(&stage.proxy);
+    client.run("select 1");
+    let titles = |name: &str, arguments: &[&str]| {
+        let said = stage.debians(name, &[&["-v"], arguments].concat());
+        assert_eq!(said.code, 0, "{said:?}");
+        said.out.lines().map(|line| line.split(" : ").next().unwrap_or_default().to_string()).collect::<Vec<_>>()
+    };
+    let rest = || {
+        let said = stage.debians("pcp_proc_info", &[]).out;
+        let database = said.lines().any(|line| line.starts_with(&format!("{} postgres ", stage.ground.database)));
+        let stats = titles("pcp_health_check_stats", &["0"]);
+        (database, said.lines().map(|line| line.split(' ').count()).max(), stats, stage.debians("pcp_node_count", &[]).out)
+    };
+    let node = || stage.debians("pcp_node_info", &["0"]).out;
+    let (plain, shifted) = (rest(), node());
+    stage.proxy.add_conf("pcp_protocol_version = 4.3");
+    stage.proxy.reload();
+    assert_eq!(rest(), plain);
+    assert!(plain.0, "{plain:?}");
+    assert_ne!(node(), shifted);
+    let last_word = |text: &str| text.trim_end().rsplit(' ').nth(1).unwrap_or_default().to_string();
+    assert!(last_word(&node()).starts_with("20") && !last_word(&shifted).starts_with("20"), "{shifted} {}", node());
+}
+
 /// Pgpool-II's processes say how long they have to live: it is less from one look to the next.
 fn without_rest_of_life(shown: &str) -> String {
     let mut parts: Vec<&str> = shown.split(" before process restarting)").collect();
@@ -717,6 +748,7 @@ fn the_console_does_the_same() {
     let stage = Stage::new("admin_users = 'postgres'");
     let mut console = Raw::unix(stage.proxy.folder(), stage.proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
     console.run("DETACH 2");
+    assert!(stage.proxy.log().contains("console: DETACH 2 by user \"pgbouncer\""), "{}", stage.proxy.log());
     assert_eq!(stage.statuses(), ["up", "up", "down"]);
     console.run("ATTACH 2");
     assert_eq!(stage.statuses(), ["up", "up", "up"]);

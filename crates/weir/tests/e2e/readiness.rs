@@ -74,7 +74,7 @@ fn servers_that_are_fit_for_a_failover_have_no_errors_and_broken_ones_have_their
     assert_named(&lines, "node 1: error: no login as health_check_user: ");
 
     let (success, lines) = check(&cluster, "work_dir = '/nowhere/at/all'");
-    assert!(!success && lines.iter().any(|line| line.starts_with("error: work_dir: /nowhere/at/all: ")), "{lines:#?}");
+    assert!(!success && lines.iter().any(|line| line.contains("error: work_dir: /nowhere/at/all: ")), "{lines:#?}");
 
     let (_, lines) = check(&cluster, "backend_promote_priority1 = 0");
     assert_named(&lines, "all nodes: error: backend_promote_priority is 0 for all standbys");

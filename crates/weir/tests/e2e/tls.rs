@@ -3,7 +3,7 @@
 use super::auth::guarded;
 use crate::support::certs::{Authority, Signed};
 use crate::support::ground::{Owned, cluster_with};
-use crate::support::proxy::Folder;
+use crate::support::proxy::{Backend, Folder};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use weir_demo::{Auth, HbaMethod, Options, User};
+use weir_demo::{Auth, HbaMethod, Options, ReservedPort, User};
 
 /// TLS settings of every proxy in these tests.
 const TLS: &str = "ssl = on\nssl_cert = 'server.crt'\nssl_key = 'server.key'\n";
@@ -315,7 +315,7 @@ fn servers_are_reached_by_tls_as_backend_sslmode_says() {
     set("backend_channel_binding = prefer\nbackend_sslrootcert = 'other.crt'");
     assert!(anna().is_err());
     let said = |text: &str| proxy.log().contains(text);
-    wait_until("the reason to be logged", || said("no TLS connection to node 0") && said("UnknownIssuer"));
+    wait_until("the reason to be logged", || said("no TLS connection to node 0") && said("is signed by none of the authorities"));
     set("backend_sslmode0 = 'require'\nbackend_sslrootcert = ''");
     assert_eq!(ask(), Ok("t".into()), "the node's own mode counts");
     set("ssl_ca_cert = 'other.crt'");
@@ -365,6 +365,36 @@ fn a_server_with_another_name_passes_verify_ca_but_not_verify_full() {
     proxy.reload();
     assert!(anna().is_err());
     wait_until("the reason to be logged", || proxy.log().contains("not valid for name \"127.0.0.1\""));
+}
+
+#[test]
+fn a_certificate_that_is_not_trusted_is_told_in_words_with_advice_that_helps() {
+    let authority = Authority::new("ours");
+    let cluster = encrypted_server(&authority.server());
+    let server = cluster.primary();
+    for (ca, words) in [
+        (Authority::new("theirs"), "the certificate is signed by none of the authorities"),
+        (Authority::new("ours"), "the authority that the certificate names as its issuer has not signed it"),
+    ] {
+        let more =
+            "backend_sslmode = 'verify-ca'\nbackend_sslrootcert = 'ca.crt'\nfailover_wait = 1\nsr_check_user = 'postgres'\n";
+        let backends = [Backend::tcp(server.port(), 1)];
+        let proxy = Proxy::spawn_with_files(&backends, more, &[("ca.crt", &ca.pem())], &[]);
+        proxy.wait_accepting();
+        let place = format!("node 0 (127.0.0.1:{})", server.port());
+        wait_until("the reason to be logged", || proxy.log().contains(&format!("{place} is down: no TLS connection: {words}")));
+        let refused = Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap_err();
+        let body = format!("{refused:?}");
+        assert!(!body.contains("node 0: node 0"), "{body}");
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_weir")).args(["check", "--connect", "-f"]).arg(proxy.conf_path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = said
+            .lines()
+            .find(|line| line.starts_with("node 0: error: no login as sr_check_user: "))
+            .unwrap_or_else(|| panic!("{said}"));
+        assert!(line.contains(words) && line.contains("; look at backend_sslmode") && !line.contains("firewall"), "{line}");
+    }
 }
 
 /// Runs openssl in a folder.
@@ -459,7 +489,20 @@ fn certificates_are_read_again_at_a_reload_and_wrong_ones_change_nothing() {
     let ground = Ground::new();
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let Signed { cert, key, .. } = new.server();
-    let proxy = proxy_of(ground.cluster.primary(), &old, "", &[("new.crt", &new.pem())]);
+    let metrics = ReservedPort::any().unwrap();
+    let more = format!("metrics_listen_addresses = '127.0.0.1'\nmetrics_port = {}\n", metrics.number());
+    let proxy = proxy_of(ground.cluster.primary(), &old, &more, &[("new.crt", &new.pem())]);
+    let file = proxy.folder().join("server.crt");
+    let until = || {
+        super::monitoring::get(metrics.number(), "/metrics").1.lines().find_map(|line| {
+            let rest = line.strip_prefix(&format!("weir_certificate_end_time_seconds{{file=\"{}\"}} ", file.display()))?;
+            rest.parse::<u64>().ok()
+        })
+    };
+    let end = format!("@{}", until().expect("the end of the certificate is a metric"));
+    let said = Command::new("openssl").args(["x509", "-noout", "-enddate", "-in"]).arg(&file).output().unwrap();
+    let by_date = Command::new("date").args(["-u", "-d", &end, "+notAfter=%b %e %T %Y GMT"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&by_date.stdout));
     let ask = |root: &str| {
         let connection = format!("user=postgres dbname={} sslmode=verify-full sslrootcert=FOLDER/{root}.crt", ground.database);
         psql(&proxy, &connection, "", &["select 1"])

@@ -5,7 +5,7 @@
 //! comes no sooner than `REFUSAL_AFTER` the proof, which hides the time for keys and questions.
 
 use super::Door;
-use crate::client::access::{Access, AccessFiles};
+use crate::client::access::{Access, AccessFiles, Demand, Entrant};
 use crate::client::directory::Outcome;
 use crate::client::inquiry::{self, InquiryError};
 use crate::client::key_derivation::{self, Unanswered};
@@ -16,6 +16,7 @@ use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_config::PasswdProof;
 use weir_config::databases::Entry;
 use weir_config::hba::{Admits, Known, Method, Origin, Question, Replication, Rule, Tls, Verdict, Visit};
 use weir_config::passwd::{Secret, Usual};
@@ -218,6 +219,9 @@ impl Door<'_> {
             let config = self.w.peek_config();
             (!config.auth.ask_user.is_empty(), config.auth.allow_clear_text)
         };
+        if files.passwords.get(user).is_some() && Box::pin(self.is_left_to_servers(caller)).await {
+            return Ok(Admission { is_unproved: true, ..Admission::default() });
+        }
         match Box::pin(self.secret(files, user)).await? {
             Some(secret @ Secret::Md5(_)) => Box::pin(self.by_md5(user, Some(secret))).await,
             Some(secret) => Box::pin(self.by_scram(user, Some(secret))).await,
@@ -226,6 +230,62 @@ impl Door<'_> {
             // The servers themselves must trust him: see `AccessFiles::keeps_proofs`.
             None => Ok(Admission { is_unproved: true, ..Admission::default() }),
         }
+    }
+
+    /// True if a user with a line in `pool_passwd` is asked for no proof, since no server asks for one (`pool_passwd_proof = as_servers`).
+    ///
+    /// All servers that can be asked must agree: to one that wants a proof, Weir would give that of the line for whoever comes. Of a forced user, and
+    /// in the console, the servers know nothing.
+    async fn is_left_to_servers(&self, caller: Caller<'_>) -> bool {
+        let (proof, lifetime) = {
+            let auth = &self.w.peek_config().auth;
+            (auth.passwd_proof, Duration::from_millis(auth.cache_ms))
+        };
+        let entry = self.entry_of(caller.database);
+        let is_of_servers = !crate::monitor::console::is_console(self.w, caller.database)
+            && entry.as_ref().is_none_or(|entry| entry.user.is_none());
+        if proof == PasswdProof::Always || !is_of_servers {
+            return false;
+        }
+        let replication = match caller.replication {
+            Replication::No => None,
+            Replication::Physical => Some("true"),
+            Replication::Logical => Some("database"),
+        };
+        let database = entry.as_ref().map_or(caller.database, |entry| &*entry.database);
+        let entrant = Entrant { user: caller.user.into(), database: database.into(), replication };
+        let access = &self.w.shared.access;
+        if let Some(known) = access.demand(&entrant, lifetime) {
+            return known == Demand::Nothing;
+        }
+        let asked = self.ask_for_demand(&entrant).await;
+        asked.inspect(|demand| access.learn_demand(entrant, *demand)) == Some(Demand::Nothing)
+    }
+
+    /// Asks all servers that are up, without a secret. `None`: one of them gave another answer, or there is none.
+    async fn ask_for_demand(&self, entrant: &Entrant) -> Option<Demand> {
+        let deadline = self.question_deadline();
+        let parameters: Vec<(&str, &str)> = entrant.replication.iter().map(|kind| ("replication", *kind)).collect();
+        let login =
+            Login { user: &entrant.user, database: &entrant.database, secret: None, generation: 0, parameters: &parameters };
+        let mut demand = None;
+        for address in inquiry::servers(self.w, deadline).await {
+            match Talk::enter(self.w, &address, &login, deadline).await {
+                Ok((talk, greeting)) => {
+                    // A Terminate saves the server a log line about an unexpected end of file.
+                    let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
+                    talk.socket.close(&self.w.reactor);
+                    match greeting.asked {
+                        ServerAsked::Nothing => demand = Some(Demand::Nothing),
+                        ServerAsked::Proof => return Some(Demand::Proof),
+                    }
+                }
+                Err(OpenError::Secret { .. }) => return Some(Demand::Proof),
+                Err(error) if error.is_unreachable() => self.w.shared.nudge_prober(Nudge::LoginFailed),
+                Err(_) => return None,
+            }
+        }
+        demand
     }
 
     /// The exchange that most users would have, for a user who cannot succeed.

@@ -34,11 +34,13 @@ fn old_folder(config: &Config) -> Option<PathBuf> {
 }
 
 /// Discards `pgpool_status`, wherever it is read from.
-pub fn discard_status(config: &Config) {
-    for folder in [Some(config.work_dir.clone()), old_folder(config)].into_iter().flatten() {
-        // There mostly is none.
-        let _ = fs::remove_file(folder.join(STATUS));
-    }
+///
+/// Gives the files that were there.
+pub fn discard_status(config: &Config) -> Vec<PathBuf> {
+    let folders = [Some(config.work_dir.clone()), old_folder(config)];
+    let paths = folders.into_iter().flatten().map(|folder| folder.join(STATUS));
+    // There mostly is none.
+    paths.filter(|path| fs::remove_file(path).is_ok()).collect()
 }
 
 /// Why files of somebody else in `work_dir` are in the way of Weir's own, if any are.

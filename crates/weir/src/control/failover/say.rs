@@ -74,13 +74,12 @@ pub fn report(c: &Control, (rules, state): (&Rules, &State), report: &Report, no
         }
         Report::NoLogin { node, lasting_ms } => no_login(c, *node, *lasting_ms),
         Report::Slow { node, took_ms, limit_ms } => slow(c, *node, *took_ms, *limit_ms),
+        Report::CommandLeftOut { node } => {
+            let text = format_args!("node {node} has not answered since the start, so that failover_command is not run for it");
+            log.say(Level::Log, text);
+        }
         Report::CommandFailed { kind, node } => {
-            let name = match kind {
-                Command::Failover => "failover_command",
-                Command::Failback => "failback_command",
-                Command::FollowPrimary => "follow_primary_command",
-            };
-            log.say(Level::Error, format_args!("{name} for node {node} failed"));
+            log.say(Level::Error, format_args!("{} for node {node} failed", parameter(*kind)));
         }
     }
 }
@@ -118,6 +117,14 @@ fn no_login(c: &Control, node: NodeId, lasting_ms: Ms) {
     let text =
         "connections that are open are used, and no new one can be opened; if its postmaster is stuck, start the server anew";
     c.shared.log.say(Level::Error, format_args!("node {node} has answered no login for {} s: {text}", lasting_ms / 1000));
+}
+
+fn parameter(kind: Command) -> &'static str {
+    match kind {
+        Command::Failover => "failover_command",
+        Command::Failback => "failback_command",
+        Command::FollowPrimary => "follow_primary_command",
+    }
 }
 
 fn slow(c: &Control, node: NodeId, took_ms: Ms, limit_ms: Ms) {

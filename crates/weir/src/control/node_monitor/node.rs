@@ -390,5 +390,5 @@ fn failure(error: &OpenError) -> Failure {
         error if error.is_unreachable() => FailureKind::Unreachable,
         _ => FailureKind::Refused,
     };
-    Failure { kind, cause: error.to_string() }
+    Failure { kind, cause: error.without_address() }
 }

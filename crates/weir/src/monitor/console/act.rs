@@ -62,11 +62,7 @@ impl Console<'_> {
     fn log(&self, command: &Command) {
         let status = &self.entry.status;
         let (user, host) = (&status.user, status.client_host());
-        // A value may be a password.
-        let what = match command {
-            Command::Set { name, .. } => format!("SET {name}"),
-            other => format!("{other:?}"),
-        };
+        let what = command.without_values();
         self.w.shared.log.say(Level::Log, format_args!("console: {what} by user \"{user}\" from {host}"));
     }
 

@@ -189,6 +189,11 @@ impl Validity {
         self.from.to_system_time() <= now && now <= self.until.to_system_time()
     }
 
+    /// Its end, in seconds since 1970.
+    pub fn until_s(&self) -> u64 {
+        self.until.unix_duration().as_secs()
+    }
+
     /// A note for the operator.
     pub fn warning(&self, now: SystemTime) -> Option<String> {
         let (from, until) = (self.from, self.until);

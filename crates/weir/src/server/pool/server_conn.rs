@@ -3,6 +3,7 @@
 pub mod defaults;
 pub mod inquiry;
 
+use crate::monitor::log::Level;
 use crate::process::shared::WorkerId;
 use crate::process::worker::Worker;
 use crate::server::bounds;
@@ -117,6 +118,22 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// The same where the node is named already.
+    pub fn without_address(&self) -> String {
+        match self {
+            OpenError::Connect { cause, .. } => format!("could not connect: {cause}"),
+            OpenError::Broke { cause, .. } => format!("the connection broke during login: {cause}"),
+            OpenError::Tls { reason, .. } => format!("no TLS connection: {reason}"),
+            OpenError::Refused { message, .. } => format!("it refused the login: {message}"),
+            OpenError::Secret { reason, .. } => format!("cannot log in: {reason}"),
+            OpenError::Held { words, .. } => format!("it lets nobody in now: {words}"),
+            OpenError::Gone { .. } => "it is no longer configured".into(),
+            OpenError::GivenUp { .. } => "it was given up meanwhile".into(),
+            OpenError::Protocol { what, .. } => format!("it does not speak the PostgreSQL protocol: {what}"),
+            OpenError::Flooded { cause, .. } => format!("it says too much: {cause}"),
+        }
+    }
+
     /// The node cannot be reached, so another may be tried.
     pub fn is_unreachable(&self) -> bool {
         match self {
@@ -474,6 +491,9 @@ impl Talk {
         let read = self.socket.read(&w.reactor, &mut answer, Some(self.deadline)).await;
         // No more than the answer is taken: clear text behind it can only be taken for TLS, and fail.
         read.map_err(|cause| OpenError::Broke { address: address.clone(), cause })?;
+        let letter = char::from(answer[0]).escape_default();
+        // Pgpool-II's words.
+        w.shared.log.say(Level::Debug1, format_args!("node {}: client->server SSL response: {letter}", address.node));
         match (answer[0], attempt) {
             (b'S', _) => {}
             (b'N', Attempt::Willing) => return Ok(()),

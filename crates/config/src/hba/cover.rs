@@ -1,0 +1,148 @@
+//! Rules that never match, since an earlier one matches all that they match: the first rule that matches decides.
+//!
+//! In: the rules in their order. Out: warnings. Only a single earlier rule is looked for: several that cover a later one together are not found.
+
+use super::address::Address;
+use super::{Connection, Rule, Word};
+use crate::Problem;
+
+/// Rules that are compared: each with all before it.
+const RULES_MAX: usize = 2_000;
+
+/// A warning for each rule that an earlier one covers.
+pub(super) fn warnings(rules: &[Rule]) -> Vec<Problem> {
+    let rules = &rules[..rules.len().min(RULES_MAX)];
+    let mut found = Vec::new();
+    for (at, rule) in rules.iter().enumerate() {
+        // It matches nobody anyway, which is said elsewhere.
+        if rule.connection == Connection::HostGss {
+            continue;
+        }
+        if let Some(earlier) = rules[..at].iter().find(|earlier| earlier.covers(rule)) {
+            let place = if earlier.file == rule.file {
+                format!("in line {}", earlier.line)
+            } else {
+                format!("at {}:{}", earlier.file.display(), earlier.line)
+            };
+            found.push(rule.warning(format!("the rule never matches: the one {place} matches all that it would")));
+        }
+    }
+    found
+}
+
+impl Rule {
+    /// True if every client that matches `later` matches this rule.
+    fn covers(&self, later: &Rule) -> bool {
+        let all = |words: &[Word], later: &[Word]| later.iter().all(|word| words.iter().any(|own| own.covers(word)));
+        self.connection.covers(later.connection)
+            && self.address.covers(&later.address)
+            && covers_databases(&self.databases, &later.databases)
+            && all(&self.users, &later.users)
+    }
+}
+
+/// `all` names every database, and no physical replication.
+fn covers_databases(words: &[Word], later: &[Word]) -> bool {
+    later.iter().all(|word| match word {
+        Word::Replication => words.iter().any(|own| matches!(own, Word::Replication)),
+        word => words.iter().any(|own| own.covers(word)),
+    })
+}
+
+impl Connection {
+    fn covers(self, later: Connection) -> bool {
+        match (self, later) {
+            // There is no GSSAPI encryption, so that all TCP connections are without.
+            (Connection::Host | Connection::HostNoGss, later) => later != Connection::Local,
+            (one, other) => one == other,
+        }
+    }
+}
+
+impl Word {
+    fn covers(&self, later: &Word) -> bool {
+        match (self, later) {
+            (Word::All, _) => true,
+            (Word::Name(one), Word::Name(other)) | (Word::Group(one), Word::Group(other)) => one == other,
+            (Word::Pattern(one), Word::Pattern(other)) => one.as_str() == other.as_str(),
+            (Word::Pattern(pattern), Word::Name(name)) => pattern.is_match(name),
+            (Word::SameUser, Word::SameUser) | (Word::SameRole, Word::SameRole) | (Word::Replication, Word::Replication) => true,
+            (Word::SameUser | Word::SameRole | Word::Replication | Word::Group(_) | Word::Pattern(_) | Word::Name(_), _) => false,
+        }
+    }
+}
+
+impl Address {
+    fn covers(&self, later: &Address) -> bool {
+        match (self, later) {
+            (Address::All, _) => true,
+            (Address::Network(one), Address::Network(other)) => one.covers(other),
+            (Address::SameHost, Address::SameHost) | (Address::SameNet, Address::SameHost | Address::SameNet) => true,
+            (Address::Host(one), Address::Host(other)) => one.eq_ignore_ascii_case(other),
+            (Address::SameHost | Address::SameNet | Address::Network(_) | Address::Host(_), _) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::hba::{Hba, LoadError, Loader};
+    use std::path::Path;
+
+    /// The lines that never match, each with the one that is to blame.
+    fn check(rules: &str, expected: &str) {
+        let mut file = |_: &Path| Ok(rules.replace(';', "\n").into_bytes());
+        let mut folder = |_: &Path| Err(LoadError::NotFound);
+        let (hba, problems) = Hba::read(Path::new("h"), None, &mut Loader { file: &mut file, folder: &mut folder });
+        assert!(hba.is_some(), "{rules}: {problems:?}");
+        let shown = |problem: &crate::Problem| {
+            let earlier = problem.message.split("in line ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
+            format!("{} by {earlier}", problem.line.unwrap())
+        };
+        assert_eq!(problems.iter().map(shown).collect::<Vec<_>>().join(", "), expected, "{rules}");
+    }
+
+    #[test]
+    fn a_rule_behind_one_that_covers_it_is_named() {
+        for (rules, expected) in [
+            ("host all all all md5; host shop joe 10.0.0.0/8 trust", "2 by 1"),
+            ("host all all 10.0.0.0/8 md5; host all all 10.1.0.0/16 trust; host all all 11.0.0.0/8 md5", "2 by 1"),
+            ("host all all 10.1.0.0/16 md5; host all all 10.0.0.0/8 trust", ""),
+            ("host all all 0.0.0.0/0 md5; host all all ::1/128 trust", ""),
+            ("host all all 0.0.0.0/0 md5; host all all samehost trust; host all all db.example trust", ""),
+            ("host all all samenet md5; host all all samehost trust", "2 by 1"),
+            (
+                "host all all all md5; hostssl all all all cert; hostnossl all all all reject; local all all trust",
+                "2 by 1, 3 by 1",
+            ),
+            ("hostssl all all all md5; host all all all md5; hostnossl all all all md5", "3 by 2"),
+            ("local all all md5; local replication all md5; local replication joe trust", "3 by 2"),
+            ("local a,b joe,ann md5; local b ann trust; local b,c ann trust", "2 by 1"),
+            ("local /^shop_ all md5; local shop_1 all trust; local /^shop_ joe trust; local shop all trust", "2 by 1, 3 by 1"),
+            ("local all +staff md5; local all joe trust; local all +staff reject", "3 by 1"),
+            ("local sameuser all md5; local shop all md5; local sameuser joe trust", "3 by 1"),
+            ("host all all .example.com md5; host all all a.example.com trust; host all all .EXAMPLE.com trust", "3 by 1"),
+        ] {
+            check(rules, expected);
+        }
+    }
+
+    #[test]
+    fn a_rule_that_asks_for_encryption_without_it_is_named() {
+        let read = |conf: &str, rules: &str| {
+            let conf = format!("backend_hostname0 = 'a'\n{conf}");
+            let config = crate::read(Path::new("c"), &mut |_| Ok(conf.clone().into_bytes())).draft;
+            let mut file = |_: &Path| Ok(rules.replace(';', "\n").into_bytes());
+            let mut folder = |_: &Path| Err(LoadError::NotFound);
+            let hba = Hba::read(Path::new("h"), None, &mut Loader { file: &mut file, folder: &mut folder }).0.unwrap();
+            let found = hba.without_encryption(&config.tls);
+            found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        };
+        let rules = "local all all md5; hostssl all joe all md5; hostnossl all ann all md5; hostssl all all all cert";
+        let off = "warning: hostssl matches no client: \"ssl\" is off";
+        assert_eq!(read("", rules), format!("h:2: {off}; h:4: {off}"));
+        let lacking = "h:4: warning: the rule asks for a certificate and lets nobody in: neither \"ssl_ca_cert\" nor \"ssl_ca_cert_dir\" is set";
+        assert_eq!(read("ssl = on", rules), lacking);
+        assert_eq!(read("ssl = on\nssl_ca_cert = 'ca'", rules), "");
+    }
+}
