@@ -10,14 +10,18 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use weir_config::{Config, NodeConfig};
+use weir_wire::frame::{HEADER_BYTES, back, front};
 use weir_wire::startup::Version;
 use weir_wire::write;
 
 /// Time for each step of one question. A server that takes longer is looked at by the probes of roles, which name it.
 const STEP_LIMIT: Duration = Duration::from_secs(2);
 
-/// AuthenticationOk: nothing was asked for.
-const OK: [u8; 9] = [b'R', 0, 0, 0, 8, 0, 0, 0, 0];
+/// The body of AuthenticationOk: nothing was asked for.
+const OK: [u8; 4] = [0; 4];
+
+/// The most that is read of what a server says.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
 /// What follows from servers that let this machine in without a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,17 +89,26 @@ fn trusts(node: &NodeConfig, user: &str, database: &str) -> io::Result<bool> {
     ask(stream, user, database)
 }
 
+/// A server logs a line of a client that says goodbye in the middle of a login, and of one that closes while something of the server's is unread.
 fn ask(mut stream: impl Read + Write, user: &str, database: &str) -> io::Result<bool> {
     let mut packet = Vec::new();
     write::startup(&mut packet, Version::V3_0, [("user", user), ("database", database)].into_iter());
     stream.write_all(&packet)?;
-    let mut answer = OK.map(|_| 0);
-    stream.read_exact(&mut answer)?;
-    let mut farewell = Vec::new();
-    write::bare(&mut farewell, weir_wire::frame::front::TERMINATE);
-    // A server that has refused is gone already.
-    let _ = stream.write_all(&farewell);
-    Ok(answer == OK)
+    let mut head = [0; HEADER_BYTES];
+    stream.read_exact(&mut head)?;
+    let [tag, length @ ..] = head;
+    let mut answer = Vec::new();
+    let body_bytes = u64::from(u32::from_be_bytes(length)).saturating_sub(4).min(ANSWER_BYTES_MAX);
+    Read::by_ref(&mut stream).take(body_bytes).read_to_end(&mut answer)?;
+    let trusts = tag == back::AUTHENTICATION && answer == OK;
+    if trusts {
+        let mut farewell = Vec::new();
+        write::bare(&mut farewell, front::TERMINATE);
+        stream.write_all(&farewell)?;
+        // What it says of a session that has begun; then it closes.
+        stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    }
+    Ok(trusts)
 }
 
 #[cfg(test)]
@@ -121,6 +134,39 @@ mod tests {
             None => "nothing",
         };
         assert_eq!(found, expected, "{conf} {rules:?}");
+    }
+
+    /// What a server that says this hears until the client has closed, and the client's verdict.
+    fn asked(says: &'static [u8]) -> (Vec<u8>, bool) {
+        let (client, mut server) = UnixStream::pair().unwrap();
+        let hears = std::thread::spawn(move || {
+            server.write_all(says).unwrap();
+            let mut heard = vec![0; 4];
+            server.read_exact(&mut heard).unwrap();
+            let mut packet = vec![0; u32::from_be_bytes([heard[0], heard[1], heard[2], heard[3]]) as usize - 4];
+            server.read_exact(&mut packet).unwrap();
+            if says.ends_with(b"I") {
+                let mut farewell = vec![0; HEADER_BYTES];
+                server.read_exact(&mut farewell).unwrap();
+                return farewell;
+            }
+            let mut rest = Vec::new();
+            // An error if the client left something unread.
+            server.read_to_end(&mut rest).unwrap();
+            rest
+        });
+        let trusts = ask(client, "monitor", "postgres").unwrap();
+        (hears.join().unwrap(), trusts)
+    }
+
+    #[test]
+    fn a_server_hears_nothing_that_it_would_log() {
+        let sasl = b"R\x00\x00\x00\x17\x00\x00\x00\x0aSCRAM-SHA-256\x00\x00";
+        assert_eq!(asked(sasl), (Vec::new(), false));
+        let refused = b"E\x00\x00\x00\x0cC28000\x00\x00";
+        assert_eq!(asked(refused), (Vec::new(), false));
+        let begun = b"R\x00\x00\x00\x08\x00\x00\x00\x00S\x00\x00\x00\x08a\x00b\x00Z\x00\x00\x00\x05I";
+        assert_eq!(asked(begun), (b"X\x00\x00\x00\x04".to_vec(), true));
     }
 
     #[test]
