@@ -4,8 +4,10 @@
 mod page;
 mod unit;
 
+use crate::agent::stand::{Agent, SECRET, wait_streams};
+use crate::support::certs::Authority;
 use crate::support::ground::{Owned, cluster_with};
-use crate::support::{leave_out, wait_until};
+use crate::support::{has_programs, leave_out, wait_until};
 use page::{Page, with};
 use unit::{Machine, Service, has_machine};
 use weir_demo::{Auth, HbaMethod, Options, Server, WalLevel};
@@ -18,7 +20,9 @@ const HERE: &str = "127.0.0.1/32";
 /// of theirs.
 fn servers(standbys: usize, wal_level: WalLevel, hba: &str) -> Owned {
     let auth = Auth { method: HbaMethod::Scram, hba_lines: hba.lines().map(str::to_owned).collect(), ..Auth::default() };
-    let cluster = cluster_with(Options { standbys, wal_level, auth, ..Options::default() });
+    // Without it nothing can be rewound.
+    let extra_conf = vec![("full_page_writes".to_owned(), "on".to_owned())];
+    let cluster = cluster_with(Options { standbys, wal_level, auth, extra_conf, ..Options::default() });
     cluster.primary().query(&format!("create role joe login password '{JOE}'")).unwrap();
     cluster.primary().query("create database shop owner joe").unwrap();
     cluster
@@ -118,59 +122,127 @@ fn getting_started_leads_to_a_service_that_reads_and_writes() {
     }
 }
 
-/// The reader lets the user in on all servers, writes its password to `pool_passwd`, and has a third server.
-#[test]
-fn the_recipe_of_failover_replaces_a_primary_and_tells_the_way_back() {
+/// Servers of failover.md: its user is let in everywhere. `None`: the test is left out.
+fn servers_of_failover() -> Option<Owned> {
     let hba = format!("host postgres weir {HERE} scram-sha-256\nhost replication weir {HERE} scram-sha-256\n");
     let cluster = servers(2, WalLevel::Replica, &(hba_of_start() + &hba));
     if !has_machine(cluster.primary()) {
-        return;
+        return None;
     }
     if cluster.primary().programs().major() < 15 {
-        return leave_out("rights of failover.md take PostgreSQL 15");
+        leave_out("rights of failover.md take PostgreSQL 15");
+        return None;
     }
+    cluster.primary().query(&Page::read("failover.md").block("Turn it on", "sql")).unwrap();
+    Some(cluster)
+}
+
+/// The recipe of failover.md. The reader has a third server.
+fn conf_of_failover(machine: &Machine, cluster: &Owned) -> String {
+    let mut recipe = Page::read("failover.md").block("Turn it on", "ini");
+    for (at, server) in cluster.servers().iter().enumerate() {
+        let name = |name: &str| format!("backend_application_name{at} = '{name}'");
+        recipe = with(&recipe, &[(&name(&format!("server{at}")), &name(server.name()))]);
+    }
+    let port = cluster.servers()[2].port();
+    let third = format!("backend_hostname2 = '127.0.0.1'\nbackend_port2 = {port}\nbackend_weight2 = 1\n");
+    conf_of_start(machine, cluster) + &third + &recipe
+}
+
+fn passwd_of_failover() -> String {
+    Page::read("getting-started.md").block("4. Write pool_passwd", "") + "weir:...\n"
+}
+
+fn wait_forecast(service: &Service) {
+    wait_until("the forecast to name a standby", || joe(service, "show pool_failover").contains("would be promoted"));
+}
+
+fn down(service: &Service) -> usize {
+    joe(service, "show pool_nodes").lines().filter(|line| line.contains("|down|")).count()
+}
+
+/// The only server that takes writes.
+fn primary(cluster: &Owned) -> &Server {
+    let is_primary = |server: &&Server| server.is_running() && server.in_recovery().is_ok_and(|recovers| !recovers);
+    let [primary] = cluster.servers().iter().filter(is_primary).collect::<Vec<_>>()[..] else { panic!("one primary") };
+    primary
+}
+
+#[test]
+fn the_recipe_of_failover_replaces_a_primary_and_tells_the_way_back() {
+    let Some(cluster) = servers_of_failover() else { return };
     let page = Page::read("failover.md");
-    cluster.primary().query(&page.block("Turn it on", "sql")).unwrap();
     let mut machine = started(&cluster);
-    let third = &cluster.servers()[2];
-    let names: Vec<(String, String)> = cluster
-        .servers()
-        .iter()
-        .enumerate()
-        .map(|(at, server)| {
-            (
-                format!("backend_application_name{at} = 'server{at}'"),
-                format!("backend_application_name{at} = '{}'", server.name()),
-            )
-        })
-        .collect();
-    let names: Vec<(&str, &str)> = names.iter().map(|(from, to)| (from.as_str(), to.as_str())).collect();
-    let recipe = with(&page.block("Turn it on", "ini"), &names);
-    let third = format!("backend_hostname2 = '127.0.0.1'\nbackend_port2 = {}\nbackend_weight2 = 1\n", third.port());
-    let conf = conf_of_start(&machine, &cluster) + &third + &recipe;
-    let passwd = Page::read("getting-started.md").block("4. Write pool_passwd", "") + "weir:...\n";
-    reconfigure(&mut machine, &conf, &passwd);
+    let conf = conf_of_failover(&machine, &cluster);
+    reconfigure(&mut machine, &conf, &passwd_of_failover());
     let service = machine.start();
     wait_writable(&service);
     let stored = service.path("/var/lib/weir").join(format!("weir_failover.{}", service.port()));
     wait_until("the state to be stored where the recipe says", || stored.exists());
-    let forecast = || joe(&service, "show pool_failover");
-    wait_until("the forecast to name a standby", || forecast().contains("would be promoted"));
+    wait_forecast(&service);
     let old = cluster.primary();
     old.kill9().unwrap();
     joe(&service, "insert into written values (2)");
-    let is_primary = |server: &&Server| server.is_running() && !server.in_recovery().unwrap();
-    let new = cluster.servers().iter().find(is_primary).expect("a standby is the primary now");
-    let down = "show pool_nodes";
-    assert_eq!(joe(&service, down).lines().filter(|line| line.contains("|down|")).count(), 1, "{}", joe(&service, down));
+    assert_eq!(down(&service), 1);
     // Without an agent the operator makes a copy of the new primary.
-    old.clone_from(new).unwrap();
+    old.clone_from(primary(&cluster)).unwrap();
     wait_until("the log to tell the way back", || {
         service.log().contains("it streams from the primary and is out of use: attach it")
     });
     page.says("`ATTACH 0`");
     page.says("`pcp_attach_node -n 0`");
     joe(&service, "insert into written values (3)");
+}
+
+/// The reader chooses ports for the agents, writes the same secret everywhere, and names himself in `admin_users`.
+#[test]
+fn with_agents_a_primary_that_was_killed_comes_back_and_a_switchover_moves_the_writes() {
+    let Some(cluster) = servers_of_failover() else { return };
+    if !has_programs(cluster.primary(), &["pg_rewind", "pg_basebackup", "psql"]) {
+        return;
+    }
+    let page = Page::read("agent.md");
+    let sql = page.block("Install", "sql");
+    // The user is there already, as the page says it may be.
+    let rights = sql.split_once(';').unwrap().1.split_once('\n').unwrap().1;
+    cluster.primary().query(rights).unwrap();
+    let passfile = with(&page.block("Install", "text"), &[("5432", "*"), ("the password", "...")]);
+    let beside = |server| Agent::with(server, &[("pgpass", &passfile)], &["--allow", "127.0.0.1", "--passfile", "FOLDER/pgpass"]);
+    let agents: Vec<Agent> = cluster.servers().iter().map(beside).collect();
+    let mut machine = started(&cluster);
+    let of_agents = with(
+        &page.block("Install", "ini"),
+        &[
+            ("10.0.0.1:9797", &format!("127.0.0.1:{}", agents[0].port.number())),
+            ("10.0.0.2:9797", &format!("127.0.0.1:{}", agents[1].port.number())),
+        ],
+    );
+    let more = format!("backend_agent2 = '127.0.0.1:{}'\nadmin_users = 'joe'\n", agents[2].port.number());
+    machine.write("agent_secret", SECRET);
+    let secret = page.blocks("Install", "sh")[0].lines().find(|line| line.starts_with("chmod ")).unwrap().to_owned();
+    machine.run(&format!("install agent_secret /etc/weir/agent_secret\n{secret}\nchown weir /etc/weir/agent_secret\n"));
+    let conf = conf_of_failover(&machine, &cluster) + &of_agents + &more;
+    reconfigure(&mut machine, &conf, &passwd_of_failover());
+    let service = machine.start();
+    wait_writable(&service);
+    wait_until("all agents to be connected", || joe(&service, "show pool_agents").matches("|connected|").count() == 3);
+    wait_forecast(&service);
+    let old = cluster.primary();
+    old.kill9().unwrap();
+    joe(&service, "insert into written values (2)");
+    let new = primary(&cluster);
+    wait_streams(old, new);
+    wait_until("all nodes to be in use", || down(&service) == 0);
+    let switchover = Page::read("switchover.md");
+    let [command] = &switchover.blocks("Do it", "sh")[..] else { panic!("one block of commands") };
+    assert!(command.contains("psql -d pgbouncer -c 'SWITCHOVER 2'"), "{command}");
+    let next = cluster.servers().iter().position(|server| server.port() != new.port() && server.port() != old.port()).unwrap();
+    let console = "host=127.0.0.1 user=joe dbname=pgbouncer";
+    service.psql_to(console, JOE, &format!("SWITCHOVER {next}")).unwrap();
+    joe(&service, "insert into written values (3)");
+    assert_eq!(primary(&cluster).port(), cluster.servers()[next].port());
+    assert_eq!(joe(&service, "/*NO LOAD BALANCE*/ select count(*) from written"), "3");
+    wait_streams(new, primary(&cluster));
 }
 
 /// A read that was cached, a write through Weir, and what the page has one look at.
@@ -265,4 +337,85 @@ fn a_start_from_scratch_lets_in_users_whose_passwords_only_the_servers_know() {
     }
     cluster.primary().query("alter role joe password 'a new one'").unwrap();
     wait_until("the new password to be taken", || service.psql("joe", "a new one", "select 1").is_ok());
+}
+
+#[test]
+fn databases_are_served_by_the_names_of_their_page() {
+    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
+    if !has_machine(cluster.primary()) {
+        return;
+    }
+    let page = Page::read("databases.md");
+    let blocks = page.blocks("Databases by another name", "");
+    let [entries, conf] = &blocks[..] else { panic!("two files: {blocks:?}") };
+    cluster.primary().query("create role reader login password 'secret'").unwrap();
+    cluster.primary().query("create database shop_2024").unwrap();
+    let mut machine = started(&cluster);
+    machine.write("databases", entries);
+    machine.run("install -m 600 -o weir -g weir databases /etc/weir/");
+    let conf = conf_of_start(&machine, &cluster) + conf;
+    reconfigure(&mut machine, &conf, &Page::read("getting-started.md").block("4. Write pool_passwd", ""));
+    let service = machine.start();
+    let ask = |database: &str, statement: &str| {
+        service.psql_to(&format!("host=127.0.0.1 user=joe dbname={database}"), JOE, statement).unwrap()
+    };
+    assert_eq!(ask("shop", "select current_database(), session_user"), "shop_2024|joe");
+    assert_eq!(ask("reports", "select current_database(), session_user"), "shop_2024|reader");
+    assert_eq!(ask("batch", "show statement_timeout"), "1h");
+    assert_eq!(ask("shop_2024", "select current_database()"), "shop_2024", "under its own name, too");
+}
+
+#[test]
+fn tls_is_offered_as_its_page_says() {
+    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
+    if !has_machine(cluster.primary()) {
+        return;
+    }
+    let page = Page::read("tls.md");
+    let authority = Authority::new("authority");
+    let certificate = authority.server();
+    let mut machine = started(&cluster);
+    machine.write("server.crt", &certificate.cert);
+    machine.write("server.key", &certificate.key);
+    machine.write("root.crt", &authority.pem());
+    machine.run("install -m 644 server.crt /etc/weir/\ninstall -m 600 -o weir -g weir server.key /etc/weir/");
+    let conf = conf_of_start(&machine, &cluster) + &page.block("Clients", "");
+    reconfigure(&mut machine, &conf, &Page::read("getting-started.md").block("4. Write pool_passwd", ""));
+    let root = machine.file("root.crt");
+    let service = machine.start();
+    page.says("`channel_binding=require`");
+    for words in ["sslmode=require", "sslmode=verify-full", "sslmode=require channel_binding=require", "sslmode=disable"] {
+        let target = format!("host=localhost user=joe dbname=shop {words} sslrootcert={}", root.display());
+        let said = service.psql_to(&target, JOE, "select 1").unwrap_or_else(|error| panic!("{words}: {error}"));
+        assert_eq!(said, "1", "{words}");
+    }
+}
+
+/// The reader has a `pgbouncer.ini` with a file of users.
+#[test]
+fn a_pgbouncer_is_taken_over_as_its_page_says() {
+    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
+    if !has_machine(cluster.primary()) {
+        return;
+    }
+    let page = Page::read("from-pgbouncer.md");
+    let mut machine = Machine::new();
+    let (server, port) = (cluster.primary().port(), machine.port());
+    machine.write(
+        "pgbouncer.ini",
+        &format!(
+            "[databases]\nshop = host=127.0.0.1 port={server} dbname=shop\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\
+             auth_type = scram-sha-256\nauth_file = /etc/pgbouncer/userlist.txt\npool_mode = transaction\n"
+        ),
+    );
+    machine.write("userlist.txt", &format!("\"joe\" \"{JOE}\"\n"));
+    machine.run("install -d /etc/pgbouncer\ninstall -m 644 pgbouncer.ini userlist.txt /etc/pgbouncer/");
+    machine
+        .run(&Page::read("getting-started.md").says("useradd --system --home-dir /nonexistent --shell /usr/sbin/nologin weir"));
+    machine.run("install -d -m 755 /etc/weir");
+    machine.run(&page.block("From PgBouncer", "sh"));
+    let service = machine.start();
+    wait_writable(&service);
+    let refused = service.psql("joe", "another", "select 1").unwrap_err();
+    assert!(refused.contains("password authentication failed"), "{refused}");
 }

@@ -73,7 +73,12 @@ impl Machine {
 
     /// Writes a file of the operator's folder, as an editor does.
     pub fn write(&self, name: &str, text: &str) {
-        fs::write(self.folder.0.join("work").join(name), text).unwrap();
+        fs::write(self.file(name), text).unwrap();
+    }
+
+    /// The place of such a file.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.0.join("work").join(name)
     }
 
     /// Runs commands of a page there, as root. Those of systemd are left out.
@@ -238,14 +243,20 @@ impl Service {
         shell.output().unwrap()
     }
 
-    /// psql as a user of the database shop: lines without heads, fields with `|` between. Error: the words of psql.
+    /// A user's psql in the database shop: lines without heads, fields with `|` between. Error: the words of psql.
     pub fn psql(&self, user: &str, password: &str, statement: &str) -> Result<String, String> {
         self.psql_at("127.0.0.1", user, password, statement)
     }
 
+    /// The same over a unix socket in this folder, or at another host.
     pub fn psql_at(&self, host: &str, user: &str, password: &str, statement: &str) -> Result<String, String> {
+        self.psql_to(&format!("host={host} user={user} dbname=shop"), password, statement)
+    }
+
+    /// The same with a connection string.
+    pub fn psql_to(&self, target: &str, password: &str, statement: &str) -> Result<String, String> {
         let mut psql = Command::new("psql");
-        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", host, "-U", user, "-d", "shop", "-c", statement]);
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", target, "-c", statement]);
         psql.env("PGPORT", self.port.number().to_string()).env("PGPASSWORD", password).env("LC_ALL", "C").stdin(Stdio::null());
         let said = psql.output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap().trim_end().to_owned();
