@@ -5,6 +5,7 @@ mod page;
 mod unit;
 
 use crate::agent::stand::{Agent, SECRET, wait_streams};
+use crate::stores::{Kind, Store};
 use crate::support::certs::Authority;
 use crate::support::ground::{Owned, cluster_with};
 use crate::support::{has_programs, leave_out, wait_until};
@@ -53,9 +54,14 @@ fn conf_of_start(machine: &Machine, cluster: &Owned) -> String {
 
 /// All of getting-started.md up to the start of the unit.
 fn started(cluster: &Owned) -> Machine {
-    let page = Page::read("getting-started.md");
-    cluster.primary().query(&page.block("2. Let Weir ask the servers", "sql")).unwrap();
+    cluster.primary().query(&Page::read("getting-started.md").block("2. Let Weir ask the servers", "sql")).unwrap();
     cluster.wait_caught_up().unwrap();
+    installed(cluster)
+}
+
+/// Its part on Weir's machine.
+fn installed(cluster: &Owned) -> Machine {
+    let page = Page::read("getting-started.md");
     let mut machine = Machine::new();
     machine.write("pgpool.conf", &conf_of_start(&machine, cluster));
     machine.write("pool_passwd", &page.block("4. Write pool_passwd", ""));
@@ -245,15 +251,19 @@ fn with_agents_a_primary_that_was_killed_comes_back_and_a_switchover_moves_the_w
     wait_streams(new, primary(&cluster));
 }
 
+/// The first column of `SHOW pool_cache`.
+fn cache_hits(service: &Service) -> String {
+    joe(service, "show pool_cache").split('|').next().map(str::to_owned).unwrap_or_default()
+}
+
 /// A read that was cached, a write through Weir, and what the page has one look at.
 fn check_cache(service: &Service, page: &Page) {
     joe(service, "create table products (id int primary key, name text)");
     joe(service, "insert into products values (7, 'chair')");
     let read = "select name from products where id = 7";
-    let hits = || joe(service, "show pool_cache").split('|').next().map(str::to_owned).unwrap_or_default();
     wait_until("the read to be answered from memory", || {
         assert_eq!(joe(service, read), "chair");
-        hits() != "0"
+        cache_hits(service) != "0"
     });
     joe(service, "update products set name = 'table' where id = 7");
     assert_eq!(joe(service, read), "table");
@@ -297,6 +307,35 @@ fn the_cache_that_reads_the_log_is_turned_on_as_its_page_says() {
     let mut direct = cluster.primary().connect("postgres", "shop").unwrap();
     direct.query("update products set name = 'lamp' where id = 7").unwrap();
     wait_until("the write past Weir to be seen", || joe(&service, "select name from products where id = 7") == "lamp");
+}
+
+#[test]
+fn several_weirs_share_a_cache_as_its_page_says() {
+    let cluster = servers(1, WalLevel::Logical, &hba_of_start());
+    if !has_machine(cluster.primary()) {
+        return;
+    }
+    let start = || Store::start_with(Kind::Redis, &["--requirepass", "secret"]);
+    let (Some(one), Some(other)) = (start(), start()) else { return };
+    let page = Page::read("cache.md");
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", one.port.number(), other.port.number());
+    let shared = with(&page.blocks("Turn it on", "")[2], &[("cache1:6379,cache2:6379", &hosts)]);
+    let passwd = Page::read("getting-started.md").block("4. Write pool_passwd", "");
+    let mut machines = vec![started(&cluster), installed(&cluster)];
+    cluster.primary().query(page.says("ALTER ROLE monitor REPLICATION")).unwrap();
+    for machine in &mut machines {
+        let conf = conf_of_start(machine, &cluster) + &shared;
+        reconfigure(machine, &conf, &passwd);
+    }
+    let services: Vec<Service> = machines.into_iter().map(Machine::start).collect();
+    check_cache(&services[0], &page);
+    let read = "select name from products where id = 7";
+    wait_until("the other Weir to answer from the store", || {
+        assert_eq!(joe(&services[1], read), "table");
+        cache_hits(&services[1]) != "0"
+    });
+    joe(&services[1], "update products set name = 'lamp' where id = 7");
+    wait_until("a write through the other Weir to be seen", || joe(&services[0], read) == "lamp");
 }
 
 /// The reader gives the start from scratch its servers and its port.
