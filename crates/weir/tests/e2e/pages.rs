@@ -94,10 +94,10 @@ fn wait_writable(service: &Service) {
 
 #[test]
 fn getting_started_leads_to_a_service_that_reads_and_writes() {
-    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
-    if !has_machine(cluster.primary()) {
+    if !has_machine() {
         return;
     }
+    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
     let page = Page::read("getting-started.md");
     let service = started(&cluster).start();
     let look = page.block("6. Look", "sh");
@@ -130,11 +130,11 @@ fn getting_started_leads_to_a_service_that_reads_and_writes() {
 
 /// Servers of failover.md: its user is let in everywhere. `None`: the test is left out.
 fn servers_of_failover() -> Option<Owned> {
-    let hba = format!("host postgres weir {HERE} scram-sha-256\nhost replication weir {HERE} scram-sha-256\n");
-    let cluster = servers(2, WalLevel::Replica, &(hba_of_start() + &hba));
-    if !has_machine(cluster.primary()) {
+    if !has_machine() {
         return None;
     }
+    let hba = format!("host postgres weir {HERE} scram-sha-256\nhost replication weir {HERE} scram-sha-256\n");
+    let cluster = servers(2, WalLevel::Replica, &(hba_of_start() + &hba));
     if cluster.primary().programs().major() < 15 {
         leave_out("rights of failover.md take PostgreSQL 15");
         return None;
@@ -275,10 +275,10 @@ fn check_cache(service: &Service, page: &Page) {
 
 #[test]
 fn the_cache_of_one_weir_is_turned_on_as_its_page_says() {
-    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
-    if !has_machine(cluster.primary()) {
+    if !has_machine() {
         return;
     }
+    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
     let page = Page::read("cache.md");
     let mut machine = started(&cluster);
     let conf = conf_of_start(&machine, &cluster) + &page.blocks("Turn it on", "")[0];
@@ -290,10 +290,10 @@ fn the_cache_of_one_weir_is_turned_on_as_its_page_says() {
 /// `wal_level` is set where the servers are made: the page's ALTER SYSTEM takes a restart.
 #[test]
 fn the_cache_that_reads_the_log_is_turned_on_as_its_page_says() {
-    let cluster = servers(1, WalLevel::Logical, &hba_of_start());
-    if !has_machine(cluster.primary()) {
+    if !has_machine() {
         return;
     }
+    let cluster = servers(1, WalLevel::Logical, &hba_of_start());
     let page = Page::read("cache.md");
     page.says("`wal_level = logical` on all nodes");
     let mut machine = started(&cluster);
@@ -311,10 +311,10 @@ fn the_cache_that_reads_the_log_is_turned_on_as_its_page_says() {
 
 #[test]
 fn several_weirs_share_a_cache_as_its_page_says() {
-    let cluster = servers(1, WalLevel::Logical, &hba_of_start());
-    if !has_machine(cluster.primary()) {
+    if !has_machine() {
         return;
     }
+    let cluster = servers(1, WalLevel::Logical, &hba_of_start());
     let start = || Store::start_with(Kind::Redis, &["--requirepass", "secret"]);
     let (Some(one), Some(other)) = (start(), start()) else { return };
     let page = Page::read("cache.md");
@@ -341,14 +341,14 @@ fn several_weirs_share_a_cache_as_its_page_says() {
 /// The reader gives the start from scratch its servers and its port.
 #[test]
 fn a_start_from_scratch_lets_in_users_whose_passwords_only_the_servers_know() {
+    if !has_machine() {
+        return;
+    }
     let page = Page::read("authentication.md");
     let scratch = "A start from scratch";
     let blocks = page.blocks(scratch, "");
     let [hba, conf, passwd, pool_hba] = &blocks[..] else { panic!("four files: {blocks:?}") };
     let cluster = servers(1, WalLevel::Replica, &with(hba, &[("WEIRS_ADDRESS/32", HERE)]));
-    if !has_machine(cluster.primary()) {
-        return;
-    }
     cluster.primary().query(&page.block("auth_query", "sql")).unwrap();
     cluster.primary().query(&page.block(scratch, "sql")).unwrap();
     cluster.wait_caught_up().unwrap();
@@ -380,10 +380,10 @@ fn a_start_from_scratch_lets_in_users_whose_passwords_only_the_servers_know() {
 
 #[test]
 fn databases_are_served_by_the_names_of_their_page() {
-    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
-    if !has_machine(cluster.primary()) {
+    if !has_machine() {
         return;
     }
+    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
     let page = Page::read("databases.md");
     let blocks = page.blocks("Databases by another name", "");
     let [entries, conf] = &blocks[..] else { panic!("two files: {blocks:?}") };
@@ -406,10 +406,10 @@ fn databases_are_served_by_the_names_of_their_page() {
 
 #[test]
 fn tls_is_offered_as_its_page_says() {
-    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
-    if !has_machine(cluster.primary()) {
+    if !has_machine() {
         return;
     }
+    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
     let page = Page::read("tls.md");
     let authority = Authority::new("authority");
     let certificate = authority.server();
@@ -433,10 +433,10 @@ fn tls_is_offered_as_its_page_says() {
 /// The reader has a `pgbouncer.ini` with a file of users.
 #[test]
 fn a_pgbouncer_is_taken_over_as_its_page_says() {
-    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
-    if !has_machine(cluster.primary()) {
+    if !has_machine() {
         return;
     }
+    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
     let page = Page::read("from-pgbouncer.md");
     let mut machine = Machine::new();
     let (server, port) = (cluster.primary().port(), machine.port());
