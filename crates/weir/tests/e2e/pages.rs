@@ -449,8 +449,7 @@ fn a_pgbouncer_is_taken_over_as_its_page_says() {
     );
     machine.write("userlist.txt", &format!("\"joe\" \"{JOE}\"\n"));
     machine.run("install -d /etc/pgbouncer\ninstall -m 644 pgbouncer.ini userlist.txt /etc/pgbouncer/");
-    machine
-        .run(&Page::read("getting-started.md").says("useradd --system --home-dir /nonexistent --shell /usr/sbin/nologin weir"));
+    machine.run(Page::read("getting-started.md").says("useradd --system --home-dir /nonexistent --shell /usr/sbin/nologin weir"));
     machine.run("install -d -m 755 /etc/weir");
     machine.run(&page.block("From PgBouncer", "sh"));
     let service = machine.start();

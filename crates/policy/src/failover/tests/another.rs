@@ -114,7 +114,7 @@ fn standbys_of_the_cluster_that_was_named_are_used_again() {
 #[test]
 fn with_company_it_is_the_standbys_that_tell_the_primary_of_the_cluster_that_was_named() {
     let follows_1 = Recovery::Standby { upstream: Some(1), stream: Stream::On { silent_ms: 10 } };
-    let all = || [seen(foreign()), seen(foreign()), seen(Facts { recovery: follows_1.clone(), ..foreign_standby() })];
+    let all = || [seen(foreign()), seen(foreign()), seen(Facts { recovery: follows_1, ..foreign_standby() })];
     let accepted = |mode, company| {
         let mut play = Play::new(|rules| (rules.mode, rules.company) = (mode, company));
         play.after(1000, all());
