@@ -273,6 +273,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_read_and_what_is_written_is_named() {
+        let config = CacheConfig::default();
+        let check = |sql: &str, expected: &[&str]| {
+            let text = text(sql, &config);
+            let named: Vec<&str> = ["a", "b", "c"].into_iter().filter(|name| text.names_one(|one| one.name == *name)).collect();
+            assert_eq!(named, expected, "{sql}");
+        };
+        check("select 1 from a, x.b", &["a", "b"]);
+        check("insert into c select * from a", &["a", "c"]);
+        check("delete from b using c where b.i = c.i", &["b", "c"]);
+        check("select 1", &[]);
+    }
+
+    #[test]
     fn moments_are_words() {
         for text in [
             "select 'NOW'",

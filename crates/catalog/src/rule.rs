@@ -137,4 +137,11 @@ mod tests {
         }
         assert_eq!(Rule::ReadNoStandby as usize + 1, Rule::COUNT);
     }
+
+    #[test]
+    fn rules_of_reads_have_names_that_begin_so() {
+        for rule in Rule::all() {
+            assert_eq!(rule.is_of_read(), rule.name().starts_with("read"), "{}", rule.name());
+        }
+    }
 }

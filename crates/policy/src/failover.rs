@@ -23,6 +23,7 @@ mod holders;
 mod inquiry;
 mod node;
 mod numbers;
+pub mod pace;
 mod record;
 pub mod rejoin;
 mod restart;

@@ -411,3 +411,27 @@ fn a_covered_round_answers_for_itself_and_earlier_ones_while_it_is_young() {
     assert!(!covered.shows(7, 1501, 500), "too old");
     assert!(!Covered::default().shows(0, 0, 500), "none is covered yet");
 }
+
+#[test]
+fn after_a_change_of_names_what_is_not_visible_yet_counts_for_the_whole_database() {
+    let versions = Versions::new(4);
+    let mut follower = Follower::new(DATABASE, &versions);
+    follower.start(HISTORY, 0, 1);
+    let raised = || versions.history(DATABASE).1;
+    let before = raised();
+    follower.begin(10).unwrap();
+    follower.change(2).unwrap();
+    follower.commit(1, &versions).unwrap();
+    follower.begin(11).unwrap();
+    follower.change(3).unwrap();
+    follower.redefine(&versions);
+    assert_eq!(follower.pending[0].slots, [2, DATABASE]);
+    assert_eq!(raised(), before + 1);
+    follower.change(2).unwrap();
+    follower.commit(2, &versions).unwrap();
+    assert_eq!(follower.pending[1].slots, [DATABASE], "it was told in part");
+    follower.redefine(&versions);
+    assert_eq!(raised(), before + 2, "each of them once");
+    follower.lose(9, &versions);
+    assert_eq!((raised(), versions.history(2).1), (before, 0));
+}

@@ -426,7 +426,7 @@ impl Failure {
             Failure::Lost => "ended the connection",
             Failure::Ended => "ended the session of the check",
             Failure::Local => {
-                "was not asked, since this proxy lacks descriptors, ports, memory, a right or an address of its name"
+                "was not asked, since this proxy lacks descriptors, ports, memory, a right, an address of its name, or time for the keys of a password"
             }
             Failure::Starting => "starts or recovers from a crash",
             Failure::ShuttingDown => "shuts down",

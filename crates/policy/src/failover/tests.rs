@@ -494,6 +494,33 @@ fn a_primary_that_ended_connections_and_refuses_them_then_is_proven_dead() {
 }
 
 #[test]
+fn what_standbys_heard_at_the_moment_when_a_primary_fell_silent_is_no_sign_of_its_life() {
+    for (silent_ms, expected) in [(499, "hold Quarantined End"), (500, "hold Gone End")] {
+        let mut play = Play::new(|rules| rules.company = Company::Possible);
+        play.after(1000, [gone(Failure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);
+        let heard = || seen(standby(101, silent_ms));
+        play.after(500, [gone(Failure::TimedOut), heard(), heard()]);
+        assert_eq!(play.said.first().map(String::as_str), Some(expected), "silent for {silent_ms} ms: {:?}", play.said);
+    }
+}
+
+#[test]
+fn where_somebody_else_promotes_a_later_vote_for_the_primary_itself_is_taken_over() {
+    let mut play = Play::new(|rules| rules.mode = Mode::Follow);
+    let ballot = Ballot { term: 1, weir: 5 };
+    let voted = |node| {
+        let epoch = Epoch { ballot, ..Epoch::found(node) };
+        Mark { promised: ballot, vote: Some(Vote { ballot, epoch, parent: Epoch::found(0) }) }
+    };
+    let standby_of = |node| seen(Facts { mark: voted(node), ..standby(100, 10) });
+    // One for a server that is no primary decides nothing.
+    play.after(1000, [seen(primary(100)), standby_of(1), standby_of(1)]);
+    assert_eq!(play.state.epoch().map(|epoch| (epoch.node, epoch.ballot)), Some((0, Ballot::default())));
+    play.after(1000, [seen(Facts { mark: voted(0), ..primary(100) }), standby_of(0), standby_of(0)]);
+    assert_eq!(play.state.epoch().map(|epoch| (epoch.node, epoch.ballot)), Some((0, ballot)));
+}
+
+#[test]
 fn a_primary_that_its_standbys_hear_is_quarantined() {
     let mut play = Play::new(|_| ());
     play.after(1000, [gone(Failure::TimedOut), seen(standby(101, 5)), seen(standby(101, 5))]);

@@ -195,6 +195,12 @@ fn settings_that_a_new_primary_needs_are_named() {
         |_, c| (server(c, 2).settings.slot_name, server(c, 1).settings.slots_max) = ("two".into(), 0),
         &["1 Error: max_replication_slots is 0"],
     );
+    check(
+        "as many slots as it needs",
+        |_, c| (server(c, 2).settings.slot_name, server(c, 1).settings.slots_max) = ("two".into(), 1),
+        &[],
+    );
+    check("as many senders as it needs", |_, c| server(c, 1).settings.senders_max = 2, &[]);
     check("senders", |_, c| server(c, 1).settings.senders_max = 1, &["1 Error: max_wal_senders is 1"]);
     check("senders of one that is never promoted", |r, c| (r.nodes[1].priority, server(c, 1).settings.senders_max) = (0, 1), &[]);
     check("pg_rewind", |_, c| server(c, 0).settings.rewinds = Switch::Off, &["0 Warning: wal_log_hints"]);

@@ -20,6 +20,7 @@ fn check_replies(script: &str) {
                 "settled?" => replies.is_settled(),
                 "skipping?" => replies.is_skipping(),
                 "copying?" => replies.is_copying_in(),
+                "bringing?" => replies.is_bringing_statement(),
                 other => panic!("unknown line {other}"),
             };
             assert_eq!(state.to_string(), expected, "at {line}");
@@ -30,6 +31,7 @@ fn check_replies(script: &str) {
 fn expect_named(word: &str) -> Expect {
     match word {
         "Query" => Expect::Query,
+        "QueryRefused" => Expect::QueryRefused,
         "QueryChange" => Expect::QueryChange,
         "Call" => Expect::FunctionCall,
         "Parse" => Expect::Parse,
@@ -49,6 +51,7 @@ fn expect_named(word: &str) -> Expect {
         "Settings" => Expect::SettingsOurs,
         "Inventory" => Expect::StateOurs,
         "PrepareOurs" => Expect::PrepareOurs,
+        "Statement" => Expect::StatementOurs,
         "Begin" => Expect::BeginOurs,
         "Fail" => Expect::FailOurs,
         "Number" => Expect::NumberOurs,
@@ -384,7 +387,28 @@ fn a_refused_parse_exchanges_the_error() {
     check_replies(
         "> Refused Bind Sync
          < E -> error refused=1 exchange
-         < ZI -> ready I",
+         < ZI -> ready I
+         > QueryRefused
+         < E -> error exchange
+         < ZI -> ready I
+         settled? -> true",
+    );
+}
+
+#[test]
+fn a_statement_that_is_brought_is_known_from_other_questions() {
+    check_replies(
+        "> Inventory Statement Query
+         bringing? -> false
+         < C -> eat
+         < ZI -> ready I ours
+         bringing? -> true
+         < E -> ours refused
+         < ZI -> ready I ours
+         bringing? -> false
+         < C -> pass
+         < ZI -> ready I
+         bringing? -> false",
     );
 }
 

@@ -75,6 +75,7 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
             settle(&mut client.s, &client.w, verdict);
         }
         ["show", "session"] => show(&world.log, client),
+        ["show", "shares"] => show_shares(world),
         ["run"] => {}
         _ => panic!("nothing like this happens: {line}"),
     }
@@ -125,4 +126,11 @@ fn show(log: &Log, client: &Client) {
         s.handle.clock.rule.get().name()
     );
     log.other(Some(client.name), text);
+}
+
+/// Prints the shares of the next reads, by node.
+fn show_shares(world: &World) {
+    let shares: Vec<String> =
+        world.w.loads.shares(&world.w.view(), world.w.now_ms()).iter().map(|share| format!("{share:.3}")).collect();
+    world.log.other(None, format!("shares of the reads: {}", shares.join(", ")));
 }

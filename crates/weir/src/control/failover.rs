@@ -32,6 +32,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_config::Config;
+use weir_policy::failover::pace::{Cause, PAUSE_MS, Pace, Pause};
 use weir_policy::failover::{self, AtAddress, Durable, Event, FailoverView, Found, Mode, Ms, Rules, Standing, State};
 use weir_session::metrics::Metric;
 use weir_session::reports::Told;
@@ -57,23 +58,8 @@ struct Driver {
     /// Clients that have come, when last looked at.
     clients: u64,
     around_at: Instant,
-    pace: StepPace,
+    pace: Pace,
 }
-
-/// Steps of the last second. A step that is the cause of the next one would take a whole core and have this thread do nothing else.
-struct StepPace {
-    since: Instant,
-    steps: u32,
-    /// Steps that are made at once: few, once there were too many, until a second with fewer.
-    limit: u32,
-    is_named: bool,
-}
-
-/// The most steps in a second that are made at once: some looks a second at each of a hundred nodes take as many.
-const STEPS_MAX: u32 = 2_000;
-const STEPS_SLOWED: u32 = 100;
-/// The pause before each step beyond.
-const SLOWED: Duration = Duration::from_millis(10);
 
 /// Runs until the proxy stops. Cancel safe: orders under way end, and the next one finds what they did.
 pub async fn watch(c: Rc<Control>) {
@@ -121,7 +107,7 @@ impl Driver {
             next_ticket: 0,
             clients: 0,
             around_at: Instant::now(),
-            pace: StepPace { since: Instant::now(), steps: 0, limit: STEPS_MAX, is_named: false },
+            pace: Pace::default(),
         };
         driver.door.show(&driver.c, &driver.rules, &driver.state);
         driver
@@ -192,7 +178,7 @@ impl Driver {
 
     /// Not cancel safe: actions that were not obeyed are lost, and found again by the looks of the next driver.
     async fn step(&mut self, event: &Event) {
-        self.keep_pace().await;
+        self.keep_pace(event).await;
         while self.orders.try_join_next().is_some() {}
         let now = self.now();
         // First of all, so that nobody takes a connection to the server of before for one to the primary that this step may accept.
@@ -219,24 +205,20 @@ impl Driver {
         told.iter().for_each(|told| self.c.shared.stale.moves.moved(*node, begun_at * 1000, *told));
     }
 
-    /// Slows steps down that follow each other without an end, and names that once. Cancel safe.
-    async fn keep_pace(&mut self) {
-        let pace = &mut self.pace;
-        if pace.since.elapsed() >= Duration::from_millis(TICK_MS) {
-            pace.limit = if pace.steps > STEPS_SLOWED && pace.limit == STEPS_SLOWED { STEPS_SLOWED } else { STEPS_MAX };
-            (pace.since, pace.steps) = (Instant::now(), 0);
+    /// Cancel safe.
+    async fn keep_pace(&mut self, event: &Event) {
+        let cause = if matches!(event, Event::Timer) { Cause::Due } else { Cause::Event };
+        let pause = self.pace.step(cause, self.now());
+        if let Pause::Named { steps_max } = pause {
+            let text = format_args!(
+                "failover: more than {steps_max} steps in a second, which are slowed down from here on; this is a fault of Weir's: please report \
+                 it with the log and SHOW pool_failover"
+            );
+            self.c.shared.log.say(Level::Warning, text);
         }
-        pace.steps += 1;
-        if pace.steps <= pace.limit {
-            return;
+        if pause != Pause::None {
+            tokio::time::sleep(Duration::from_millis(PAUSE_MS)).await;
         }
-        pace.limit = STEPS_SLOWED;
-        if !std::mem::replace(&mut pace.is_named, true) {
-            let text = "failover: more than 2000 steps in a second, which are slowed down from here on; this is a fault of Weir's: please report \
-                 it with the log and SHOW pool_failover";
-            self.c.shared.log.say(Level::Warning, format_args!("{text}"));
-        }
-        tokio::time::sleep(SLOWED).await;
     }
 
     fn publish(&self) {

@@ -92,6 +92,7 @@ fn trusts(node: &NodeConfig, user: &str, database: &str) -> io::Result<bool> {
     ask(stream, user, database)
 }
 
+/// A server logs a line of a client that says goodbye in the middle of a login, and of one that closes while something of the server's is unread.
 fn ask(mut stream: impl Read + Write, user: &str, database: &str) -> io::Result<bool> {
     let mut packet = Vec::new();
     write::startup(&mut packet, Version::V3_0, [("user", user), ("database", database)].into_iter());

@@ -65,6 +65,7 @@ mod monitoring;
 mod network;
 mod outcome;
 mod own_sql;
+mod pages;
 mod pam;
 mod pass_through;
 mod pcp;

@@ -112,6 +112,24 @@ fn standbys_of_the_cluster_that_was_named_are_used_again() {
 }
 
 #[test]
+fn with_company_it_is_the_standbys_that_tell_the_primary_of_the_cluster_that_was_named() {
+    let follows_1 = Recovery::Standby { upstream: Some(1), stream: Stream::On { silent_ms: 10 } };
+    let all = || [seen(foreign()), seen(foreign()), seen(Facts { recovery: follows_1, ..foreign_standby() })];
+    let accepted = |mode, company| {
+        let mut play = Play::new(|rules| (rules.mode, rules.company) = (mode, company));
+        play.after(1000, all());
+        play.tell(Event::Operator { ticket: 1, request: Request::Promote(0) });
+        for _ in 0..3 {
+            play.after(1000, all());
+        }
+        play.state.primary()
+    };
+    assert_eq!(accepted(Mode::Follow, Company::Possible), Some(0), "without votes the operator's word is all there is");
+    assert_eq!(accepted(Mode::Builtin, Company::Alone), Some(0));
+    assert_ne!(accepted(Mode::Builtin, Company::Possible), Some(0));
+}
+
+#[test]
 fn a_server_restored_on_another_branch_of_the_log_waits_for_the_operator() {
     let mut play = alone(Mode::Follow);
     let on = |timeline, switches: &[(u32, Lsn)]| {

@@ -208,6 +208,25 @@ fn a_primary_that_does_not_come_to_an_end_is_ended_and_started_again() {
 }
 
 #[test]
+fn a_primary_that_is_stopped_is_started_again_if_its_agent_says_nothing_for_three_seconds() {
+    let standbys = || seen(standby(100, 5));
+    // One that archives for long is not stopped yet.
+    let mut play = to_stop();
+    for _ in 0..6 {
+        play.after(1000, [gone(Failure::ShuttingDown), standbys(), standbys()]);
+    }
+    play.check("it archives", &[]);
+    let mut play = to_stop();
+    for _ in 0..3 {
+        play.after(1000, [gone(Failure::Refused), standbys(), standbys()]);
+    }
+    play.check("its agent may say so yet", &[]);
+    play.after(2000, [gone(Failure::Refused), standbys(), standbys()]);
+    play.tell(Event::Timer);
+    play.check("it does not", &["start 0"]);
+}
+
+#[test]
 fn a_primary_that_has_not_begun_to_stop_is_not_ended() {
     let mut play = to_stop();
     play.probed(0, seen(primary(100)));

@@ -200,11 +200,31 @@ pub fn failure(error: &OpenError) -> Failure {
         OpenError::Broke { .. } => Failure::Lost,
         OpenError::Refused { sqlstate, message, .. } => Failure::of_sqlstate(sqlstate, message),
         OpenError::Secret { .. } => Failure::WrongPassword,
+        OpenError::Keys { .. } => Failure::Local,
         OpenError::Tls { .. }
         | OpenError::Held { .. }
         | OpenError::Gone { .. }
         | OpenError::GivenUp { .. }
         | OpenError::Flooded { .. }
         | OpenError::Protocol { .. } => Failure::Refuses,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::key_derivation::Unanswered;
+    use crate::server::pool::server_conn::Address;
+    use weir_config::SslMode;
+    use weir_session::fault::sqlstate;
+
+    #[test]
+    fn keys_that_come_too_late_say_nothing_of_the_server_nor_of_the_password() {
+        let address = Address { node: 0, hostname: "a".into(), port: 1, connect_timeout_ms: 1, ssl_mode: SslMode::Auto };
+        for cause in [Unanswered::Full, Unanswered::TimedOut] {
+            let error = OpenError::Keys { address: address.clone(), user: "monitor".into(), cause };
+            assert_eq!(failure(&error), Failure::Local);
+            assert_eq!(error.fault().sqlstate, sqlstate::CANNOT_CONNECT, "{error}");
+        }
     }
 }

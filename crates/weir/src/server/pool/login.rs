@@ -148,7 +148,8 @@ impl<'a> Handshake<'a> {
     /// Takes in the keys that `Step::Derive` asked for, and gives the bytes to be sent.
     pub fn derived(&mut self, keys: Result<SaltedKeys, Unanswered>) -> Result<Zeroizing<Vec<u8>>, OpenError> {
         let user = self.proof.login.user;
-        let keys = keys.map_err(|error| self.proof.cannot(format!("no keys of the password of \"{user}\": {error}")))?;
+        // It says nothing of the password.
+        let keys = keys.map_err(|cause| OpenError::Keys { address: self.proof.address.clone(), user: user.into(), cause })?;
         let challenged = std::mem::take(&mut self.challenged);
         self.proof.prove(&challenged, Some(keys))
     }

@@ -3,6 +3,7 @@
 pub mod defaults;
 pub mod inquiry;
 
+use crate::client::key_derivation::Unanswered;
 use crate::monitor::log::Level;
 use crate::process::shared::WorkerId;
 use crate::process::worker::Worker;
@@ -105,6 +106,8 @@ pub enum OpenError {
     Refused { address: Address, sqlstate: String, message: String },
     #[error("cannot log in to {address}: {reason}")]
     Secret { address: Address, reason: String },
+    #[error("cannot log in to {address} now: no keys of the password of \"{user}\": {cause}")]
+    Keys { address: Address, user: String, cause: Unanswered },
     #[error("node {node} lets nobody in now: {words}")]
     Held { node: u16, why: Refused, words: Arc<str> },
     #[error("node {node} is no longer configured")]
@@ -140,16 +143,29 @@ impl OpenError {
             OpenError::Connect { .. } | OpenError::Broke { .. } | OpenError::Tls { .. } => true,
             // 57P03: starting up or shutting down.
             OpenError::Refused { sqlstate, .. } => sqlstate == sqlstate::CANNOT_CONNECT_NOW,
-            OpenError::Secret { .. } | OpenError::Protocol { .. } => false,
+            OpenError::Secret { .. } | OpenError::Keys { .. } | OpenError::Protocol { .. } => false,
             OpenError::Gone { .. } | OpenError::GivenUp { .. } | OpenError::Held { .. } => true,
             // It lets nobody in, whatever it is.
             OpenError::Flooded { .. } => true,
         }
     }
 
-    /// This process is out of descriptors, ports or memory, may not connect, or has never had an address of the name: nothing is known of the node.
+    /// This process is out of descriptors, ports, memory or time for keys, may not connect, or has never had an address of the name: nothing is known of the
+    /// node.
     pub fn is_local(&self) -> bool {
-        let OpenError::Connect { cause, .. } = self else { return false };
+        let cause = match self {
+            OpenError::Connect { cause, .. } => cause,
+            OpenError::Keys { .. } => return true,
+            OpenError::Broke { .. }
+            | OpenError::Tls { .. }
+            | OpenError::Refused { .. }
+            | OpenError::Secret { .. }
+            | OpenError::Held { .. }
+            | OpenError::Gone { .. }
+            | OpenError::GivenUp { .. }
+            | OpenError::Flooded { .. }
+            | OpenError::Protocol { .. } => return false,
+        };
         let is_unresolved = cause.get_ref().is_some_and(|cause| cause.is::<Unresolved>());
         is_unresolved
             || matches!(
@@ -184,6 +200,7 @@ impl OpenError {
             OpenError::Tls { .. }
             | OpenError::Refused { .. }
             | OpenError::Secret { .. }
+            | OpenError::Keys { .. }
             | OpenError::Held { .. }
             | OpenError::Gone { .. }
             | OpenError::GivenUp { .. }
@@ -207,7 +224,11 @@ impl OpenError {
                 matches!(sqlstate.as_str(), sqlstate::CANNOT_CONNECT_NOW | sqlstate::ADMIN_SHUTDOWN | sqlstate::CRASH_SHUTDOWN)
                     .then_some(Refused::Down)
             }
-            OpenError::Tls { .. } | OpenError::Secret { .. } | OpenError::Protocol { .. } | OpenError::Gone { .. } => None,
+            OpenError::Tls { .. }
+            | OpenError::Secret { .. }
+            | OpenError::Keys { .. }
+            | OpenError::Protocol { .. }
+            | OpenError::Gone { .. } => None,
         }
     }
 
@@ -219,6 +240,7 @@ impl OpenError {
             | OpenError::Gone { .. }
             | OpenError::GivenUp { .. }
             | OpenError::Held { .. }
+            | OpenError::Keys { .. }
             | OpenError::Tls { .. } => Fault::error(sqlstate::CANNOT_CONNECT, self.to_string()),
             OpenError::Refused { sqlstate, message, .. } => Fault::error(sqlstate, message.clone()),
             OpenError::Secret { .. } => Fault::error(sqlstate::INVALID_AUTHORIZATION, self.to_string())
@@ -664,6 +686,7 @@ pub fn is_worth_another(error: &OpenError) -> bool {
         OpenError::Connect { .. }
         | OpenError::Broke { .. }
         | OpenError::Secret { .. }
+        | OpenError::Keys { .. }
         | OpenError::Held { .. }
         | OpenError::Gone { .. }
         | OpenError::GivenUp { .. }

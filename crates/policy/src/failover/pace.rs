@@ -1,0 +1,164 @@
+//! Pace of the steps: a step that is the cause of the next one would take a whole core, and have its thread do nothing else.
+//!
+//! In: the cause of a step, and the time. Out: the pause before it, and whether that is named. No IO.
+//! A step is delayed and never left out: after a pause the state moves on as it would have without one.
+
+use super::event::Ms;
+
+/// The most steps in a second that are made at once: some looks a second at each of a hundred nodes take as many.
+const STEPS_MAX: u32 = 2_000;
+/// The most of them because something was due. The driver asks for what is due once in a millisecond, so that a circle of these takes 500 to 1,000
+/// in a second. All that is due at a time takes one step, and what is due most often is a look every 20 ms.
+const DUE_MAX: u32 = 300;
+/// Steps in a second that are made at once while steps are slowed.
+const SLOWED_MAX: u32 = 100;
+/// The pause before each one beyond.
+pub const PAUSE_MS: Ms = 10;
+const SECOND_MS: Ms = 1_000;
+
+/// The cause of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Something was to be done at a time.
+    Due,
+    /// Something has happened.
+    Event,
+}
+
+/// The decision about a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    None,
+    /// `PAUSE_MS` before the step. The log names it, since it is the first one of this process.
+    Named {
+        /// Steps of a second that are too many.
+        steps_max: u32,
+    },
+    /// `PAUSE_MS` before the step.
+    Unnamed,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Speed {
+    #[default]
+    Full,
+    /// There were too many, and no second with few since.
+    Slowed,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Naming {
+    #[default]
+    Due,
+    Done,
+}
+
+/// The steps of the last second.
+#[derive(Debug, Default)]
+pub struct Pace {
+    since: Ms,
+    steps: u32,
+    due: u32,
+    speed: Speed,
+    naming: Naming,
+}
+
+impl Pace {
+    /// Takes in that a step is about to be made.
+    pub fn step(&mut self, cause: Cause, now: Ms) -> Pause {
+        if now.saturating_sub(self.since) >= SECOND_MS {
+            let was_few = self.steps <= SLOWED_MAX;
+            self.speed = if was_few { Speed::Full } else { self.speed };
+            (self.since, self.steps, self.due) = (now, 0, 0);
+        }
+        self.steps = self.steps.saturating_add(1);
+        self.due = self.due.saturating_add(u32::from(cause == Cause::Due));
+        let exceeded = match self.speed {
+            Speed::Full => [(self.steps, STEPS_MAX), (self.due, DUE_MAX)].into_iter().find(|(steps, max)| steps > max),
+            Speed::Slowed => Some((self.steps, SLOWED_MAX)).filter(|(steps, max)| steps > max),
+        };
+        let Some((_, steps_max)) = exceeded else { return Pause::None };
+        self.speed = Speed::Slowed;
+        match std::mem::replace(&mut self.naming, Naming::Done) {
+            Naming::Due => Pause::Named { steps_max },
+            Naming::Done => Pause::Unnamed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Steps of a driver whose steps each cause the next one, within so many milliseconds: how many it makes, and the pauses that were named.
+    fn circle(pace: &mut Pace, cause: Cause, begin: Ms, lasts: Ms, steps_per_ms: u32) -> (u32, Vec<Pause>) {
+        let (mut now, mut of_ms, mut made, mut named) = (begin, 0, 0, Vec::new());
+        while now < begin + lasts {
+            match pace.step(cause, now) {
+                Pause::None => {}
+                Pause::Unnamed => now += PAUSE_MS,
+                pause @ Pause::Named { .. } => {
+                    named.push(pause);
+                    now += PAUSE_MS;
+                }
+            }
+            made += 1;
+            of_ms += 1;
+            if of_ms >= steps_per_ms {
+                (now, of_ms) = (now + 1, 0);
+            }
+        }
+        (made, named)
+    }
+
+    #[test]
+    fn a_circle_of_steps_is_slowed_and_named_once() {
+        let mut pace = Pace::default();
+        let (made, named) = circle(&mut pace, Cause::Event, 5_000, 60_000, 50);
+        assert_eq!(named, [Pause::Named { steps_max: 2_000 }]);
+        // 2,000 in the first second, then 100 and one for each pause.
+        assert!((10_000..=2_000 + 60 * 200).contains(&made), "{made}");
+    }
+
+    #[test]
+    fn a_circle_of_what_is_due_is_slowed_though_the_driver_rests_between_its_steps() {
+        let mut pace = Pace::default();
+        let (made, named) = circle(&mut pace, Cause::Due, 0, 60_000, 1);
+        assert_eq!(named, [Pause::Named { steps_max: 300 }]);
+        assert!((10_000..=300 + 60 * 200).contains(&made), "{made}");
+    }
+
+    #[test]
+    fn many_steps_of_an_ordinary_second_are_made_at_once() {
+        let mut pace = Pace::default();
+        for second in 0..60 {
+            for step in 0..2_000 {
+                let cause = if step % 7 == 0 { Cause::Due } else { Cause::Event };
+                assert_eq!(pace.step(cause, second * 1_000 + step / 2), Pause::None, "step {step} of second {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn steps_are_made_at_once_again_after_a_second_with_few() {
+        let mut pace = Pace::default();
+        let (_, named) = circle(&mut pace, Cause::Event, 0, 10_000, 50);
+        assert_eq!(named.len(), 1);
+        // The circle has ended. The second that it ended in had many.
+        (0..10).for_each(|step| _ = pace.step(Cause::Event, 11_000 + step));
+        let at_once = (0..2_000).filter(|_| pace.step(Cause::Event, 12_000) == Pause::None).count();
+        assert_eq!(at_once, 2_000);
+        // Another circle is slowed, too, and was named already.
+        assert_eq!(pace.step(Cause::Event, 12_000), Pause::Unnamed);
+        let (_, named) = circle(&mut pace, Cause::Event, 12_000, 10_000, 50);
+        assert_eq!(named, []);
+    }
+
+    #[test]
+    fn a_circle_stays_slowed_while_its_seconds_have_many() {
+        let mut pace = Pace::default();
+        let (_, _) = circle(&mut pace, Cause::Event, 0, 10_000, 50);
+        let at_once = (0..1_000).filter(|_| pace.step(Cause::Event, 10_500) == Pause::None).count();
+        assert!(at_once <= 100, "{at_once}");
+    }
+}
