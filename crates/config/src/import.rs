@@ -142,15 +142,15 @@ impl Work {
         for (name, value) in &pairs {
             match name.as_str() {
                 "host" | "port" | "dbname" | "user" | "password" | "connect_query" => {}
+                "auth_user" | "auth_query" | "auth_dbname" => {}
                 "pool_mode" | "pool_size" | "min_pool_size" | "max_db_connections" => push_limit(&mut limits, name, value),
                 "reserve_pool" | "reserve_pool_size" => push_limit(&mut limits, "reserve_pool_size", value),
                 "max_db_client_connections" => push_limit(&mut limits, "max_client_connections_per_database", value),
                 other => {
-                    let why = match other {
-                        "auth_user" | "auth_query" | "auth_dbname" => "it is the same for all databases",
-                        _ => "there is nothing like it for one database",
-                    };
-                    self.note(line.number, format!("{}: {other}: no equal: {why}", line.name));
+                    self.note(
+                        line.number,
+                        format!("{}: {other}: no equal: there is nothing like it for one database", line.name),
+                    );
                 }
             }
         }
@@ -275,23 +275,62 @@ impl Work {
         }
     }
 
-    /// PgBouncer asks `auth_query` in the client's database, with that database's `search_path`.
+    /// PgBouncer asks `auth_query` in the client's database, with that database's `search_path`, unless `auth_dbname` names another entry.
     fn look_ups(&mut self) {
-        if self.value("auth_user").is_empty() {
+        self.look_ups_of_others();
+        let is_placed = !self.value("auth_dbname").is_empty();
+        for entry in &mut self.entries {
+            if entry.looks_up() && !is_placed && entry.name != "*" {
+                let own = entry.name.clone();
+                entry.complete("auth_dbname", &own);
+            }
+        }
+        for (name, query, line) in self.queries() {
+            if let Some(word) = crate::look_up::unqualified(&query) {
+                self.note(line, format!("{name}auth_query: write \"{word}\" with its schema: only pg_catalog is searched"));
+            }
+        }
+        if self.value("auth_user").is_empty() || is_placed {
             return;
         }
-        if self.value("auth_dbname").is_empty() {
-            let named = self.entries.iter().find(|entry| entry.name != "*").map(|entry| entry.database().to_string());
-            if let Some(database) = named {
-                self.set("auth_dbname", quoted(&database));
-                let text = format!("auth_user: auth_query is asked in one database, \"{database}\", not in each client's");
+        if let Some(named) = self.entries.iter().find(|entry| entry.name != "*").map(|entry| entry.name.clone()) {
+            self.set("auth_dbname", quoted(&named));
+            if self.entries.iter().any(|entry| entry.name != named && !entry.looks_up()) {
+                let text = format!("auth_user: auth_query is asked in one database, \"{named}\", not in each client's");
                 self.note(self.line_of("auth_user"), text);
             }
         }
-        if let Some(name) = databases::unqualified(self.value("auth_query")) {
-            let text = format!("auth_query: write \"{name}\" with its schema: only pg_catalog is searched");
-            self.note(self.line_of("auth_query"), text);
+    }
+
+    /// What the entry `*` says of look-ups holds for databases without an entry. Here the parameters do that, so that all others say what the
+    /// parameters said.
+    fn look_ups_of_others(&mut self) {
+        let Some(others) = self.entries.iter().find(|entry| entry.name == "*" && entry.looks_up()).cloned() else { return };
+        let default = |word: &str| crate::params::find(word).map_or("", |param| param.default).to_string();
+        for word in databases::LOOK_UPS {
+            let Some(value) = others.look_up(word) else { continue };
+            let line = others.line;
+            let former = self.given.insert(word.to_string(), (value.to_string(), line)).map(|(former, _)| former);
+            self.set(word, quoted(value));
+            // A database in which nothing else is said asks in itself.
+            if word == "auth_dbname" && former.is_none() {
+                self.entries
+                    .iter_mut()
+                    .filter(|entry| entry.name != "*")
+                    .for_each(|entry| entry.complete(word, &entry.name.clone()));
+                continue;
+            }
+            let former = former.unwrap_or_else(|| default(word));
+            self.entries.iter_mut().filter(|entry| entry.name != "*").for_each(|entry| entry.complete(word, &former));
         }
+    }
+
+    /// All texts of `auth_query`, each with the words before it in a note, and its line.
+    fn queries(&self) -> Vec<(String, String, u32)> {
+        let own = self.entries.iter().filter(|entry| entry.name != "*");
+        let own =
+            own.filter_map(|entry| Some((format!("{}: ", entry.name), entry.look_up("auth_query")?.to_string(), entry.line)));
+        [(String::new(), self.value("auth_query").to_string(), self.line_of("auth_query"))].into_iter().chain(own).collect()
     }
 
     /// The servers there are, and the fate of each database.
@@ -300,6 +339,14 @@ impl Work {
         let place = databases::place(&self.entries, folder);
         for (line, text) in &place.notes {
             self.note(*line, text.clone());
+        }
+        let named = |name: &str, line| (name.to_string(), line);
+        let look_ups = self.entries.iter().filter_map(|entry| Some(named(entry.look_up("auth_dbname")?, entry.line)));
+        let all: Vec<(String, u32)> = look_ups.chain([named(self.value("auth_dbname"), self.line_of("auth_dbname"))]).collect();
+        for (name, line) in all {
+            if place.refused.contains(&name) {
+                self.note(line, format!("auth_dbname: \"{name}\" is on another server, so that nobody can be looked up there"));
+            }
         }
         if place.servers.is_empty() {
             self.note(0, "there is no [databases] section that names a server: set backend_hostname0".to_string());

@@ -19,6 +19,7 @@ pub mod hosts;
 pub mod import;
 pub mod limits;
 mod lines;
+pub mod look_up;
 mod notices;
 mod page;
 pub mod params;

@@ -3,6 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+/// Words of the way in which users are looked up.
+pub(super) const LOOK_UPS: [&str; 3] = ["auth_user", "auth_query", "auth_dbname"];
+
+/// Words that `database_file` has, too. A password needs its user before it.
+const EXCEPTIONS: [&str; 7] = ["dbname", "user", "password", LOOK_UPS[0], LOOK_UPS[1], LOOK_UPS[2], "connect_query"];
+
 /// One line.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
@@ -26,6 +32,8 @@ pub(super) struct Place {
     /// Host and port of each server of the cluster.
     pub servers: Vec<Server>,
     pub listed: Listed,
+    /// Databases on other servers.
+    pub refused: Vec<String>,
     /// Databases with a forced user.
     pub forced: Vec<String>,
     /// The text of `database_file`; empty if no database needs it.
@@ -46,11 +54,6 @@ impl Entry {
         self.words.get(word).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Its name on the server.
-    pub fn database(&self) -> &str {
-        self.get("dbname").unwrap_or(&self.name)
-    }
-
     /// Its servers; without a host that of the unix socket in PgBouncer's own folder.
     fn servers(&self, folder: &str) -> Vec<Server> {
         let (hosts, ports) = (self.get("host").unwrap_or(folder), self.get("port").unwrap_or("5432"));
@@ -69,25 +72,37 @@ impl Entry {
     fn exception(&self, notes: &mut Vec<(u32, String)>) -> Option<String> {
         let mut words: Vec<(&str, &str)> = Vec::new();
         let mut note = |text: String| notes.push((self.line, format!("{}: {text}", self.name)));
-        for word in ["dbname", "user", "password", "connect_query"] {
-            match self.get(word) {
-                Some(value) if word == "dbname" && value == self.name => {}
-                Some(_) if word == "password" && self.get("user").is_none() => {
-                    note("password: no equal: without a user it would be that of all users".to_string());
-                }
-                Some(value) => words.push((word, value)),
-                None => {}
+        for word in EXCEPTIONS {
+            // An empty user of look-ups means something: there are none.
+            let value = if word == "auth_user" { self.words.get(word).map(String::as_str) } else { self.get(word) };
+            let Some(value) = value.filter(|value| word != "dbname" || *value != self.name) else { continue };
+            if word == "password" && self.get("user").is_none() {
+                note("password: no equal: without a user it would be that of all users".to_string());
+                continue;
+            }
+            words.push((word, value));
+            let (_, wrong) = crate::databases::read(&line(&self.name, &words));
+            if let Some((_, error)) = wrong.first() {
+                note(format!("{word}: no equal: {error}"));
+                words.pop();
             }
         }
-        while !words.is_empty() {
-            let line = line(&self.name, &words);
-            let (_, wrong) = crate::databases::read(&line);
-            let Some((_, error)) = wrong.first() else { return Some(line) };
-            // The last word is the one that may say something wrong.
-            let Some((word, _)) = words.pop() else { break };
-            note(format!("{word}: no equal: {error}"));
-        }
-        None
+        (!words.is_empty()).then(|| line(&self.name, &words))
+    }
+
+    /// True if its users are looked up in a way of its own.
+    pub fn looks_up(&self) -> bool {
+        LOOK_UPS.iter().any(|word| self.words.contains_key(*word))
+    }
+
+    /// Gives it a word, unless it has that.
+    pub fn complete(&mut self, word: &str, value: &str) {
+        self.words.entry(word.to_string()).or_insert_with(|| value.to_string());
+    }
+
+    /// A word of the way in which its users are looked up.
+    pub fn look_up(&self, word: &str) -> Option<&str> {
+        self.words.get(word).map(String::as_str)
     }
 
     /// True if every client uses the server connections of one user.
@@ -140,40 +155,6 @@ pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
             refused.push(name.clone());
         }
     }
-    let listed = if has_others { Listed::AllBut(refused) } else { Listed::Only(taken) };
-    Place { servers, listed, forced, entries: exceptions, notes }
-}
-
-/// A function or table in a query that is named without its schema and is none of the system's.
-pub(super) fn unqualified(query: &str) -> Option<&str> {
-    let mut words = query.split_whitespace();
-    while let Some(word) = words.next() {
-        if !word.eq_ignore_ascii_case("from") && !word.eq_ignore_ascii_case("join") {
-            continue;
-        }
-        let name = words.next()?.split(['(', ',', ';', ')']).next()?;
-        if !name.is_empty() && !name.contains('.') && !name.to_ascii_lowercase().starts_with("pg_") {
-            return Some(name);
-        }
-    }
-    None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_without_a_schema_are_found() {
-        let cases = [
-            ("SELECT usename, passwd FROM pg_shadow WHERE usename=$1", None),
-            ("SELECT * FROM look_up($1)", Some("look_up")),
-            ("SELECT * FROM pgbouncer.look_up($1)", None),
-            ("SELECT * FROM pgbouncer.a JOIN b ON true", Some("b")),
-            ("", None),
-        ];
-        for (query, expected) in cases {
-            assert_eq!(unqualified(query), expected, "{query}");
-        }
-    }
+    let listed = if has_others { Listed::AllBut(refused.clone()) } else { Listed::Only(taken) };
+    Place { servers, listed, refused, forced, entries: exceptions, notes }
 }

@@ -254,7 +254,7 @@ fn values_of_settings_come_out_right() {
             "4: server_tls_sslmode = verify-ca: see",
         ),
         ("server_tls_ca_file = <system default>", "backend_sslmode = prefer", ""),
-        ("auth_user = u", "auth_dbname = 'a'", "4: auth_user: auth_query is asked in one database"),
+        ("auth_user = u", "auth_dbname = 'a'", ""),
         ("auth_user = u; auth_dbname = b", "auth_dbname = 'b'", ""),
         (
             "auth_user = u; auth_dbname = b; auth_query = SELECT * FROM f($1)",
@@ -283,4 +283,35 @@ fn every_parameter_named_here_is_one() {
         }
     }
     assert!(SETTINGS.is_sorted_by_key(|(name, _)| *name), "in order, so that a missing one is seen");
+}
+
+#[test]
+fn look_ups_of_one_database_stay_its_own() {
+    // Asked in the database itself, as by PgBouncer.
+    let import = run("[databases]\na = host=h auth_user=asker dbname=x\nb = host=h\n[pgbouncer]\n");
+    assert_eq!(import.databases.as_deref(), Some("\"a\" = dbname='x' auth_user='asker' auth_dbname='a'\n"));
+    assert_eq!(import.notes, []);
+    // A name of another entry stays that name.
+    let import =
+        run("[databases]\na = host=h auth_query='select * from s.f($1)' auth_dbname=authdb\nauthdb = host=h dbname=postgres\n\
+                      [pgbouncer]\nauth_user = u\nauth_dbname = authdb\n");
+    let expected = "\"a\" = auth_query='select * from s.f($1)' auth_dbname='authdb'\n\"authdb\" = dbname='postgres'\n";
+    assert_eq!(import.databases.as_deref(), Some(expected));
+    assert!(import.conf.contains("auth_dbname = 'authdb'"), "{}", import.conf);
+    let import = run("[databases]\na = host=h\nb = host=h\n[pgbouncer]\nauth_user = u\n");
+    assert_eq!(notes_of(&import), ["5: auth_user: auth_query is asked in one database, \"a\", not in each client's"]);
+    // Databases without an entry: the parameters are theirs.
+    let import =
+        run("[databases]\na = host=h\nb = host=h auth_user=own\n* = host=h auth_user=star\n[pgbouncer]\nauth_dbname = a\n");
+    assert_eq!(import.databases.as_deref(), Some("\"a\" = auth_user=''\n\"b\" = auth_user='own'\n"));
+    assert!(import.conf.contains("auth_user = 'star'"), "{}", import.conf);
+    let import = run(
+        "[databases]\na = host=h auth_user=u auth_query='select * from f($1)' auth_dbname=b\nb = host=h2\nc = host=h\n[pgbouncer]\n",
+    );
+    let expected = [
+        "2: a: auth_query: write \"f\" with its schema: only pg_catalog is searched",
+        "2: auth_dbname: \"b\" is on another server, so that nobody can be looked up there",
+        "3: b: refused: its server is not that of a; run one Weir for each cluster of servers",
+    ];
+    assert_eq!(notes_of(&import), expected);
 }

@@ -349,7 +349,7 @@ impl Door<'_> {
             Ok(welcome) => welcome,
             Err(fault) => {
                 self.w.forget_pool_set(&pools);
-                return self.turn_away(user, &admission, fault).await;
+                return self.turn_away(caller, &admission, fault).await;
             }
         };
         write::authentication(&mut out, 0, &[]);
@@ -382,10 +382,10 @@ impl Door<'_> {
     }
 
     /// Refuses a client that was let in here and not by the servers.
-    async fn turn_away<T>(&mut self, user: &str, admission: &Admission, fault: Fault) -> Result<T, Fault> {
+    async fn turn_away<T>(&mut self, caller: Caller<'_>, admission: &Admission, fault: Fault) -> Result<T, Fault> {
         if admission.is_unproved && fault.sqlstate == sqlstate::INVALID_PASSWORD {
             // No server trusts him: he fails like a user who has an entry and gives a wrong password.
-            Box::pin(self.by_nothing(&self.w.shared.access.files(), user)).await?;
+            Box::pin(self.by_nothing(&self.w.shared.access.files(), caller)).await?;
         }
         Err(fault)
     }

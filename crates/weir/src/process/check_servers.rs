@@ -16,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+use weir_config::look_up::LookUp;
 use weir_config::{CheckConfig, Config, NodeConfig};
 use weir_policy::defaults::Defaults;
 use weir_policy::failover::Rules;
@@ -176,18 +177,25 @@ async fn ask(shared: &Arc<Shared>, config: &Config, node: &NodeConfig) -> Asked 
     }
 }
 
+/// Users for `auth_query` whose rights are looked at: each takes a login to each server.
+const ASKING_USERS_MAX: usize = 20;
+
 /// The logins of Weir's own that are configured, each in its database.
 fn own_users_of(config: &Config, health: CheckConfig) -> Vec<(Errand, CheckConfig)> {
     let mut all = vec![(Errand::Failover, health), (Errand::Looks, config.check.clone())];
-    if !config.auth.ask_user.is_empty() {
-        let own = CheckConfig {
-            user: config.auth.ask_user.clone(),
-            database: config.auth.ask_database.clone(),
-            ..config.check.clone()
-        };
+    let own = config.databases.iter().filter(|(_, entry)| entry.look_up.user.is_some()).map(|(name, _)| Some(&**name));
+    let mut asking: Vec<LookUp<'_>> = Vec::new();
+    for look_up in [None].into_iter().chain(own).map(|database| config.look_up(database)) {
+        let is_new = !look_up.user.is_empty() && !asking.iter().any(|known| known.user == look_up.user);
+        if is_new && asking.len() < ASKING_USERS_MAX {
+            asking.push(look_up);
+        }
+    }
+    for LookUp { user, database, .. } in asking {
         // The password belongs to another user, unless it is the same one.
-        let password = if own.user == config.check.user { config.check.password.clone() } else { String::new() };
-        all.push((Errand::Logins, CheckConfig { password, ..own }));
+        let password = if user == config.check.user { config.check.password.clone() } else { String::new() };
+        let own = CheckConfig { user: user.to_owned(), database: database.to_owned(), password, ..config.check.clone() };
+        all.push((Errand::Logins, own));
     }
     all
 }

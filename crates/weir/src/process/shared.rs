@@ -1,6 +1,6 @@
 //! The only things two threads see. Passed as an argument; nothing here is a `static`.
 
-use crate::client::access::{Access, AccessFiles};
+use crate::client::access::{Access, AccessFiles, LooksUp, Proofs};
 use crate::client::client_limits::Seats;
 use crate::control::mail::{ControlMail, Order};
 use crate::monitor::agents_seen::AgentsSeen;
@@ -322,7 +322,11 @@ impl Shared {
         // Not this worker's own configuration, which may be of before a reload that others know of.
         let config = self.config.load();
         let of_entry = client_database.and_then(|name| config.databases.get(name)).and_then(|entry| entry.password_of(user));
-        let known = || self.access.secret_for_server(user);
+        let proofs = client_database.map_or(Proofs::Any, |name| {
+            let looks_up = if config.look_up(Some(name)).user.is_empty() { LooksUp::No } else { LooksUp::Yes };
+            Proofs::Of { realm: config.realm(name), looks_up }
+        });
+        let known = || self.access.secret_for_server(user, proofs);
         let of_any = || config.databases.password_of(user).filter(|_| client_database.is_none());
         of_entry.cloned().or_else(known).or_else(|| of_any().cloned())
     }

@@ -191,21 +191,22 @@ fn gets_in(attempt: Attempt, files: &Path, sockets: &Path, port: u16, database: 
     is_in
 }
 
-/// Starts both with one setup; which attempts end differently.
+/// Starts both with one setup; which attempts end differently. Words of the first database stand before a `|`.
 fn differences(ground: &Ground, certificates: &Folder, setup: &str) -> Vec<String> {
     let (theirs, ours) = (open_folder(), open_folder());
     let (their_port, our_port) = (ReservedPort::any().unwrap(), ReservedPort::any().unwrap());
     let files = certificates.0.display().to_string();
+    let (own_words, settings) = setup.split_once('|').unwrap_or(("", setup));
     for (folder, port) in [(&theirs, &their_port), (&ours, &our_port)] {
         let here = folder.0.display();
         let text = format!(
-            "[databases]\n{0} = host=127.0.0.1 port={1}\nforced = host=127.0.0.1 port={1} dbname={0} user={FORCED}\n\
+            "[databases]\n{0} = host=127.0.0.1 port={1} {own_words}\nforced = host=127.0.0.1 port={1} dbname={0} user={FORCED}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {2}\nauth_file = {files}/userlist.txt\nunix_socket_dir = {here}\npidfile = {here}/pid\n\
              server_tls_sslmode = disable\n{3}",
             ground.database,
             ground.cluster.primary().port(),
             port.number(),
-            setup.replace("; ", "\n").replace("FILES", &files)
+            settings.replace("; ", "\n").replace("FILES", &files)
         );
         fs::write(folder.0.join("pgbouncer.ini"), text).unwrap();
     }
@@ -301,6 +302,15 @@ fn who_gets_in_is_decided_as_by_pgbouncer() {
     setups.push(
         "auth_type = md5; auth_user = postgres; auth_query = SELECT usename, passwd FROM pg_shadow WHERE usename = $1".into(),
     );
+    // Users without a password, whom the query knows nevertheless, get in where nobody asks for one.
+    let query = "auth_query = SELECT usename, passwd FROM pg_shadow WHERE usename = $1";
+    setups.push(format!("auth_type = trust; auth_user = postgres; {query}"));
+    setups.push(format!(
+        "auth_type = hba; auth_hba_file = FILES/hba; client_tls_sslmode = verify-full; {TLS}; auth_user = postgres; {query}"
+    ));
+    // One database looks up its users, and the other does not.
+    setups.push(format!("auth_user=postgres|auth_type = md5; {query}"));
+    setups.push(format!("auth_user=postgres|auth_type = trust; {query}"));
     let (ground, files) = (&ground, &files);
     let mut different = Vec::new();
     // A few at a time: starts of programs take the time.
