@@ -1,6 +1,6 @@
 //! `[databases]`: the servers behind one Weir, and the databases that are on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Words of the way in which users are looked up.
@@ -34,6 +34,8 @@ pub(super) struct Place {
     pub listed: Listed,
     /// Databases on other servers.
     pub refused: Vec<String>,
+    /// Databases whose reads go to standbys.
+    pub readers: Vec<String>,
     /// Databases with a forced user.
     pub forced: Vec<String>,
     /// The text of `database_file`; empty if no database needs it.
@@ -41,6 +43,9 @@ pub(super) struct Place {
     /// With their lines.
     pub notes: Vec<(u32, String)>,
 }
+
+/// The address of this machine.
+const LOOPBACK: &str = "127.0.0.1";
 
 /// Host and port.
 type Server = (String, String);
@@ -54,13 +59,21 @@ impl Entry {
         self.words.get(word).map(String::as_str).filter(|value| !value.is_empty())
     }
 
+    /// Its name on the server.
+    fn database(&self) -> &str {
+        self.get("dbname").unwrap_or(&self.name)
+    }
+
     /// Its servers; without a host that of the unix socket in PgBouncer's own folder.
     fn servers(&self, folder: &str) -> Vec<Server> {
         let (hosts, ports) = (self.get("host").unwrap_or(folder), self.get("port").unwrap_or("5432"));
         let port = |at: usize| ports.split(',').nth(at).or(ports.split(',').next()).unwrap_or("5432");
         let mut servers: Vec<Server> = Vec::new();
         for (at, host) in hosts.split(',').enumerate() {
-            let server = (host.trim().to_string(), port(at).trim().to_string());
+            let host = host.trim();
+            // Names of this machine are one server. A unix socket may be another one's.
+            let host = if matches!(host, "localhost" | "::1") { LOOPBACK } else { host };
+            let server = (host.to_string(), port(at).trim().to_string());
             if !servers.contains(&server) {
                 servers.push(server);
             }
@@ -120,22 +133,42 @@ fn line(name: &str, words: &[(&str, &str)]) -> String {
     line
 }
 
-/// Takes the servers that most entries name, and refuses databases on others: they would not be the same databases.
+/// Takes the servers that most entries name, and refuses databases on others, which would not be the same databases: except replicas.
 pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
     let servers_of = |entry: &Entry| entry.servers(folder);
     let count = |servers: &[Server]| entries.iter().filter(|entry| servers_of(entry) == servers).count();
     // The first of equals.
     let main = entries.iter().rev().max_by_key(|entry| count(&servers_of(entry)));
-    let servers = main.map(servers_of).unwrap_or_default();
-    let (mut taken, mut refused, mut notes, mut has_others) = (Vec::new(), Vec::new(), Vec::new(), false);
+    let mut servers = main.map(servers_of).unwrap_or_default();
+    let main_servers = servers.clone();
+    // Each of an entry's hosts would do for PgBouncer, so that this one does.
+    let is_served =
+        |entry: &Entry| servers_of(entry) == main_servers || servers_of(entry).iter().any(|one| main_servers == [one.clone()]);
+    let served: BTreeSet<&str> = entries.iter().filter(|entry| is_served(entry)).map(Entry::database).collect();
+    let (mut taken, mut refused, mut readers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut notes, mut has_others) = (Vec::new(), false);
     let (mut exceptions, mut forced) = (String::new(), Vec::new());
     for entry in entries {
         let name = &entry.name;
-        if servers_of(entry) != servers {
+        let is_reader = !is_served(entry) && name != "*" && served.contains(entry.database()) && says_that_it_reads(name);
+        if !is_served(entry) && !is_reader {
             let first = main.map_or("", |main| main.name.as_str());
             let text = format!("{name}: refused: its server is not that of {first}; run one Weir for each cluster of servers");
             notes.push((entry.line, text));
         } else if name != "*" {
+            if is_reader {
+                let others: Vec<Server> = servers_of(entry).into_iter().filter(|one| !servers.contains(one)).collect();
+                servers.extend(others);
+                readers.push(name.clone());
+                let text = "its servers are taken for standbys of the others: its reads go to standbys, and what writes goes to the primary, where a standby would refuse it";
+                notes.push((entry.line, format!("{name}: {text}")));
+            } else if servers_of(entry) != main_servers {
+                let all: Vec<String> = main_servers.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+                notes.push((
+                    entry.line,
+                    format!("{name}: of its hosts {} alone serves it, as it serves the other databases", all.join(", ")),
+                ));
+            }
             if let Some(line) = entry.exception(&mut notes) {
                 exceptions += &line;
                 exceptions.push('\n');
@@ -156,5 +189,15 @@ pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
         }
     }
     let listed = if has_others { Listed::AllBut(refused.clone()) } else { Listed::Only(taken) };
-    Place { servers, listed, refused, forced, entries: exceptions, notes }
+    Place { servers, listed, refused, readers, forced, entries: exceptions, notes }
+}
+
+/// Parts of a database's name that say that its server is a replica. Without one of them, two servers with a database of one name may as well be
+/// two clusters, such as production and its test, which must never become one.
+const READER_WORDS: [&str; 11] =
+    ["ro", "read", "reader", "readonly", "reads", "replica", "replicas", "standby", "standbys", "secondary", "slave"];
+
+fn says_that_it_reads(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| READER_WORDS.contains(&word))
 }

@@ -236,10 +236,14 @@ fn values_of_settings_come_out_right() {
         ("client_tls_ecdhcurve = secp384r1", "ssl_ecdh_curve = 'secp384r1'", ""),
         ("client_tls_ecdhcurve = auto", "port = 6432", ""),
         ("client_tls_protocols = secure", "port = 6432", ""),
-        ("client_tls_protocols = tlsv1.3", "ssl_min_protocol_version = TLSv1.3", "4: client_tls_protocols: ssl_min"),
-        ("client_tls_protocols = tlsv1.2", "port = 6432", "4: client_tls_protocols: no equal: TLSv1.3 cannot"),
-        ("server_tls_protocols = all", "port = 6432", "4: server_tls_protocols: no equal: versions older"),
-        ("server_tls_protocols = tlsv1.3", "port = 6432", "4: server_tls_protocols: no equal: set ssl_min"),
+        (
+            "client_tls_protocols = tlsv1.3",
+            "ssl_min_protocol_version = TLSv1.3",
+            "4: client_tls_protocols = tlsv1.3: no equal: ssl_min",
+        ),
+        ("client_tls_protocols = tlsv1.2", "port = 6432", "4: client_tls_protocols = tlsv1.2: no equal: TLSv1.3 cannot"),
+        ("server_tls_protocols = all", "port = 6432", "4: server_tls_protocols = all: no equal: versions older"),
+        ("server_tls_protocols = tlsv1.3", "port = 6432", "4: server_tls_protocols = tlsv1.3: no equal: set ssl_min"),
         ("client_tls_ca_file = /ca", "backend_sslrootcert = 'none'", ""),
         ("server_tls_sslmode = require", "backend_sslmode = require", ""),
         (
@@ -314,4 +318,49 @@ fn look_ups_of_one_database_stay_its_own() {
         "3: b: refused: its server is not that of a; run one Weir for each cluster of servers",
     ];
     assert_eq!(notes_of(&import), expected);
+}
+
+#[test]
+fn a_replica_of_a_database_is_a_node_of_its_cluster() {
+    let import = run(
+        "[databases]\nshop = host=h1\nshop_ro = host=h2 dbname=shop\nshop-replica = host=h2,h3 dbname=shop\nother = host=h1\n\
+                      app = host=h1 dbname=shop\nshop_test = host=h4 dbname=shop\nlog_ro = host=h5\n[pgbouncer]\n",
+    );
+    let import = Import { conf: import.conf.replace("database_file", "#"), ..import };
+    let config = config_of(&import);
+    let nodes: Vec<&str> = config.nodes.iter().map(|node| node.hostname.as_str()).collect();
+    assert_eq!(nodes, ["h1", "h2", "h3"]);
+    assert!(config.routing.load_balance && !import.conf.contains("raw"));
+    let first = |name: &str| config.routing.by_database.iter().find(|one| one.pattern.is_match(name)).map(|one| one.read_target);
+    use crate::redirect::ReadTarget::{Primary, Standby};
+    let targets = ["shop_ro", "shop-replica", "shop", "other", "shop_rot"].map(first);
+    assert_eq!(targets, [Standby, Standby, Primary, Primary, Primary].map(Some));
+    assert_eq!(
+        import.databases.as_deref(),
+        Some("\"shop_ro\" = dbname='shop'\n\"shop-replica\" = dbname='shop'\n\"app\" = dbname='shop'\n")
+    );
+    let notes = notes_of(&import);
+    assert!(notes.iter().any(|note| note.starts_with("3: shop_ro: its servers are taken for standbys")), "{notes:?}");
+    // Another cluster with a database of that name, and a reader of something that is not there.
+    for name in ["7: shop_test", "8: log_ro"] {
+        assert!(notes.iter().any(|note| note.starts_with(&format!("{name}: refused"))), "{notes:?}");
+    }
+}
+
+#[test]
+fn names_of_one_server_and_lists_with_it_are_that_server() {
+    let import = run(
+        "[databases]\na = host=127.0.0.1\nb = host=localhost\nc = host=::1,127.0.0.1\nd = host=127.0.0.1,h2\ne = host=h3,h2\n[pgbouncer]\n",
+    );
+    let config = config_of(&import);
+    assert_eq!((config.nodes.len(), config.nodes[0].hostname.as_str()), (1, "127.0.0.1"));
+    assert_eq!(
+        notes_of(&import),
+        [
+            "5: d: of its hosts 127.0.0.1:5432 alone serves it, as it serves the other databases",
+            "6: e: refused: its server is not that of a; run one Weir for each cluster of servers",
+        ]
+    );
+    // Where all say so, several hosts are a cluster.
+    assert_eq!(config_of(&run("[databases]\na = host=h1,h2\nb = host=h1,h2\n[pgbouncer]\n")).nodes.len(), 2);
 }

@@ -22,7 +22,14 @@ fn healthy() -> Cluster {
         let conninfo = Some(format!("host=host0 port=5432 application_name=n{id}"));
         server(Role::Standby { conninfo, receiver: Receiver::Streams })
     };
-    let asked = |(id, server)| Asked { id, server: Ok(server), checker: Ok(()), replication: Ok(()), own_users: Vec::new() };
+    let asked = |(id, server)| Asked {
+        id,
+        server: Ok(server),
+        checker: Ok(()),
+        replication: Ok(()),
+        own_users: Vec::new(),
+        failed_logins: Vec::new(),
+    };
     Cluster { nodes: [(0, primary), (1, standby(1)), (2, standby(2))].map(asked).into(), folder: None }
 }
 
@@ -214,5 +221,56 @@ fn rules_that_nobody_can_meet_are_named() {
         "no checks",
         |r, _| r.nodes.iter_mut().for_each(|node| node.health.period_ms = 0),
         &["all Warning: health_check_period is 0"],
+    );
+}
+
+#[test]
+fn servers_that_nobody_promotes_are_asked_for_logins_only() {
+    let plain = |rules: &mut Rules, cluster: &mut Cluster| {
+        (rules.servers, rules.mode) = (Servers::Unrelated, Mode::Off);
+        rules.nodes.truncate(1);
+        cluster.nodes.truncate(1);
+        server(cluster, 0).missing = Right::ALL.to_vec();
+        server(cluster, 0).settings.hot_standby = Switch::Off;
+        cluster.nodes[0].replication = Err(Refused::Identity("no".into()));
+    };
+    check("raw", plain, &[]);
+    let refused = |cluster: &mut Cluster, why: fn(String) -> Refused| {
+        cluster.nodes[0].server = Err(why("no".into()));
+        cluster.nodes[0].checker = Err(why("no".into()));
+    };
+    let text = "0 Warning: no login as sr_check_user, so that catalogs are read as clients' users: no";
+    check("no login", |rules, cluster| (plain(rules, cluster), refused(cluster, Refused::Identity)).1, &[text]);
+    let text = "0 Error: no login as sr_check_user: no";
+    check("nobody there", |rules, cluster| (plain(rules, cluster), refused(cluster, Refused::Unreachable)).1, &[text]);
+    let one = |mode| {
+        move |rules: &mut Rules, cluster: &mut Cluster| {
+            rules.mode = mode;
+            rules.nodes.truncate(1);
+            cluster.nodes.truncate(1);
+            server(cluster, 0).settings.sync_names = String::new();
+        }
+    };
+    check("one server", one(Mode::Follow), &[]);
+    check("one server that shall be replaced", one(Mode::Builtin), &["all Error: there is one node: nothing can be promoted"]);
+}
+
+#[test]
+fn logins_that_clients_need_are_errors_wherever_they_fail() {
+    let failed = |needed, user: &str, why| FailedLogin { needed, user: user.into(), database: "shop".into(), why };
+    let no = || Refused::Identity("no".into());
+    check(
+        "two",
+        |_, cluster| {
+            cluster.nodes[0].failed_logins = vec![
+                failed(Needed::LookUp, "asker", no()),
+                failed(Needed::Forced, "app", Refused::Other("no".into())),
+                failed(Needed::Forced, "other", Refused::Unreachable("no".into())),
+            ];
+        },
+        &[
+            "0 Error: no login as auth_user \"asker\" to database \"shop\", and users that have no line in pool_passwd are refused: no",
+            "0 Error: no login as the user of an entry of database_file, \"app\" to database \"shop\", and its clients are refused: no",
+        ],
     );
 }

@@ -43,6 +43,9 @@ fn an_imported_setup_serves_the_same_users_and_databases() {
     let conf = folder.0.join("pgpool.conf");
     let check = Command::new(env!("CARGO_BIN_EXE_weir")).args(["check", "-f"]).arg(&conf).output().unwrap();
     assert!(check.status.success() && check.stderr.is_empty(), "{}", String::from_utf8_lossy(&check.stderr));
+    let check = Command::new(env!("CARGO_BIN_EXE_weir")).args(["check", "--connect", "-f"]).arg(&conf).output().unwrap();
+    let said = String::from_utf8_lossy(&check.stdout).into_owned() + &String::from_utf8_lossy(&check.stderr);
+    assert!(check.status.success() && said.contains("1 server asked: 0 errors"), "{said}");
     let mut process = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_weir"), "-f"])
         .arg(&conf)
@@ -64,6 +67,42 @@ fn an_imported_setup_serves_the_same_users_and_databases() {
     });
     process.kill().unwrap();
     process.wait().unwrap();
+}
+
+#[test]
+fn a_read_replica_of_a_setup_serves_the_reads_of_its_database() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int); insert into t values (1)");
+    let (folder, port, database) = (Folder::new(), ReservedPort::any().unwrap(), &ground.database);
+    let (primary, standby) = (ground.cluster.primary().port(), ground.cluster.standbys()[0].port());
+    let ini = format!(
+        "[databases]\n{database} = host=localhost port={primary}\n{database}_again = host=127.0.0.1 port={primary} dbname={database}\n\
+         {database}_ro = host=127.0.0.1 port={standby} dbname={database}\n\
+         [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nauth_type = trust\nauth_file = userlist.txt\npool_mode = transaction\n\
+         unix_socket_dir = {here}\npidfile = {here}/weir.pid\n",
+        port.number(),
+        here = folder.0.display(),
+    );
+    fs::write(folder.0.join("pgbouncer.ini"), ini).unwrap();
+    fs::write(folder.0.join("userlist.txt"), "\"postgres\" \"secret\"\n").unwrap();
+    let more = format!("work_dir = '{}'\n", folder.0.display());
+    let said = import_into(&folder.0.join("pgbouncer.ini"), &folder.0, &more);
+    assert!(said.contains("\"sr_check_user\" is not set"), "two servers are asked which is the primary: {said}");
+    let conf = folder.0.join("pgpool.conf").display().to_string();
+    let _weir = start(env!("CARGO_BIN_EXE_weir"), &["-f", &conf], &folder.0.join("log"), port.number());
+    let ask = |name: String, text: &str| {
+        driver::value(&Login { database: name, ..Login::new(port.number(), "postgres", "secret") }, text)
+    };
+    // Whether a text only reads is known once the catalog is.
+    let place = "select inet_server_port()::text from t";
+    wait_until("reads to go to the standby", || ask(format!("{database}_ro"), place) == Ok(standby.to_string()));
+    for name in [database.clone(), format!("{database}_again")] {
+        assert_eq!(ask(name.clone(), place), Ok(primary.to_string()), "{name}");
+    }
+    assert_eq!(
+        ask(format!("{database}_ro"), "with x as (insert into t values (2) returning a) select a::text from x"),
+        Ok("2".into())
+    );
 }
 
 /// PgBouncer, as Debian installs it.
