@@ -26,6 +26,18 @@ pub struct Entry {
     pub pool_size: Option<u32>,
     /// Runs once on each new server connection; empty: nothing does.
     pub connect_query: Arc<str>,
+    pub look_up: OwnLookUp,
+}
+
+/// How users of one database are looked up, as far as it differs from the parameters of these names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnLookUp {
+    /// `auth_user`; empty: nobody is looked up.
+    pub user: Option<Arc<str>>,
+    /// `auth_query`.
+    pub query: Option<Arc<str>>,
+    /// `auth_dbname`, by the clients' name.
+    pub database: Option<Arc<str>>,
 }
 
 /// The entries by the name that clients use.
@@ -47,7 +59,9 @@ pub enum DatabaseError {
     Star,
     #[error("\"{0}\" is no key=value")]
     NoPair(String),
-    #[error("\"{0}\" is not known here; these keys are: dbname, user, password, pool_mode, pool_size, connect_query")]
+    #[error(
+        "\"{0}\" is not known here; these keys are: dbname, user, password, pool_mode, pool_size, connect_query, auth_user, auth_query, auth_dbname"
+    )]
     UnknownKey(String),
     #[error("{0} needs a whole number")]
     NoNumber(String),
@@ -162,6 +176,7 @@ fn read_line(line: &str) -> Result<(String, Entry), DatabaseError> {
         mode: None,
         pool_size: None,
         connect_query: "".into(),
+        look_up: OwnLookUp::default(),
     };
     while !rest.is_empty() {
         let (key, value) = take_pair(&mut rest)?;
@@ -227,6 +242,10 @@ fn set(entry: &mut Entry, key: &str, value: String) -> Result<(), DatabaseError>
             }
             entry.connect_query = value.into();
         }
+        "auth_user" => entry.look_up.user = Some(cut_name(&value).into()),
+        "auth_query" if !value.is_empty() => entry.look_up.query = Some(value.into()),
+        "auth_dbname" if !value.is_empty() => entry.look_up.database = Some(cut_name(&value).into()),
+        "auth_query" | "auth_dbname" => return Err(DatabaseError::NoPair(key.to_string())),
         other => return Err(DatabaseError::UnknownKey(other.to_string())),
     }
     Ok(())

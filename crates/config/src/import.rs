@@ -4,7 +4,7 @@
 
 use crate::limits::read_overrides;
 use databases::{Entry, Place};
-use settings::{DEFAULTS, Fate, SETTINGS, flag, quoted, seconds, whole_seconds};
+use settings::{DEFAULTS, Fate, SETTINGS, SYSTEM_AUTHORITIES, by_value, quoted, seconds, whole_seconds};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ mod ini;
 mod settings;
 mod users;
 
-pub use settings::{Meaning, equals, meaning_of};
+pub use settings::{Meaning, equals, meaning_of, names};
 pub use users::read_users;
 
 /// A line of `pgbouncer.ini` without an equal here, or one that the operator should look at.
@@ -41,9 +41,6 @@ pub struct Import {
 
 /// How another file that the setup names is read: its bytes, or why it cannot be read.
 pub type Load<'a> = dyn FnMut(&str) -> Result<Vec<u8>, String> + 'a;
-
-/// Where PgBouncer finds the system's authorities on Debian.
-const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Translates `pgbouncer.ini`. `load` reads files that it includes or names.
 pub fn import(bytes: &[u8], load: &mut Load<'_>) -> Import {
@@ -103,34 +100,23 @@ impl Work {
             Some(Fate::Is(ours, form)) => self.set(ours, form(value)),
             Some(Fate::Needless(why)) => self.note(line.number, format!("{name}: not needed: {why}")),
             Some(Fate::Missing(why)) => self.note(line.number, format!("{name}: no equal: {why}")),
-            Some(Fate::Known) => self.known(line),
+            Some(Fate::Known) => self.known(line.number, name, value),
             None => self.note(line.number, format!("{name}: is no setting of PgBouncer 1.25")),
         }
     }
 
     /// Settings that become several, or depend on their value.
-    fn known(&mut self, line: &ini::Line) {
-        let (name, value) = (line.name.as_str(), line.value.as_str());
-        match (name, value) {
-            ("logfile", path) => {
-                let (folder, file) = path.rsplit_once('/').unwrap_or((".", path));
-                self.set("logging_collector", "on");
-                self.set("log_directory", quoted(folder));
-                self.set("log_filename", quoted(&file.replace('%', "%%")));
-                self.set("log_rotation_age", "0");
-                self.set("log_rotation_size", "0");
+    fn known(&mut self, line: u32, name: &str, value: &str) {
+        match by_value(name, value) {
+            Some(Meaning::Sets(parameters, note)) => {
+                parameters.into_iter().for_each(|(ours, value)| self.set(ours, value));
+                if let Some(why) = note {
+                    self.note(line, format!("{name} = {value}: no equal: {why}"));
+                }
             }
-            ("syslog", value) if flag(value) == "on" => self.set("log_destination", quoted("stderr,syslog")),
-            ("max_prepared_statements", "0") => {
-                self.note(line.number, "max_prepared_statements = 0: prepared statements are always followed".into());
-            }
-            ("max_prepared_statements", count) => self.set("prepared_statements_max", count),
-            ("client_tls_ecdhcurve", "" | "auto") => {}
-            ("client_tls_ecdhcurve", "none") => {
-                self.note(line.number, "client_tls_ecdhcurve = none: no equal: all key exchanges are by curves".into());
-            }
-            ("client_tls_ecdhcurve", curve) => self.set("ssl_ecdh_curve", quoted(curve)),
-            _ => {}
+            Some(Meaning::Nothing(why)) => self.note(line, format!("{name} = {value}: no equal: {why}")),
+            // What it means hangs on others: it comes at the end.
+            None => {}
         }
     }
 
@@ -142,15 +128,15 @@ impl Work {
         for (name, value) in &pairs {
             match name.as_str() {
                 "host" | "port" | "dbname" | "user" | "password" | "connect_query" => {}
+                "auth_user" | "auth_query" | "auth_dbname" => {}
                 "pool_mode" | "pool_size" | "min_pool_size" | "max_db_connections" => push_limit(&mut limits, name, value),
                 "reserve_pool" | "reserve_pool_size" => push_limit(&mut limits, "reserve_pool_size", value),
                 "max_db_client_connections" => push_limit(&mut limits, "max_client_connections_per_database", value),
                 other => {
-                    let why = match other {
-                        "auth_user" | "auth_query" | "auth_dbname" => "it is the same for all databases",
-                        _ => "there is nothing like it for one database",
-                    };
-                    self.note(line.number, format!("{}: {other}: no equal: {why}", line.name));
+                    self.note(
+                        line.number,
+                        format!("{}: {other}: no equal: there is nothing like it for one database", line.name),
+                    );
                 }
             }
         }
@@ -202,13 +188,15 @@ impl Work {
 
     fn finish(mut self, load: &mut Load<'_>) -> Import {
         for (name, value) in DEFAULTS {
-            if !self.given.contains_key(name)
-                && let Some((_, Fate::Is(ours, form))) = SETTINGS.iter().find(|(known, _)| *known == name)
-            {
-                self.set(ours, form(value));
+            if self.given.contains_key(name) {
+                continue;
+            }
+            match SETTINGS.iter().find(|(known, _)| *known == name) {
+                Some((_, Fate::Is(ours, form))) => self.set(ours, form(value)),
+                Some((_, Fate::Known)) => self.known(0, name, value),
+                Some((_, Fate::Needless(_) | Fate::Missing(_))) | None => {}
             }
         }
-        self.lifetime();
         self.tls_of_clients();
         self.tls_of_servers();
         self.look_ups();
@@ -221,34 +209,9 @@ impl Work {
         Import { conf, rules, databases, auth_file, notes: self.notes }
     }
 
-    /// With PgBouncer 0 closes a connection after one use, here it keeps it for ever.
-    fn lifetime(&mut self) {
-        let value = if self.given.contains_key("server_lifetime") { self.value("server_lifetime") } else { "3600" };
-        let value = whole_seconds(value);
-        if value == "0" {
-            let text = "server_lifetime = 0: no equal: a server connection is closed when it is a second old, not after one use";
-            self.note(self.line_of("server_lifetime"), text.into());
-        }
-        self.set("connection_life_time", if value == "0" { "1".to_string() } else { value });
-    }
-
     fn tls_of_clients(&mut self) {
         if !matches!(self.value("client_tls_sslmode"), "" | "disable") {
             self.set("ssl", "on");
-        }
-        for name in ["client_tls_protocols", "server_tls_protocols"] {
-            let (value, line) = (self.value(name).to_ascii_lowercase(), self.line_of(name));
-            let has = |version: &str| value.contains(version);
-            if has("tlsv1.3") && !has("tlsv1.2") && name.starts_with("client") {
-                self.set("ssl_min_protocol_version", "TLSv1.3");
-                self.note(line, format!("{name}: ssl_min_protocol_version is that of connections to servers, too"));
-            } else if has("tlsv1.3") && !has("tlsv1.2") {
-                self.note(line, format!("{name}: no equal: set ssl_min_protocol_version, if clients can have TLSv1.3, too"));
-            } else if has("tlsv1.2") && !has("tlsv1.3") {
-                self.note(line, format!("{name}: no equal: TLSv1.3 cannot be turned off"));
-            } else if value == "all" || has("tlsv1.0") || has("tlsv1.1") {
-                self.note(line, format!("{name}: no equal: versions older than TLSv1.2 are never spoken"));
-            }
         }
     }
 
@@ -275,23 +238,62 @@ impl Work {
         }
     }
 
-    /// PgBouncer asks `auth_query` in the client's database, with that database's `search_path`.
+    /// PgBouncer asks `auth_query` in the client's database, with that database's `search_path`, unless `auth_dbname` names another entry.
     fn look_ups(&mut self) {
-        if self.value("auth_user").is_empty() {
+        self.look_ups_of_others();
+        let is_placed = !self.value("auth_dbname").is_empty();
+        for entry in &mut self.entries {
+            if entry.looks_up() && !is_placed && entry.name != "*" {
+                let own = entry.name.clone();
+                entry.complete("auth_dbname", &own);
+            }
+        }
+        for (name, query, line) in self.queries() {
+            if let Some(word) = crate::look_up::unqualified(&query) {
+                self.note(line, format!("{name}auth_query: write \"{word}\" with its schema: only pg_catalog is searched"));
+            }
+        }
+        if self.value("auth_user").is_empty() || is_placed {
             return;
         }
-        if self.value("auth_dbname").is_empty() {
-            let named = self.entries.iter().find(|entry| entry.name != "*").map(|entry| entry.database().to_string());
-            if let Some(database) = named {
-                self.set("auth_dbname", quoted(&database));
-                let text = format!("auth_user: auth_query is asked in one database, \"{database}\", not in each client's");
+        if let Some(named) = self.entries.iter().find(|entry| entry.name != "*").map(|entry| entry.name.clone()) {
+            self.set("auth_dbname", quoted(&named));
+            if self.entries.iter().any(|entry| entry.name != named && !entry.looks_up()) {
+                let text = format!("auth_user: auth_query is asked in one database, \"{named}\", not in each client's");
                 self.note(self.line_of("auth_user"), text);
             }
         }
-        if let Some(name) = databases::unqualified(self.value("auth_query")) {
-            let text = format!("auth_query: write \"{name}\" with its schema: only pg_catalog is searched");
-            self.note(self.line_of("auth_query"), text);
+    }
+
+    /// What the entry `*` says of look-ups holds for databases without an entry. Here the parameters do that, so that all others say what the
+    /// parameters said.
+    fn look_ups_of_others(&mut self) {
+        let Some(others) = self.entries.iter().find(|entry| entry.name == "*" && entry.looks_up()).cloned() else { return };
+        let default = |word: &str| crate::params::find(word).map_or("", |param| param.default).to_string();
+        for word in databases::LOOK_UPS {
+            let Some(value) = others.look_up(word) else { continue };
+            let line = others.line;
+            let former = self.given.insert(word.to_string(), (value.to_string(), line)).map(|(former, _)| former);
+            self.set(word, quoted(value));
+            // A database in which nothing else is said asks in itself.
+            if word == "auth_dbname" && former.is_none() {
+                self.entries
+                    .iter_mut()
+                    .filter(|entry| entry.name != "*")
+                    .for_each(|entry| entry.complete(word, &entry.name.clone()));
+                continue;
+            }
+            let former = former.unwrap_or_else(|| default(word));
+            self.entries.iter_mut().filter(|entry| entry.name != "*").for_each(|entry| entry.complete(word, &former));
         }
+    }
+
+    /// All texts of `auth_query`, each with the words before it in a note, and its line.
+    fn queries(&self) -> Vec<(String, String, u32)> {
+        let own = self.entries.iter().filter(|entry| entry.name != "*");
+        let own =
+            own.filter_map(|entry| Some((format!("{}: ", entry.name), entry.look_up("auth_query")?.to_string(), entry.line)));
+        [(String::new(), self.value("auth_query").to_string(), self.line_of("auth_query"))].into_iter().chain(own).collect()
     }
 
     /// The servers there are, and the fate of each database.
@@ -301,11 +303,19 @@ impl Work {
         for (line, text) in &place.notes {
             self.note(*line, text.clone());
         }
+        let named = |name: &str, line| (name.to_string(), line);
+        let look_ups = self.entries.iter().filter_map(|entry| Some(named(entry.look_up("auth_dbname")?, entry.line)));
+        let all: Vec<(String, u32)> = look_ups.chain([named(self.value("auth_dbname"), self.line_of("auth_dbname"))]).collect();
+        for (name, line) in all {
+            if place.refused.contains(&name) {
+                self.note(line, format!("auth_dbname: \"{name}\" is on another server, so that nobody can be looked up there"));
+            }
+        }
         if place.servers.is_empty() {
             self.note(0, "there is no [databases] section that names a server: set backend_hostname0".to_string());
         }
         if place.servers.len() > 1 {
-            let text = "a database has several hosts: Weir takes them for one cluster, a primary and its standbys. Set sr_check_user \
+            let text = "there are several servers: Weir takes them for one cluster, a primary and its standbys. Set sr_check_user \
                         and sr_check_password, a user with the rights of pg_monitor who may log in to all of them";
             self.note(0, text.to_string());
         }
@@ -337,10 +347,18 @@ impl Work {
         } else {
             conf += "backend_clustering_mode = raw\n";
         }
-        conf += "load_balance_mode = off         # as with PgBouncer, reads go where writes go; on spreads them over standbys\n";
+        if place.readers.is_empty() {
+            conf +=
+                "load_balance_mode = off         # as with PgBouncer, reads go where writes go; on spreads them over standbys\n";
+        } else {
+            let readers = place.readers.iter().map(|name| format!("{}:standby", escaped(name))).collect::<Vec<_>>().join(", ");
+            conf += "load_balance_mode = on          # for databases whose reads go to standbys; those of others go where writes go\n";
+            let _ = writeln!(conf, "database_redirect_preference_list = {}", quoted(&format!("{readers}, .*:primary")));
+        }
         conf +=
             "max_server_connections_per_node = 10000   # PgBouncer has no such limit; yours is the servers' max_connections\n\n";
         conf += "enable_pool_hba = on            # pool_hba.conf says who may log in, as PgBouncer's auth_type did\n";
+        conf += "sigint_stop = wait_for_servers  # as PgBouncer's SIGINT, by which packages stop it: transactions end first\n";
         if !place.entries.is_empty() {
             conf += "database_file = 'databases'     # databases by another name, and forced users\n";
         }
@@ -352,6 +370,11 @@ impl Work {
         }
         conf
     }
+}
+
+/// A name as a regular expression of a list.
+fn escaped(name: &str) -> String {
+    name.chars().flat_map(|c| (!c.is_alphanumeric() && c != '_').then_some('\\').into_iter().chain([c])).collect()
 }
 
 fn push_limit(limits: &mut String, name: &str, value: &str) {

@@ -19,6 +19,7 @@ pub mod hosts;
 pub mod import;
 pub mod limits;
 mod lines;
+pub mod look_up;
 mod notices;
 mod page;
 pub mod params;
@@ -46,13 +47,13 @@ pub use pcp::{PcpConfig, PcpUsers};
 pub use problem::{Outcome, Problem, Severity};
 pub use read::{Stand, read, read_with, read_with_defaults};
 pub use recovery::RecoveryConfig;
-pub use reload::{SetError, reload};
+pub use reload::{SetError, names_files, reload};
 pub use routing::{CausalReads, OnWrite};
 pub use show::{ShowError, Shown, depends_on_viewer, show_all, show_one};
 pub use types::{
     AdminConfig, AuthConfig, CacheConfig, CheckConfig, ClusteringMode, IoMethod, LimitConfig, LogConfig, LogDelay, LogFileConfig,
-    LogLevel, Method, NodeConfig, Override, PasswdProof, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, StoreConfig,
-    TcpConfig, UnnamedStatements,
+    LogLevel, Method, NodeConfig, Override, PasswdProof, PoolConfig, PoolMode, RoutingConfig, SequenceSessions, SigintStop,
+    StoreConfig, TcpConfig, UnnamedStatements,
 };
 
 /// Everything the proxy is told by its operator.
@@ -72,6 +73,7 @@ pub struct Config {
     pub listen_backlog_multiplier: u32,
     /// Time without a request after which a client is disconnected; 0 for never.
     pub client_idle_limit_ms: u64,
+    pub sigint_stop: SigintStop,
     /// System calls by which connections are served.
     pub io_method: IoMethod,
     /// Threads that move data; 0 for half of the cores. See [`Config::workers`].
@@ -272,6 +274,7 @@ impl Config {
             unix_socket_permissions: 0,
             listen_backlog_multiplier: 0,
             client_idle_limit_ms: 0,
+            sigint_stop: SigintStop::Fast,
             io_method: IoMethod::Auto,
             worker_threads: 0,
             worker_yields: true,

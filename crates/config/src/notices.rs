@@ -45,6 +45,10 @@ impl Config {
         }
         let others = idle.iter().filter(|setting| !PURPOSES.iter().any(|purpose| (purpose.has)(setting.param)));
         notices.extend(others.map(|setting| format!("parameter \"{}\" is accepted but has no effect yet", setting.name())));
+        notices.extend(self.unqualified_look_ups().into_iter().map(|(database, name)| {
+            let of = database.map_or_else(String::new, |database| format!("database \"{database}\": "));
+            format!("{of}auth_query must write \"{name}\" with its schema: only pg_catalog is searched")
+        }));
         notices
     }
 

@@ -89,7 +89,7 @@ impl Config {
 
     /// This configuration with one parameter changed for the whole proxy, until the file is read again (the console's SET).
     ///
-    /// The rules are those of a reload of a file with this value.
+    /// The rules are those of a reload of a file with this value. Where `names_files` says so, the files are to be read before it counts.
     pub fn set_while_running(&self, name: &str, value: &str) -> Result<Config, SetError> {
         let (param, index) = match params::resolve(name) {
             Named::Found { param, index, .. } => (param, index),
@@ -99,8 +99,8 @@ impl Config {
         if must_restart {
             return Err(SetError::AtStart(name.into()));
         }
-        if param.group == Group::Tls || param.name == "database_file" {
-            // It counts together with files, which are read at a reload.
+        if param.name == "database_file" {
+            // It counts together with the file, which is read at a reload.
             return Err(SetError::Refused(format!("parameter \"{name}\" is changed in the file only, followed by RELOAD")));
         }
         param.kind.parse(param.name, value)?;
@@ -133,6 +133,11 @@ impl Config {
     fn rebuilt(&self, given: &Given) -> Config {
         Config { databases: self.databases.clone(), ..Config::build(given) }
     }
+}
+
+/// True if a parameter counts together with keys and certificates.
+pub fn names_files(name: &str) -> bool {
+    matches!(params::resolve(name), Named::Found { param, .. } if param.group == Group::Tls)
 }
 
 fn session_param(name: &str) -> Result<&'static Param, SetError> {

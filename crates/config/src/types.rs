@@ -474,6 +474,15 @@ impl UnnamedStatements {
     }
 }
 
+/// How SIGINT ends the proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SigintStop {
+    /// Clients are told and disconnected.
+    Fast,
+    /// Server connections come back first: transactions end.
+    WaitForServers,
+}
+
 /// System calls by which connections are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoMethod {
@@ -741,6 +750,12 @@ impl SequenceSessions {
     /// From a word of the table.
     pub(crate) fn from_word(word: &str) -> SequenceSessions {
         if word == "pin" { SequenceSessions::Pin } else { SequenceSessions::Prefer }
+    }
+}
+
+impl SigintStop {
+    pub(super) fn from_word(word: &str) -> SigintStop {
+        if word == "wait_for_servers" { SigintStop::WaitForServers } else { SigintStop::Fast }
     }
 }
 

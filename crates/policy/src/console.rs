@@ -2,6 +2,7 @@
 //!
 //! In: a text. Out: a `Command`, or the fault in it. Commands are carried out elsewhere.
 
+use weir_config::Config;
 use weir_config::import::{self, Meaning};
 use weir_config::params::{self, Kind, Param};
 
@@ -203,8 +204,13 @@ fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, quote: char) -> 
 }
 
 /// Settings of PgBouncer's beside those that `import` brings over as they are: see [`weir_config::import::meaning_of`].
-const MORE_SETTINGS: [(&str, &str); 2] =
-    [("max_prepared_statements", "prepared_statements_max"), ("pkt_buf", "memory_buffer_size")];
+const MORE_SETTINGS: [(&str, &str); 5] = [
+    ("client_tls_ecdhcurve", "ssl_ecdh_curve"),
+    ("max_prepared_statements", "prepared_statements_max"),
+    ("pkt_buf", "memory_buffer_size"),
+    ("server_lifetime", "connection_life_time"),
+    ("server_tls_sslmode", "backend_sslmode"),
+];
 
 /// PgBouncer's name of each setting, and the parameter that means the same.
 pub fn settings() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -214,21 +220,24 @@ pub fn settings() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// The request of `SET name = value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetRequest {
-    /// A parameter, and its value in the form of `pgpool.conf`.
-    Parameter(&'static str, String),
+    /// Parameters, and their values in the form of `pgpool.conf`; and what of the setting has no equal.
+    Parameters(Vec<(&'static str, String)>, Option<String>),
     /// A name that is none of PgBouncer's.
     Own,
     /// A setting of PgBouncer's that changes nothing here, for this reason.
-    Nothing(&'static str),
+    Nothing(String),
 }
 
 /// Reads a setting in PgBouncer's names and units, where a plain number of a time counts seconds. A value with a unit is ours.
-pub fn set_request(name: &str, value: &str) -> SetRequest {
-    if let Some((_, ours)) = MORE_SETTINGS.into_iter().find(|(theirs, _)| *theirs == name) {
-        return SetRequest::Parameter(ours, value.to_string());
+pub fn set_request(name: &str, value: &str, config: &Config) -> SetRequest {
+    if name == "pkt_buf" {
+        return SetRequest::Parameters(vec![("memory_buffer_size", value.to_string())], None);
     }
-    match import::meaning_of(name) {
-        Some(Meaning::Is(ours, form)) => SetRequest::Parameter(ours, bare(&form(value))),
+    match import::meaning_of(name, value, config) {
+        Some(Meaning::Sets(parameters, None)) if parameters.is_empty() => SetRequest::Nothing("it is so already".to_string()),
+        Some(Meaning::Sets(parameters, note)) => {
+            SetRequest::Parameters(parameters.into_iter().map(|(ours, value)| (ours, bare(&value))).collect(), note)
+        }
         Some(Meaning::Nothing(why)) if params::find(name).is_none() => SetRequest::Nothing(why),
         Some(Meaning::Nothing(_)) | None => SetRequest::Own,
     }
@@ -344,7 +353,8 @@ mod tests {
 
     #[test]
     fn a_value_is_read_and_shown_in_pgbouncers_units() {
-        let is = |name, value: &str| SetRequest::Parameter(name, value.to_string());
+        let is = |name, value: &str| SetRequest::Parameters(vec![(name, value.to_string())], None);
+        let set_request = |name: &str, value: &str| set_request(name, value, &Config::default());
         for (name, value, expected) in [
             ("query_timeout", "30", is("query_timeout", "30s")),
             ("query_timeout", "0.5", is("query_timeout", "500ms")),
@@ -353,10 +363,60 @@ mod tests {
             ("listen_addr", "a,b", is("listen_addresses", "a,b")),
             ("server_reset_query", "SELECT 'x'", is("reset_query_list", "ABORT; SELECT 'x'")),
             ("connection_life_time", "7", SetRequest::Own),
+            ("server_lifetime", "7", is("connection_life_time", "7")),
+            ("syslog", "1", is("log_destination", "stderr,syslog")),
+            ("client_tls_sslmode", "disable", is("ssl", "off")),
+            ("client_tls_sslmode", "allow", is("ssl", "on")),
+            ("client_tls_protocols", "secure", is("ssl_min_protocol_version", "TLSv1.2")),
+            ("client_tls_ecdhcurve", "secp384r1", is("ssl_ecdh_curve", "secp384r1")),
+            ("max_prepared_statements", "5", is("prepared_statements_max", "5")),
         ] {
             assert_eq!(set_request(name, value), expected, "{name} = {value}");
         }
-        assert!(matches!(set_request("server_round_robin", "1"), SetRequest::Nothing(why) if why.contains("used last")));
+        let partly = |name: &str, value: &str| match set_request(name, value) {
+            SetRequest::Parameters(parameters, Some(note)) => (parameters, note),
+            other => panic!("{name} = {value}: {other:?}"),
+        };
+        let (parameters, note) = partly("client_tls_sslmode", "verify-full");
+        assert!(parameters == [("ssl", "on".to_string())] && note.contains("pool_hba.conf"), "{parameters:?} {note}");
+        // For ever is what 0 would mean here.
+        assert_eq!(partly("server_lifetime", "0").0, [("connection_life_time", "1".to_string())]);
+        // An imported setup checks no certificates before.
+        let conf = b"backend_hostname0 = 'a'\nbackend_sslrootcert = 'none'\n";
+        let unchecked = weir_config::read(std::path::Path::new("c"), &mut |_| Ok(conf.to_vec())).config.expect("it is one");
+        let names = |request: SetRequest| match request {
+            SetRequest::Parameters(parameters, note) => (parameters.into_iter().map(|(name, _)| name).collect::<Vec<_>>(), note),
+            other => panic!("{other:?}"),
+        };
+        let (parameters, note) = names(super::set_request("server_tls_sslmode", "verify-full", &unchecked));
+        assert_eq!(parameters, ["backend_sslmode", "backend_sslrootcert"]);
+        assert!(note.is_some_and(|note| note.contains("server_tls_ca_file")));
+        assert_eq!(names(set_request("server_tls_sslmode", "verify-full")), (vec!["backend_sslmode"], None));
+        for (name, value, expected) in [
+            ("server_round_robin", "1", "used last"),
+            ("auth_type", "trust", "pool_hba.conf"),
+            ("auth_file", "x", "pool_passwd"),
+            ("auth_hba_file", "x", "pool_hba.conf"),
+            ("auth_ldap_options", "x", "pool_hba.conf"),
+            ("logfile", "/x/y", "restart"),
+            ("server_tls_protocols", "tlsv1.2", "TLSv1.3 cannot"),
+            ("server_tls_protocols", "secure", "already"),
+            ("max_prepared_statements", "0", "always"),
+        ] {
+            let request = set_request(name, value);
+            assert!(matches!(&request, SetRequest::Nothing(why) if why.contains(expected)), "{name} = {value}: {request:?}");
+        }
+    }
+
+    #[test]
+    fn no_setting_of_pgbouncers_is_unknown_to_set() {
+        for name in import::names() {
+            assert_ne!(set_request(name, "1", &Config::default()), SetRequest::Own, "{name}");
+        }
+    }
+
+    #[test]
+    fn values_are_shown_in_pgbouncers_units() {
         let shown = |name: &str, raw: &str| shown(params::find(name).expect("a parameter"), raw);
         assert_eq!([shown("query_timeout", "1min"), shown("query_timeout", "1500ms")], ["60", "1.5"]);
         assert_eq!([shown("pool_wait_timeout", "2min"), shown("pool_size", "7")], ["120", "7"]);

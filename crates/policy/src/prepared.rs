@@ -129,6 +129,8 @@ struct Place {
     shape: Shape,
     /// A statement that its Parse had closed before. It is on the server still if that Parse did not happen.
     closed: Option<StatementId>,
+    /// Likewise, others that the limit has no room for any more. Empty unless it was lowered.
+    surplus: Vec<StatementId>,
     analysis: Analysis,
 }
 
@@ -169,6 +171,9 @@ impl Analysis {
             && (!takes_values || plans == Plans::OfServer || self.binds < PLANS_OF_VALUES)
     }
 }
+
+/// Statements beyond a lowered limit that make room at one Parse: more would be a flood of messages.
+const SURPLUS_MAX: usize = 256;
 
 /// The statements of one server connection, never more than the limit.
 #[derive(Debug, Default)]
@@ -220,9 +225,9 @@ impl Known {
     /// fails.
     pub fn touch(&mut self, id: StatementId, max: usize) -> Need {
         self.clock += 1;
-        let (used, shape) = (self.clock, Shape::UNKNOWN);
+        let (used, shape, surplus) = (self.clock, Shape::UNKNOWN, Vec::new());
         if let Some(known) = self.used.get_mut(&id) {
-            *known = Place { used, shape, closed: Some(id), analysis: Analysis::default() };
+            *known = Place { used, shape, closed: Some(id), surplus, analysis: Analysis::default() };
             return Need::Nothing;
         }
         let evict = if self.stale.remove(&id) | self.perhaps.remove(&id) {
@@ -232,8 +237,41 @@ impl Known {
         } else {
             None
         };
-        self.used.insert(id, Place { used, shape, closed: evict, analysis: Analysis::default() });
+        self.used.insert(id, Place { used, shape, closed: evict, surplus, analysis: Analysis::default() });
         Need::Parse { evict }
+    }
+
+    /// Makes room for a statement that was just touched where the limit was lowered. These are to be closed before its Parse, too.
+    #[inline]
+    pub fn shed(&mut self, id: StatementId, max: usize) -> &[StatementId] {
+        let all = self.used.len() + self.stale.len() + self.perhaps.len();
+        if all <= max.max(1) {
+            return &[];
+        }
+        self.shed_surplus(id, (all - max.max(1)).min(SURPLUS_MAX))
+    }
+
+    #[cold]
+    fn shed_surplus(&mut self, id: StatementId, count: usize) -> &[StatementId] {
+        let mut surplus: Vec<StatementId> = Vec::with_capacity(count);
+        while surplus.len() < count
+            && let Some(first) = self.perhaps.pop_first().or_else(|| self.stale.pop_first())
+        {
+            surplus.push(first);
+        }
+        let rest = count - surplus.len();
+        let mut oldest: Vec<(u64, StatementId)> = self.used.iter().map(|(known, place)| (place.used, *known)).collect();
+        oldest.retain(|(_, known)| *known != id);
+        if rest > 0 && rest < oldest.len() {
+            oldest.select_nth_unstable(rest - 1);
+        }
+        for (_, old) in oldest.into_iter().take(rest) {
+            self.used.remove(&old);
+            surplus.push(old);
+        }
+        let Some(place) = self.used.get_mut(&id) else { return &[] };
+        place.surplus = surplus;
+        &place.surplus
     }
 
     fn make_room(&mut self) -> Option<StatementId> {
@@ -252,9 +290,11 @@ impl Known {
 
     /// The Parse of a statement may not have happened, nor the Close before it.
     pub fn forget(&mut self, id: StatementId) {
-        let Some(Place { closed, .. }) = self.used.remove(&id) else { return };
-        if let Some(closed) = closed.filter(|closed| !self.used.contains_key(closed)) {
-            self.perhaps.insert(closed);
+        let Some(Place { closed, surplus, .. }) = self.used.remove(&id) else { return };
+        for closed in closed.into_iter().chain(surplus) {
+            if !self.used.contains_key(&closed) {
+                self.perhaps.insert(closed);
+            }
         }
     }
 
@@ -361,6 +401,43 @@ mod tests {
         ] {
             assert_eq!(may_be_of_kept(severity.as_bytes(), sqlstate.as_bytes()), expected, "{severity} {sqlstate}");
         }
+    }
+
+    #[test]
+    fn a_lowered_limit_is_obeyed_at_the_next_parse() {
+        let mut known = Known::default();
+        for id in 1..=8 {
+            known.touch(id, 8);
+            assert_eq!(known.shed(id, 8), [0; 0]);
+        }
+        known.touch(3, 8);
+        assert_eq!(known.touch(9, 2), Need::Parse { evict: Some(1) });
+        let mut shed = known.shed(9, 2).to_vec();
+        shed.sort_unstable();
+        assert_eq!(shed, [2, 4, 5, 6, 7, 8], "the one used last stays");
+        assert!(known.contains(3) && known.contains(9) && known.len() == 2);
+        // An error came before the Closes: all of them may be there still.
+        known.forget(9);
+        assert_eq!(known.touch(10, 2), Need::Parse { evict: Some(1) });
+        assert_eq!(known.shed(10, 2), [2, 4, 5, 6, 7, 8]);
+        assert_eq!(known.touch(11, 2), Need::Parse { evict: Some(3) });
+        assert_eq!(known.shed(11, 2), [0; 0]);
+    }
+
+    #[test]
+    fn a_flood_of_closes_is_shared_out() {
+        let mut known = Known::default();
+        for id in 0..1000 {
+            known.touch(id, 1000);
+        }
+        let mut closed = 0;
+        for id in 1000..1010 {
+            closed += usize::from(matches!(known.touch(id, 1), Need::Parse { evict: Some(_) }));
+            let shed = known.shed(id, 1).len();
+            assert!(shed <= SURPLUS_MAX);
+            closed += shed;
+        }
+        assert_eq!((closed, known.len()), (1009, 1));
     }
 
     #[test]

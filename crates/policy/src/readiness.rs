@@ -10,7 +10,7 @@ pub mod surplus;
 mod tests;
 
 use crate::defaults::Defaults;
-use crate::failover::{Mode, NodeId, Rules};
+use crate::failover::{Mode, NodeId, Rules, Servers};
 use surplus::OwnUser;
 
 /// How bad a finding is.
@@ -63,6 +63,43 @@ pub struct Asked {
     pub replication: Result<(), Refused>,
     /// The users as whom Weir asks there, with what they may do beyond that.
     pub own_users: Vec<OwnUser>,
+    /// Logins without which clients are refused that failed.
+    pub failed_logins: Vec<FailedLogin>,
+}
+
+/// A login for clients that failed.
+#[derive(Clone, Debug)]
+pub struct FailedLogin {
+    pub needed: Needed,
+    pub user: String,
+    /// The servers' name.
+    pub database: String,
+    pub why: Refused,
+}
+
+/// The use of a login for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// It runs `auth_query`.
+    LookUp,
+    /// Clients of a database use this user's server connections.
+    Forced,
+}
+
+/// The tasks of a configuration's servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// One stands in for the other.
+    Cluster,
+    /// A server alone, or servers that know nothing of each other: nothing is ever promoted.
+    Plain,
+}
+
+impl Kind {
+    fn of(rules: &Rules) -> Kind {
+        let promotes = matches!(rules.mode, Mode::Builtin | Mode::Command);
+        if rules.servers == Servers::Unrelated || (rules.nodes.len() < 2 && !promotes) { Kind::Plain } else { Kind::Cluster }
+    }
 }
 
 /// Why a login failed.
@@ -239,9 +276,17 @@ const ALTER_VERSION: u32 = 150_000;
 /// All that is wrong, errors first for each node. `user`: the user of the health check.
 pub fn findings(rules: &Rules, cluster: &Cluster, user: &str) -> Vec<Finding> {
     let mut found = Vec::new();
-    cluster::look(rules, cluster, &mut found);
+    let kind = Kind::of(rules);
+    match kind {
+        Kind::Cluster => cluster::look(rules, cluster, &mut found),
+        Kind::Plain => cluster::look_plain(rules, cluster, &mut found),
+    }
     for asked in &cluster.nodes {
-        server::look(rules, cluster, asked, user, &mut found);
+        match kind {
+            Kind::Cluster => server::look(rules, cluster, asked, user, &mut found),
+            Kind::Plain => server::look_plain(rules, asked, &mut found),
+        }
+        server::logins(asked, &mut found);
     }
     found.sort_by_key(|finding| (finding.node, std::cmp::Reverse(finding.level)));
     found

@@ -198,6 +198,10 @@ fn prepare_on_server(s: &mut Session, w: &Context, prepared: &Prepared) {
         write_close(extra, evict);
         upstream.replies.push(Expect::CloseOurs);
     }
+    for surplus in conn.known.shed(prepared.id, max) {
+        write_close(extra, *surplus);
+        upstream.replies.push(Expect::CloseOurs);
+    }
     write_close(extra, prepared.id);
     upstream.replies.push(Expect::CloseOurs);
     write_parse(extra, prepared.id, &prepared.tail);

@@ -1,7 +1,13 @@
 //! `[databases]`: the servers behind one Weir, and the databases that are on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+
+/// Words of the way in which users are looked up.
+pub(super) const LOOK_UPS: [&str; 3] = ["auth_user", "auth_query", "auth_dbname"];
+
+/// Words that `database_file` has, too. A password needs its user before it.
+const EXCEPTIONS: [&str; 7] = ["dbname", "user", "password", LOOK_UPS[0], LOOK_UPS[1], LOOK_UPS[2], "connect_query"];
 
 /// One line.
 #[derive(Clone, Debug)]
@@ -26,6 +32,10 @@ pub(super) struct Place {
     /// Host and port of each server of the cluster.
     pub servers: Vec<Server>,
     pub listed: Listed,
+    /// Databases on other servers.
+    pub refused: Vec<String>,
+    /// Databases whose reads go to standbys.
+    pub readers: Vec<String>,
     /// Databases with a forced user.
     pub forced: Vec<String>,
     /// The text of `database_file`; empty if no database needs it.
@@ -33,6 +43,9 @@ pub(super) struct Place {
     /// With their lines.
     pub notes: Vec<(u32, String)>,
 }
+
+/// The address of this machine.
+const LOOPBACK: &str = "127.0.0.1";
 
 /// Host and port.
 type Server = (String, String);
@@ -47,7 +60,7 @@ impl Entry {
     }
 
     /// Its name on the server.
-    pub fn database(&self) -> &str {
+    fn database(&self) -> &str {
         self.get("dbname").unwrap_or(&self.name)
     }
 
@@ -57,7 +70,10 @@ impl Entry {
         let port = |at: usize| ports.split(',').nth(at).or(ports.split(',').next()).unwrap_or("5432");
         let mut servers: Vec<Server> = Vec::new();
         for (at, host) in hosts.split(',').enumerate() {
-            let server = (host.trim().to_string(), port(at).trim().to_string());
+            let host = host.trim();
+            // Names of this machine are one server. A unix socket may be another one's.
+            let host = if matches!(host, "localhost" | "::1") { LOOPBACK } else { host };
+            let server = (host.to_string(), port(at).trim().to_string());
             if !servers.contains(&server) {
                 servers.push(server);
             }
@@ -69,25 +85,37 @@ impl Entry {
     fn exception(&self, notes: &mut Vec<(u32, String)>) -> Option<String> {
         let mut words: Vec<(&str, &str)> = Vec::new();
         let mut note = |text: String| notes.push((self.line, format!("{}: {text}", self.name)));
-        for word in ["dbname", "user", "password", "connect_query"] {
-            match self.get(word) {
-                Some(value) if word == "dbname" && value == self.name => {}
-                Some(_) if word == "password" && self.get("user").is_none() => {
-                    note("password: no equal: without a user it would be that of all users".to_string());
-                }
-                Some(value) => words.push((word, value)),
-                None => {}
+        for word in EXCEPTIONS {
+            // An empty user of look-ups means something: there are none.
+            let value = if word == "auth_user" { self.words.get(word).map(String::as_str) } else { self.get(word) };
+            let Some(value) = value.filter(|value| word != "dbname" || *value != self.name) else { continue };
+            if word == "password" && self.get("user").is_none() {
+                note("password: no equal: without a user it would be that of all users".to_string());
+                continue;
+            }
+            words.push((word, value));
+            let (_, wrong) = crate::databases::read(&line(&self.name, &words));
+            if let Some((_, error)) = wrong.first() {
+                note(format!("{word}: no equal: {error}"));
+                words.pop();
             }
         }
-        while !words.is_empty() {
-            let line = line(&self.name, &words);
-            let (_, wrong) = crate::databases::read(&line);
-            let Some((_, error)) = wrong.first() else { return Some(line) };
-            // The last word is the one that may say something wrong.
-            let Some((word, _)) = words.pop() else { break };
-            note(format!("{word}: no equal: {error}"));
-        }
-        None
+        (!words.is_empty()).then(|| line(&self.name, &words))
+    }
+
+    /// True if its users are looked up in a way of its own.
+    pub fn looks_up(&self) -> bool {
+        LOOK_UPS.iter().any(|word| self.words.contains_key(*word))
+    }
+
+    /// Gives it a word, unless it has that.
+    pub fn complete(&mut self, word: &str, value: &str) {
+        self.words.entry(word.to_string()).or_insert_with(|| value.to_string());
+    }
+
+    /// A word of the way in which its users are looked up.
+    pub fn look_up(&self, word: &str) -> Option<&str> {
+        self.words.get(word).map(String::as_str)
     }
 
     /// True if every client uses the server connections of one user.
@@ -105,22 +133,42 @@ fn line(name: &str, words: &[(&str, &str)]) -> String {
     line
 }
 
-/// Takes the servers that most entries name, and refuses databases on others: they would not be the same databases.
+/// Takes the servers that most entries name, and refuses databases on others, which would not be the same databases: except replicas.
 pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
     let servers_of = |entry: &Entry| entry.servers(folder);
     let count = |servers: &[Server]| entries.iter().filter(|entry| servers_of(entry) == servers).count();
     // The first of equals.
     let main = entries.iter().rev().max_by_key(|entry| count(&servers_of(entry)));
-    let servers = main.map(servers_of).unwrap_or_default();
-    let (mut taken, mut refused, mut notes, mut has_others) = (Vec::new(), Vec::new(), Vec::new(), false);
+    let mut servers = main.map(servers_of).unwrap_or_default();
+    let main_servers = servers.clone();
+    // Each of an entry's hosts would do for PgBouncer, so that this one does.
+    let is_served =
+        |entry: &Entry| servers_of(entry) == main_servers || servers_of(entry).iter().any(|one| main_servers == [one.clone()]);
+    let served: BTreeSet<&str> = entries.iter().filter(|entry| is_served(entry)).map(Entry::database).collect();
+    let (mut taken, mut refused, mut readers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut notes, mut has_others) = (Vec::new(), false);
     let (mut exceptions, mut forced) = (String::new(), Vec::new());
     for entry in entries {
         let name = &entry.name;
-        if servers_of(entry) != servers {
+        let is_reader = !is_served(entry) && name != "*" && served.contains(entry.database()) && says_that_it_reads(name);
+        if !is_served(entry) && !is_reader {
             let first = main.map_or("", |main| main.name.as_str());
             let text = format!("{name}: refused: its server is not that of {first}; run one Weir for each cluster of servers");
             notes.push((entry.line, text));
         } else if name != "*" {
+            if is_reader {
+                let others: Vec<Server> = servers_of(entry).into_iter().filter(|one| !servers.contains(one)).collect();
+                servers.extend(others);
+                readers.push(name.clone());
+                let text = "its servers are taken for standbys of the others: its reads go to standbys, and what writes goes to the primary, where a standby would refuse it";
+                notes.push((entry.line, format!("{name}: {text}")));
+            } else if servers_of(entry) != main_servers {
+                let all: Vec<String> = main_servers.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+                notes.push((
+                    entry.line,
+                    format!("{name}: of its hosts {} alone serves it, as it serves the other databases", all.join(", ")),
+                ));
+            }
             if let Some(line) = entry.exception(&mut notes) {
                 exceptions += &line;
                 exceptions.push('\n');
@@ -140,40 +188,16 @@ pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
             refused.push(name.clone());
         }
     }
-    let listed = if has_others { Listed::AllBut(refused) } else { Listed::Only(taken) };
-    Place { servers, listed, forced, entries: exceptions, notes }
+    let listed = if has_others { Listed::AllBut(refused.clone()) } else { Listed::Only(taken) };
+    Place { servers, listed, refused, readers, forced, entries: exceptions, notes }
 }
 
-/// A function or table in a query that is named without its schema and is none of the system's.
-pub(super) fn unqualified(query: &str) -> Option<&str> {
-    let mut words = query.split_whitespace();
-    while let Some(word) = words.next() {
-        if !word.eq_ignore_ascii_case("from") && !word.eq_ignore_ascii_case("join") {
-            continue;
-        }
-        let name = words.next()?.split(['(', ',', ';', ')']).next()?;
-        if !name.is_empty() && !name.contains('.') && !name.to_ascii_lowercase().starts_with("pg_") {
-            return Some(name);
-        }
-    }
-    None
-}
+/// Parts of a database's name that say that its server is a replica. Without one of them, two servers with a database of one name may as well be
+/// two clusters, such as production and its test, which must never become one.
+const READER_WORDS: [&str; 11] =
+    ["ro", "read", "reader", "readonly", "reads", "replica", "replicas", "standby", "standbys", "secondary", "slave"];
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_without_a_schema_are_found() {
-        let cases = [
-            ("SELECT usename, passwd FROM pg_shadow WHERE usename=$1", None),
-            ("SELECT * FROM look_up($1)", Some("look_up")),
-            ("SELECT * FROM pgbouncer.look_up($1)", None),
-            ("SELECT * FROM pgbouncer.a JOIN b ON true", Some("b")),
-            ("", None),
-        ];
-        for (query, expected) in cases {
-            assert_eq!(unqualified(query), expected, "{query}");
-        }
-    }
+fn says_that_it_reads(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| READER_WORDS.contains(&word))
 }

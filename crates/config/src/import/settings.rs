@@ -1,5 +1,7 @@
 //! Weir's name for each setting of `[pgbouncer]`, and the forms of its value.
 
+use crate::Config;
+
 /// The equal of a setting here.
 pub(super) enum Fate {
     /// The parameter of this name, with the value brought into our form.
@@ -8,7 +10,7 @@ pub(super) enum Fate {
     Needless(&'static str),
     /// There is nothing like it.
     Missing(&'static str),
-    /// Looked at elsewhere.
+    /// It hangs on its value: see `by_value`, or on other settings.
     Known,
 }
 
@@ -132,7 +134,7 @@ pub(super) const SETTINGS: &[(&str, Fate)] = &[
     ("server_connect_timeout", Is("connect_timeout", seconds)),
     ("server_fast_close", Needless("a server connection goes back after each transaction")),
     ("server_idle_timeout", Is("server_idle_timeout", whole_seconds)),
-    ("server_lifetime", Is("connection_life_time", whole_seconds)),
+    ("server_lifetime", Known),
     ("server_login_retry", Needless("a server that refused is asked again when a client needs it")),
     ("server_reset_query", Is("reset_query_list", reset)),
     ("server_reset_query_always", Needless("what a session leaves on a server connection is followed; reset_query_always cleans it each time nevertheless")),
@@ -168,21 +170,121 @@ pub(super) const SETTINGS: &[(&str, Fate)] = &[
     ("verbose", Missing("use log_min_messages")),
 ];
 
-/// Meaning of a setting of PgBouncer's here, for an operator who sets it while the proxy runs.
+/// Meaning of a setting of PgBouncer's here.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// The parameter of this name, and how a value is brought into the form of its file.
-    Is(&'static str, fn(&str) -> String),
+    /// These parameters, with values in the form of their file, and what is not the same. Without parameters, it is so in any case.
+    Sets(Vec<(&'static str, String)>, Option<String>),
     /// It has no effect, for this reason.
-    Nothing(&'static str),
+    Nothing(String),
 }
 
-/// The meaning of a setting by PgBouncer's name; `None`: it has none, or one that hangs on its value.
-pub fn meaning_of(name: &str) -> Option<Meaning> {
-    match SETTINGS.iter().find(|(known, _)| *known == name).map(|(_, fate)| fate)? {
-        Is(ours, form) => Some(Meaning::Is(ours, *form)),
-        Needless(why) | Missing(why) => Some(Meaning::Nothing(why)),
-        Known => None,
+/// The meaning of a setting by PgBouncer's name while the proxy runs; `None`: it is none of PgBouncer's.
+pub fn meaning_of(name: &str, value: &str, config: &Config) -> Option<Meaning> {
+    Some(match SETTINGS.iter().find(|(known, _)| *known == name).map(|(_, fate)| fate)? {
+        Is(ours, form) => Meaning::Sets(vec![(ours, form(value))], None),
+        Needless(why) | Missing(why) => Meaning::Nothing((*why).to_string()),
+        Known => while_running(name, value, config).or_else(|| by_value(name, value))?,
+    })
+}
+
+/// Where PgBouncer finds the system's authorities on Debian.
+pub(super) const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// The meaning of a setting whose value decides; `None`: other settings decide, too.
+pub(super) fn by_value(name: &str, value: &str) -> Option<Meaning> {
+    let set = |name, value: &str| Meaning::Sets(vec![(name, value.to_string())], None);
+    let nothing = |why: &str| Meaning::Nothing(why.to_string());
+    Some(match (name, value) {
+        ("logfile", "") => Meaning::Sets(Vec::new(), None),
+        ("logfile", path) => Meaning::Sets(
+            [("logging_collector", "on".to_string())]
+                .into_iter()
+                .chain(log_file(path))
+                .chain([("log_rotation_age", "0".to_string()), ("log_rotation_size", "0".to_string())])
+                .collect(),
+            None,
+        ),
+        ("syslog", value) => set("log_destination", if flag(value) == "on" { "'stderr,syslog'" } else { "stderr" }),
+        ("max_prepared_statements", "0") => nothing("prepared statements are always followed"),
+        ("max_prepared_statements", count) => set("prepared_statements_max", count),
+        ("client_tls_ecdhcurve", "" | "auto") => Meaning::Sets(Vec::new(), None),
+        ("client_tls_ecdhcurve", "none") => nothing("all key exchanges are by curves"),
+        ("client_tls_ecdhcurve", curve) => set("ssl_ecdh_curve", &quoted(curve)),
+        ("server_lifetime", value) if whole_seconds(value) == "0" => Meaning::Sets(
+            vec![("connection_life_time", "1".to_string())],
+            // Here 0 keeps it for ever.
+            Some("a server connection is closed when it is a second old, not after one use".to_string()),
+        ),
+        ("server_lifetime", value) => set("connection_life_time", &whole_seconds(value)),
+        ("client_tls_protocols" | "server_tls_protocols", value) => protocols(name, &value.to_ascii_lowercase()),
+        _ => return None,
+    })
+}
+
+/// Folder and name of a log file.
+fn log_file(path: &str) -> [(&'static str, String); 2] {
+    let (folder, file) = path.rsplit_once('/').unwrap_or((".", path));
+    [("log_directory", quoted(folder)), ("log_filename", quoted(&file.replace('%', "%%")))]
+}
+
+/// There is one lowest version for both sides.
+fn protocols(name: &str, value: &str) -> Meaning {
+    let has = |version: &str| value.contains(version);
+    let lowest = |version: &str| vec![("ssl_min_protocol_version", version.to_string())];
+    let is_old = value == "all" || has("tlsv1.0") || has("tlsv1.1");
+    match (name, has("tlsv1.2"), has("tlsv1.3")) {
+        ("client_tls_protocols", false, true) => {
+            Meaning::Sets(lowest("TLSv1.3"), Some("ssl_min_protocol_version is that of connections to servers, too".to_string()))
+        }
+        (_, false, true) => Meaning::Nothing("set ssl_min_protocol_version, if clients can have TLSv1.3, too".to_string()),
+        (_, true, false) => Meaning::Nothing("TLSv1.3 cannot be turned off".to_string()),
+        _ if is_old => Meaning::Nothing("versions older than TLSv1.2 are never spoken".to_string()),
+        ("client_tls_protocols", ..) => Meaning::Sets(lowest("TLSv1.2"), None),
+        _ => Meaning::Sets(Vec::new(), None),
     }
+}
+
+/// The meaning of a setting that becomes something else while the proxy runs than in a file.
+fn while_running(name: &str, value: &str, config: &Config) -> Option<Meaning> {
+    let nothing = |why: &str| Meaning::Nothing(why.to_string());
+    Some(match name {
+        "auth_type" | "auth_hba_file" | "auth_ldap_options" => {
+            nothing("pool_hba.conf says how users prove who they are, and RELOAD reads it")
+        }
+        "auth_file" => {
+            nothing("users and passwords are those of pool_passwd, which RELOAD reads; weir import makes it of auth_file")
+        }
+        "logfile" if value.is_empty() || !config.log.file.is_used => {
+            nothing("logging_collector, which says if there is a log file, needs a restart")
+        }
+        "logfile" => Meaning::Sets(log_file(value).into(), None),
+        "client_tls_sslmode" if value == "disable" => Meaning::Sets(vec![("ssl", "off".to_string())], None),
+        "client_tls_sslmode" => {
+            let is_offer = matches!(value, "allow" | "prefer");
+            let rest = "ssl is on, but that clients must use it, or show a certificate, is said by rules of pool_hba.conf (hostssl, clientcert)";
+            Meaning::Sets(vec![("ssl", "on".to_string())], (!is_offer).then(|| rest.to_string()))
+        }
+        // As in a file: PgBouncer checks servers' certificates in these modes only.
+        "server_tls_sslmode" if matches!(value, "verify-ca" | "verify-full") => {
+            let is_checked = config.setting("backend_sslrootcert", None).is_some_and(|setting| setting.raw != "none");
+            let mut sets = vec![("backend_sslmode", value.to_string())];
+            if !is_checked {
+                sets.push(("backend_sslrootcert", quoted(SYSTEM_AUTHORITIES)));
+            }
+            let note = format!("servers' certificates are checked by {SYSTEM_AUTHORITIES}: set server_tls_ca_file for others");
+            Meaning::Sets(sets, (!is_checked).then_some(note))
+        }
+        "server_tls_sslmode" => {
+            Meaning::Sets(vec![("backend_sslmode", value.to_string()), ("backend_sslrootcert", quoted("none"))], None)
+        }
+        _ => return None,
+    })
+}
+
+/// Names of all settings.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().map(|(name, _)| *name)
 }
 
 /// Names of all settings that have an equal, and that.
@@ -191,13 +293,14 @@ pub fn equals() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Defaults of PgBouncer's that differ from Weir's.
-pub(super) const DEFAULTS: [(&str, &str); 11] = [
+pub(super) const DEFAULTS: [(&str, &str); 12] = [
     ("listen_addr", ""),
     ("listen_port", "6432"),
     ("pool_mode", "session"),
     ("max_client_conn", "100"),
     ("default_pool_size", "20"),
     ("server_connect_timeout", "15"),
+    ("server_lifetime", "3600"),
     ("server_reset_query", "DISCARD ALL"),
     ("server_check_query", "<empty>"),
     ("pidfile", ""),

@@ -236,10 +236,14 @@ fn values_of_settings_come_out_right() {
         ("client_tls_ecdhcurve = secp384r1", "ssl_ecdh_curve = 'secp384r1'", ""),
         ("client_tls_ecdhcurve = auto", "port = 6432", ""),
         ("client_tls_protocols = secure", "port = 6432", ""),
-        ("client_tls_protocols = tlsv1.3", "ssl_min_protocol_version = TLSv1.3", "4: client_tls_protocols: ssl_min"),
-        ("client_tls_protocols = tlsv1.2", "port = 6432", "4: client_tls_protocols: no equal: TLSv1.3 cannot"),
-        ("server_tls_protocols = all", "port = 6432", "4: server_tls_protocols: no equal: versions older"),
-        ("server_tls_protocols = tlsv1.3", "port = 6432", "4: server_tls_protocols: no equal: set ssl_min"),
+        (
+            "client_tls_protocols = tlsv1.3",
+            "ssl_min_protocol_version = TLSv1.3",
+            "4: client_tls_protocols = tlsv1.3: no equal: ssl_min",
+        ),
+        ("client_tls_protocols = tlsv1.2", "port = 6432", "4: client_tls_protocols = tlsv1.2: no equal: TLSv1.3 cannot"),
+        ("server_tls_protocols = all", "port = 6432", "4: server_tls_protocols = all: no equal: versions older"),
+        ("server_tls_protocols = tlsv1.3", "port = 6432", "4: server_tls_protocols = tlsv1.3: no equal: set ssl_min"),
         ("client_tls_ca_file = /ca", "backend_sslrootcert = 'none'", ""),
         ("server_tls_sslmode = require", "backend_sslmode = require", ""),
         (
@@ -254,7 +258,7 @@ fn values_of_settings_come_out_right() {
             "4: server_tls_sslmode = verify-ca: see",
         ),
         ("server_tls_ca_file = <system default>", "backend_sslmode = prefer", ""),
-        ("auth_user = u", "auth_dbname = 'a'", "4: auth_user: auth_query is asked in one database"),
+        ("auth_user = u", "auth_dbname = 'a'", ""),
         ("auth_user = u; auth_dbname = b", "auth_dbname = 'b'", ""),
         (
             "auth_user = u; auth_dbname = b; auth_query = SELECT * FROM f($1)",
@@ -283,4 +287,80 @@ fn every_parameter_named_here_is_one() {
         }
     }
     assert!(SETTINGS.is_sorted_by_key(|(name, _)| *name), "in order, so that a missing one is seen");
+}
+
+#[test]
+fn look_ups_of_one_database_stay_its_own() {
+    // Asked in the database itself, as by PgBouncer.
+    let import = run("[databases]\na = host=h auth_user=asker dbname=x\nb = host=h\n[pgbouncer]\n");
+    assert_eq!(import.databases.as_deref(), Some("\"a\" = dbname='x' auth_user='asker' auth_dbname='a'\n"));
+    assert_eq!(import.notes, []);
+    // A name of another entry stays that name.
+    let import =
+        run("[databases]\na = host=h auth_query='select * from s.f($1)' auth_dbname=authdb\nauthdb = host=h dbname=postgres\n\
+                      [pgbouncer]\nauth_user = u\nauth_dbname = authdb\n");
+    let expected = "\"a\" = auth_query='select * from s.f($1)' auth_dbname='authdb'\n\"authdb\" = dbname='postgres'\n";
+    assert_eq!(import.databases.as_deref(), Some(expected));
+    assert!(import.conf.contains("auth_dbname = 'authdb'"), "{}", import.conf);
+    let import = run("[databases]\na = host=h\nb = host=h\n[pgbouncer]\nauth_user = u\n");
+    assert_eq!(notes_of(&import), ["5: auth_user: auth_query is asked in one database, \"a\", not in each client's"]);
+    // Databases without an entry: the parameters are theirs.
+    let import =
+        run("[databases]\na = host=h\nb = host=h auth_user=own\n* = host=h auth_user=star\n[pgbouncer]\nauth_dbname = a\n");
+    assert_eq!(import.databases.as_deref(), Some("\"a\" = auth_user=''\n\"b\" = auth_user='own'\n"));
+    assert!(import.conf.contains("auth_user = 'star'"), "{}", import.conf);
+    let import = run(
+        "[databases]\na = host=h auth_user=u auth_query='select * from f($1)' auth_dbname=b\nb = host=h2\nc = host=h\n[pgbouncer]\n",
+    );
+    let expected = [
+        "2: a: auth_query: write \"f\" with its schema: only pg_catalog is searched",
+        "2: auth_dbname: \"b\" is on another server, so that nobody can be looked up there",
+        "3: b: refused: its server is not that of a; run one Weir for each cluster of servers",
+    ];
+    assert_eq!(notes_of(&import), expected);
+}
+
+#[test]
+fn a_replica_of_a_database_is_a_node_of_its_cluster() {
+    let import = run(
+        "[databases]\nshop = host=h1\nshop_ro = host=h2 dbname=shop\nshop-replica = host=h2,h3 dbname=shop\nother = host=h1\n\
+                      app = host=h1 dbname=shop\nshop_test = host=h4 dbname=shop\nlog_ro = host=h5\n[pgbouncer]\n",
+    );
+    let import = Import { conf: import.conf.replace("database_file", "#"), ..import };
+    let config = config_of(&import);
+    let nodes: Vec<&str> = config.nodes.iter().map(|node| node.hostname.as_str()).collect();
+    assert_eq!(nodes, ["h1", "h2", "h3"]);
+    assert!(config.routing.load_balance && !import.conf.contains("raw"));
+    let first = |name: &str| config.routing.by_database.iter().find(|one| one.pattern.is_match(name)).map(|one| one.read_target);
+    use crate::redirect::ReadTarget::{Primary, Standby};
+    let targets = ["shop_ro", "shop-replica", "shop", "other", "shop_rot"].map(first);
+    assert_eq!(targets, [Standby, Standby, Primary, Primary, Primary].map(Some));
+    assert_eq!(
+        import.databases.as_deref(),
+        Some("\"shop_ro\" = dbname='shop'\n\"shop-replica\" = dbname='shop'\n\"app\" = dbname='shop'\n")
+    );
+    let notes = notes_of(&import);
+    assert!(notes.iter().any(|note| note.starts_with("3: shop_ro: its servers are taken for standbys")), "{notes:?}");
+    // Another cluster with a database of that name, and a reader of something that is not there.
+    for name in ["7: shop_test", "8: log_ro"] {
+        assert!(notes.iter().any(|note| note.starts_with(&format!("{name}: refused"))), "{notes:?}");
+    }
+}
+
+#[test]
+fn names_of_one_server_and_lists_with_it_are_that_server() {
+    let import = run(
+        "[databases]\na = host=127.0.0.1\nb = host=localhost\nc = host=::1,127.0.0.1\nd = host=127.0.0.1,h2\ne = host=h3,h2\n[pgbouncer]\n",
+    );
+    let config = config_of(&import);
+    assert_eq!((config.nodes.len(), config.nodes[0].hostname.as_str()), (1, "127.0.0.1"));
+    assert_eq!(
+        notes_of(&import),
+        [
+            "5: d: of its hosts 127.0.0.1:5432 alone serves it, as it serves the other databases",
+            "6: e: refused: its server is not that of a; run one Weir for each cluster of servers",
+        ]
+    );
+    // Where all say so, several hosts are a cluster.
+    assert_eq!(config_of(&run("[databases]\na = host=h1,h2\nb = host=h1,h2\n[pgbouncer]\n")).nodes.len(), 2);
 }

@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Query that auth_user runs to get name and verifier (md5 or SCRAM-SHA-256) of a user who has no entry in pool_passwd; $1 is the name. Only pg_catalog is searched. VALID UNTIL and NOLOGIN count in any case.", ..BUILT },
     Param { name: "auth_dbname", kind: Kind::Text(Everyone), default: "postgres", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ask_database = v.text(),
-        help: "Database in which servers are asked about users.", ..BUILT },
+        help: "Database in which servers are asked about users. It may be a database by another name of database_file. Databases there may have an auth_user, auth_query and auth_dbname of their own.", ..BUILT },
     Param { name: "auth_query_timeout", kind: Kind::Seconds { min: 1, max: 3600 }, default: "5", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ask_timeout_ms = v.millis(),
         help: "Time a login waits for what a server says about its user; after that it is refused.", ..BUILT },

@@ -1,6 +1,6 @@
 //! Parameters that Pgpool-II does not have.
 use crate::CausalReads;
-use crate::{IoMethod, PoolMode, SequenceSessions, UnnamedStatements};
+use crate::{IoMethod, PoolMode, SequenceSessions, SigintStop, UnnamedStatements};
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 use crate::visibility::Visibility::Everyone;
@@ -34,6 +34,9 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "worker_scheduling", kind: Kind::Enum { values: &["batch", "normal"], also: &[] }, default: "batch", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.worker_yields = v.word() == "batch",
         help: "How workers get a busy processor. batch: one that is woken lets whoever runs go on, so that what comes meanwhile is served together: less work for each statement. Not while programs that compute for long make it wait. normal: it takes its turn at once. Where a processor is free there is no difference.", ..BUILT },
+    Param { name: "sigint_stop", kind: Kind::Enum { values: &["fast", "wait_for_servers"], also: &[] }, default: "fast", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.sigint_stop = SigintStop::from_word(v.word()),
+        help: "How SIGINT ends Weir. fast: clients are told and disconnected, as with Pgpool-II. wait_for_servers: transactions end first, as with PgBouncer; a second signal ends at once.", ..BUILT },
     Param { name: "io_method", kind: Kind::Enum { values: &["auto", "io_uring", "epoll"], also: &[] }, default: "auto", applies: Applies::AtStart, since: "Weir 0.1",
         set: |c, _, v| c.io_method = IoMethod::from_word(v.word()),
         help: "System calls that serve connections. auto: io_uring where the kernel has it (Linux 6.1) and allows it, else epoll. io_uring costs less.", ..BUILT },

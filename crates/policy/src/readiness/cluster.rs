@@ -16,6 +16,11 @@ pub(super) fn look(rules: &Rules, cluster: &Cluster, found: &mut Vec<Finding>) {
     defaults(cluster, found);
 }
 
+/// Without a failover.
+pub(super) fn look_plain(rules: &Rules, cluster: &Cluster, found: &mut Vec<Finding>) {
+    folder(rules, cluster, &mut Notes { node: None, found });
+}
+
 fn mode(rules: &Rules, notes: &mut Notes<'_>) {
     match rules.mode {
         Mode::Builtin => {}

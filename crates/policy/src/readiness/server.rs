@@ -1,8 +1,8 @@
 //! Findings about one node.
 
 use super::{
-    Asked, BUILTIN_VERSION, Clock, Cluster, Finding, Level, Notes, Receiver, Refused, Right, Role, Server, Settings, Switch,
-    by_builtin, surplus,
+    Asked, BUILTIN_VERSION, Clock, Cluster, FailedLogin, Finding, Level, Needed, Notes, Receiver, Refused, Right, Role, Server,
+    Settings, Switch, by_builtin, surplus,
 };
 use crate::failover::conninfo::Conninfo;
 use crate::failover::{Mode, NodeId, Rules, parse_sync_names};
@@ -38,6 +38,43 @@ pub(super) fn look(rules: &Rules, cluster: &Cluster, asked: &Asked, user: &str, 
         if let Some(text) = conninfo {
             upstream(rules, cluster, asked.id, text, &server.settings.cluster_name, &mut notes);
         }
+    }
+}
+
+/// Without a failover, Weir needs nothing of the server but that clients reach it.
+pub(super) fn look_plain(rules: &Rules, asked: &Asked, found: &mut Vec<Finding>) {
+    let mut notes = Notes { node: Some(asked.id), found };
+    match (&asked.checker, &asked.server) {
+        (Err(why @ (Refused::Unreachable(_) | Refused::Encryption(_))), _) => refused(why, "sr_check_user", &mut notes),
+        (Err(why), _) => {
+            let text = format!("no login as sr_check_user, so that catalogs are read as clients' users: {}", why.text());
+            notes.add(Level::Warning, text, "set sr_check_user and sr_check_password, if clients' users may not read them");
+        }
+        (Ok(()), Ok(server)) => surplus::look(rules, server.version, asked, &mut notes),
+        (Ok(()), Err(_)) => {}
+    }
+}
+
+/// Logins for clients.
+pub(super) fn logins(asked: &Asked, found: &mut Vec<Finding>) {
+    let mut notes = Notes { node: Some(asked.id), found };
+    for FailedLogin { needed, user, database, why } in &asked.failed_logins {
+        // That is told once, and not for each of them.
+        if matches!(why, Refused::Unreachable(_) | Refused::Encryption(_)) {
+            continue;
+        }
+        let (who, consequence) = match needed {
+            Needed::LookUp => ("auth_user", "users that have no line in pool_passwd are refused"),
+            Needed::Forced => ("the user of an entry of database_file,", "its clients are refused"),
+        };
+        let text = format!("no login as {who} \"{user}\" to database \"{database}\", and {consequence}: {}", why.text());
+        let advice = match why {
+            Refused::Identity(_) => "look at its password (pool_passwd, database_file) and the server's pg_hba.conf",
+            Refused::Unreachable(_) | Refused::Encryption(_) | Refused::Other(_) => {
+                "look at the name of the database, and the server's log"
+            }
+        };
+        notes.add(Level::Error, text, advice);
     }
 }
 

@@ -31,6 +31,7 @@ fn healthy() -> Cluster {
         checker: Ok(()),
         replication: Ok(()),
         own_users: Vec::new(),
+        failed_logins: Vec::new(),
     };
     let nodes = [(0, primary), (1, standby(1)), (2, standby(2))].map(asked).into();
     Cluster { nodes, conns: ConnsMax { number: 64, parameters: "num_init_children * max_pool" }, folder: None }
@@ -263,4 +264,55 @@ fn a_failed_handshake_is_no_matter_of_firewalls_and_the_user_is_named_by_the_par
     let found = findings(&rules(3), &cluster, "weir");
     assert_eq!(found[0].text, "no login as sr_check_user: the certificate is signed by none of the authorities");
     assert!(found[0].advice.contains("backend_sslrootcert") && !found[0].advice.contains("firewall"), "{}", found[0].advice);
+}
+
+#[test]
+fn servers_that_nobody_promotes_are_asked_for_logins_only() {
+    let plain = |rules: &mut Rules, cluster: &mut Cluster| {
+        (rules.servers, rules.mode) = (Servers::Unrelated, Mode::Off);
+        rules.nodes.truncate(1);
+        cluster.nodes.truncate(1);
+        server(cluster, 0).missing = Right::ALL.to_vec();
+        server(cluster, 0).settings.hot_standby = Switch::Off;
+        cluster.nodes[0].replication = Err(Refused::Identity("no".into()));
+    };
+    check("raw", plain, &[]);
+    let refused = |cluster: &mut Cluster, why: fn(String) -> Refused| {
+        cluster.nodes[0].server = Err(why("no".into()));
+        cluster.nodes[0].checker = Err(why("no".into()));
+    };
+    let text = "0 Warning: no login as sr_check_user, so that catalogs are read as clients' users: no";
+    check("no login", |rules, cluster| (plain(rules, cluster), refused(cluster, Refused::Identity)).1, &[text]);
+    let text = "0 Error: no login as sr_check_user: no";
+    check("nobody there", |rules, cluster| (plain(rules, cluster), refused(cluster, Refused::Unreachable)).1, &[text]);
+    let one = |mode| {
+        move |rules: &mut Rules, cluster: &mut Cluster| {
+            rules.mode = mode;
+            rules.nodes.truncate(1);
+            cluster.nodes.truncate(1);
+            server(cluster, 0).settings.sync_names = String::new();
+        }
+    };
+    check("one server", one(Mode::Follow), &[]);
+    check("one server that shall be replaced", one(Mode::Builtin), &["all Error: there is one node: nothing can be promoted"]);
+}
+
+#[test]
+fn logins_that_clients_need_are_errors_wherever_they_fail() {
+    let failed = |needed, user: &str, why| FailedLogin { needed, user: user.into(), database: "shop".into(), why };
+    let no = || Refused::Identity("no".into());
+    check(
+        "two",
+        |_, cluster| {
+            cluster.nodes[0].failed_logins = vec![
+                failed(Needed::LookUp, "asker", no()),
+                failed(Needed::Forced, "app", Refused::Other("no".into())),
+                failed(Needed::Forced, "other", Refused::Unreachable("no".into())),
+            ];
+        },
+        &[
+            "0 Error: no login as auth_user \"asker\" to database \"shop\", and users that have no line in pool_passwd are refused: no",
+            "0 Error: no login as the user of an entry of database_file, \"app\" to database \"shop\", and its clients are refused: no",
+        ],
+    );
 }

@@ -23,6 +23,9 @@ use weir_wire::scram::{Challenge, SaltedKeys};
 /// Users that are remembered: far more than log in anywhere, and a limit on the cost of invented names.
 const USERS_MAX: usize = 100_000;
 
+/// Proofs of one user that are remembered, one for each realm: databases that look users up in a way of their own.
+const PROOFS_MAX: usize = 1000;
+
 /// Keys are derived by one thread, so that a storm of logins takes no more than a core; the last in its queue waits two seconds.
 const KEYS: Limits = Limits { threads: 1, queue: 2048, answers: 10_000, lifetime: None };
 
@@ -46,8 +49,9 @@ pub struct AccessFiles {
     pub(crate) key: Option<PoolKey>,
     /// Networks this machine has an address in.
     pub(crate) networks: Vec<Network>,
-    /// True if every user without a line in the password file must prove something, or log in by a rule that trusts him. If
-    /// false, such users are let in as far as servers trust them, and must not be helped by another client's proof.
+    /// True if every user without a line in the password file must prove something, or log in by a rule that trusts him, wherever nobody
+    /// is looked up by `auth_user`, too. If false, such users are let in there as far as servers trust them, and must not be helped by another
+    /// client's proof.
     pub(crate) keeps_proofs: bool,
 }
 
@@ -60,6 +64,22 @@ impl AccessFiles {
     }
 }
 
+/// Proofs of clients that may help with a login to a server.
+#[derive(Clone, Copy)]
+pub enum Proofs<'a> {
+    /// For clients of a database: those of its realm.
+    Of { realm: &'a str, looks_up: LooksUp },
+    /// For a question of Weir's own, as a user who is there: the last one. The server judges it.
+    Any,
+}
+
+/// Users without a line in the password file are looked up by `auth_query`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum LooksUp {
+    Yes,
+    No,
+}
+
 /// A password under a salt. The password stands for itself only as a digest under a secret of this process.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Salted {
@@ -70,11 +90,22 @@ pub struct Salted {
 /// Roles a user is a member of, and since when that is known.
 type Groups = (Instant, Arc<BTreeSet<String>>);
 
+/// What `auth_query` says of a user.
+#[derive(Clone)]
+pub enum Credential {
+    /// There is no such user, or he may not log in.
+    Nobody,
+    /// He has none, so that he can prove nothing.
+    NoPassword,
+    /// To be proved.
+    Secret(Secret),
+}
+
 /// Result of `auth_query` for a user, its time, and the time for which it is believed.
 struct Asked {
     at: Instant,
     lifetime: Duration,
-    secret: Option<Secret>,
+    credential: Credential,
 }
 
 /// The demand of servers on a user who comes from this machine.
@@ -99,6 +130,8 @@ pub struct Entrant {
 /// Proof of a client, and the last time a server or a verifier confirmed it.
 #[derive(Clone)]
 pub struct Proven {
+    /// The databases that believe it: see `Config::realm`.
+    realm: Box<str>,
     pub(super) secret: Secret,
     pub(super) at: Instant,
 }
@@ -124,8 +157,9 @@ pub struct Access {
     groups: Mutex<HashMap<Box<str>, Groups>>,
     /// Roles whose privileges users have, which decide what SHOW shows them.
     pub(super) privileges: Privileges,
-    /// Proofs of clients whose users have no password here: enough to log in to servers.
-    proven: Mutex<HashMap<Box<str>, Proven>>,
+    /// Proofs of clients whose users have no password here: enough to log in to servers. The last one comes last.
+    proven: Mutex<HashMap<Box<str>, Vec<Proven>>>,
+    /// By the question: see `client::inquiry`.
     asked: Mutex<HashMap<Box<str>, Asked>>,
     demands: Mutex<HashMap<Entrant, (Instant, Demand)>>,
     /// Counts of proofs and failed logins.
@@ -175,53 +209,58 @@ impl Access {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The secret for logins to servers as this user: from the password file, or from a client that proved itself.
-    pub fn secret_for_server(&self, user: &str) -> Option<Secret> {
+    /// The secret for logins to servers as this user: from the password file, or from a client that proved itself, as far as `proofs` lets it
+    /// serve.
+    pub fn secret_for_server(&self, user: &str, proofs: Proofs<'_>) -> Option<Secret> {
+        let proven = || match proofs {
+            Proofs::Of { realm, .. } => self.proven(user, realm).map(|proven| proven.secret),
+            Proofs::Any => self.proven.lock().get(user).and_then(|all| all.last()).map(|proven| proven.secret.clone()),
+        };
         let files = self.files.load();
         match files.passwords.get(user) {
             // Keys of another verifier than the file's are of a password that does not count any more.
-            Some(Secret::Scram(verifier)) => match self.proven(user).map(|proven| proven.secret) {
+            Some(Secret::Scram(verifier)) => match proven() {
                 Some(secret @ Secret::Keys(..)) if secret.is_of(verifier) => Some(secret),
                 Some(_) | None => Some(Secret::Scram(verifier.clone())),
             },
             Some(secret) => Some(secret.clone()),
-            None if files.passwords.is_spoiled(user) || !files.keeps_proofs => None,
-            None => self.proven(user).map(|proven| proven.secret),
+            None if files.passwords.is_spoiled(user) => None,
+            None if files.keeps_proofs || matches!(proofs, Proofs::Any | Proofs::Of { looks_up: LooksUp::Yes, .. }) => proven(),
+            None => None,
         }
     }
 
-    /// Remembers the proof of a client of the user, until another one brings another proof.
-    pub fn prove(&self, user: &str, secret: Secret) {
-        let mut proven = self.proven.lock();
-        match proven.get_mut(user) {
-            Some(known) if known.secret == secret => known.at = Instant::now(),
-            Some(known) => *known = Proven { secret, at: Instant::now() },
-            None => {
-                if proven.len() >= USERS_MAX {
-                    proven.clear();
-                }
-                proven.insert(user.into(), Proven { secret, at: Instant::now() });
-            }
+    /// Remembers the proof of a client of the user in a realm, until another one brings another proof.
+    pub fn prove(&self, user: &str, realm: &str, secret: Secret) {
+        let mut users = self.proven.lock();
+        if !users.contains_key(user) && users.len() >= USERS_MAX {
+            users.clear();
         }
+        let proofs = users.entry(user.into()).or_default();
+        proofs.retain(|proven| *proven.realm != *realm);
+        if proofs.len() >= PROOFS_MAX {
+            proofs.remove(0);
+        }
+        proofs.push(Proven { realm: realm.into(), secret, at: Instant::now() });
     }
 
-    /// The last proof of a client of the user.
-    pub fn proven(&self, user: &str) -> Option<Proven> {
-        self.proven.lock().get(user).cloned()
+    /// The last proof of a client of the user in a realm.
+    pub fn proven(&self, user: &str, realm: &str) -> Option<Proven> {
+        self.proven.lock().get(user)?.iter().find(|proven| *proven.realm == *realm).cloned()
     }
 
     /// The result of `auth_query` for a user, while it is believed.
-    pub fn asked(&self, user: &str) -> Option<Option<Secret>> {
+    pub fn asked(&self, question: &str) -> Option<Credential> {
         let asked = self.asked.lock();
-        asked.get(user).filter(|asked| asked.at.elapsed() < asked.lifetime).map(|asked| asked.secret.clone())
+        asked.get(question).filter(|asked| asked.at.elapsed() < asked.lifetime).map(|asked| asked.credential.clone())
     }
 
-    pub fn learn_asked(&self, user: &str, secret: Option<Secret>, lifetime: Duration) {
+    pub fn learn_asked(&self, question: &str, credential: Credential, lifetime: Duration) {
         let mut asked = self.asked.lock();
         if asked.len() >= USERS_MAX {
             asked.clear();
         }
-        asked.insert(user.into(), Asked { at: Instant::now(), lifetime, secret });
+        asked.insert(question.into(), Asked { at: Instant::now(), lifetime, credential });
     }
 
     /// The demand of servers on such a login, if they were asked within `lifetime`.
@@ -240,11 +279,11 @@ impl Access {
 
     /// A client of the user could not prove the secret of `auth_query`: perhaps the password was changed since. Not at once
     /// again, or wrong passwords would be questions to the servers.
-    pub fn doubt_asked(&self, user: &str) {
+    pub fn doubt_asked(&self, question: &str) {
         const LEAST: Duration = Duration::from_secs(1);
         let mut asked = self.asked.lock();
-        if asked.get(user).is_some_and(|asked| asked.at.elapsed() >= LEAST) {
-            asked.remove(user);
+        if asked.get(question).is_some_and(|asked| asked.at.elapsed() >= LEAST) {
+            asked.remove(question);
         }
     }
 
@@ -267,6 +306,8 @@ impl Access {
 mod tests {
     use super::*;
     use weir_wire::scram::Verifier;
+
+    const COMMON: Proofs<'_> = Proofs::Of { realm: "", looks_up: LooksUp::No };
 
     fn keys(password: &[u8], salt: &[u8]) -> Secret {
         let challenge = Challenge { salt: salt.to_vec(), iterations: 2 };
@@ -295,14 +336,14 @@ mod tests {
     fn keys_log_in_as_long_as_they_are_those_of_the_verifier_in_force() {
         let (old, new) = (keys(b"old", b"salt"), keys(b"new", b"salt"));
         let access = access(&line("joe", &old), false);
-        assert!(matches!(access.secret_for_server("joe"), Some(Secret::Scram(_))), "nobody has proved anything");
-        access.prove("joe", new.clone());
-        assert!(matches!(access.secret_for_server("joe"), Some(Secret::Scram(_))), "they are of another password");
-        access.prove("joe", old.clone());
-        assert!(access.secret_for_server("joe") == Some(old.clone()));
+        assert!(matches!(access.secret_for_server("joe", COMMON), Some(Secret::Scram(_))), "nobody has proved anything");
+        access.prove("joe", "", new.clone());
+        assert!(matches!(access.secret_for_server("joe", COMMON), Some(Secret::Scram(_))), "they are of another password");
+        access.prove("joe", "", old.clone());
+        assert!(access.secret_for_server("joe", COMMON) == Some(old.clone()));
         let passwords = Passwords::read(line("joe", &keys(b"old", b"other salt")).as_bytes(), None).0;
         access.replace(AccessFiles { passwords, ..AccessFiles::default() });
-        assert!(matches!(access.secret_for_server("joe"), Some(Secret::Scram(_))), "they fit one salt only");
+        assert!(matches!(access.secret_for_server("joe", COMMON), Some(Secret::Scram(_))), "they fit one salt only");
     }
 
     #[test]
@@ -311,23 +352,40 @@ mod tests {
         let trusting = access("", false);
         for access in [&asking, &trusting] {
             for user in ["joe", "spoiled", "ann"] {
-                access.prove(user, keys(b"secret", b"salt"));
+                access.prove(user, "", keys(b"secret", b"salt"));
             }
         }
-        assert!(asking.secret_for_server("joe").is_some());
-        assert!(asking.secret_for_server("spoiled").is_none());
-        assert!(matches!(asking.secret_for_server("ann"), Some(Secret::Plain(_))), "the file knows more");
-        assert!(trusting.secret_for_server("joe").is_none());
+        assert!(asking.secret_for_server("joe", COMMON).is_some());
+        assert!(asking.secret_for_server("spoiled", COMMON).is_none());
+        assert!(matches!(asking.secret_for_server("ann", COMMON), Some(Secret::Plain(_))), "the file knows more");
+        assert!(trusting.secret_for_server("joe", COMMON).is_none());
+    }
+
+    #[test]
+    fn a_proof_counts_in_its_realm_only() {
+        let access = access("", false);
+        let of = |realm, looks_up| access.secret_for_server("joe", Proofs::Of { realm, looks_up });
+        access.prove("joe", "tenant", keys(b"tenant's word", b"salt"));
+        assert!(of("", LooksUp::Yes).is_none() && of("other", LooksUp::Yes).is_none());
+        assert!(of("tenant", LooksUp::Yes) == Some(keys(b"tenant's word", b"salt")));
+        assert!(of("tenant", LooksUp::No).is_none(), "users without a line are asked for nothing there");
+        access.prove("joe", "", keys(b"own", b"salt"));
+        assert!(of("", LooksUp::Yes) == Some(keys(b"own", b"salt")) && of("tenant", LooksUp::Yes).is_some());
+        assert!(access.secret_for_server("joe", Proofs::Any) == Some(keys(b"own", b"salt")), "the last one");
+        for number in 0..2 * PROOFS_MAX {
+            access.prove("joe", &format!("t{number}"), keys(b"x", b"y"));
+        }
+        assert!(of("t0", LooksUp::Yes).is_none() && of("t1999", LooksUp::Yes).is_some(), "there is a limit");
     }
 
     #[test]
     fn answers_of_servers_are_believed_for_their_time_and_forgotten_at_a_reload() {
         let access = access("", true);
-        access.learn_asked("joe", None, Duration::ZERO);
+        access.learn_asked("joe", Credential::Nobody, Duration::ZERO);
         assert!(access.asked("joe").is_none());
-        access.learn_asked("joe", Some(keys(b"x", b"salt")), Duration::from_secs(3600));
+        access.learn_asked("joe", Credential::Secret(keys(b"x", b"salt")), Duration::from_secs(3600));
         access.learn_groups("joe", Arc::default());
-        assert!(matches!(access.asked("joe"), Some(Some(_))));
+        assert!(matches!(access.asked("joe"), Some(Credential::Secret(_))));
         access.doubt_asked("joe");
         assert!(access.asked("joe").is_some(), "it was asked just now");
         assert!(access.groups("joe", Duration::from_secs(3600)).is_some() && access.groups("joe", Duration::ZERO).is_none());

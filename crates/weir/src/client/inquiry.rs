@@ -1,17 +1,19 @@
 //! Asks a server about a user: his verifier (`auth_query`), his right to log in at all, the roles he is a member of.
 //!
-//! Each worker keeps one connection for this and asks one question at a time, so that a storm of logins costs a server little.
+//! Each worker keeps one connection for this and asks one question at a time, so that a storm of logins costs a server little; databases with
+//! an `auth_user` or `auth_dbname` of their own have up to eight more between them.
 //! The answers are believed for `auth_cache_time`. Nothing a client sends shapes the connection: it has its own login and
 //! settings, the
 //! user's name travels as a value, and only `pg_catalog` is searched.
 
 pub mod viewer;
 
+use crate::client::access::Credential;
 use crate::control::mail::Nudge;
 use crate::process::worker::Worker;
 use crate::server::bounds;
 use crate::server::pool::login;
-use crate::server::pool::server_conn::inquiry::Line;
+use crate::server::pool::server_conn::inquiry::{Asker, LaneKind, Line, Taken};
 use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -84,7 +86,7 @@ pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTr
     if let Some(known) = w.shared.access.groups(user, lifetime) {
         return Ok(known);
     }
-    let turn = Turn::take(w, deadline).await?;
+    let mut turn = Turn::take(w, None, deadline).await?;
     // The task that had the turn before may have asked this question.
     if let Some(known) = w.shared.access.groups(user, lifetime) {
         return Ok(known);
@@ -97,98 +99,127 @@ pub async fn groups(w: &Worker, user: &str, deadline: Instant) -> Result<Arc<BTr
     Ok(groups)
 }
 
-/// The secret that a user must prove by `auth_query`; `None`: nobody could prove it. Cancel safe.
-pub async fn secret(w: &Worker, user: &str, deadline: Instant) -> Result<Option<Secret>, InquiryError> {
+/// A user's credential by the `auth_query` of a database of clients. Cancel safe.
+pub async fn credential(w: &Worker, user: &str, database: &str, deadline: Instant) -> Result<Credential, InquiryError> {
     if user.len() > NAME_BYTES_MAX {
-        return Ok(None);
+        return Ok(Credential::Nobody);
     }
-    if let Some(known) = w.shared.access.asked(user) {
+    let question = question(w, user, database);
+    if let Some(known) = w.shared.access.asked(&question) {
         return Ok(known);
     }
-    let turn = Turn::take(w, deadline).await?;
-    if let Some(known) = w.shared.access.asked(user) {
+    let mut turn = Turn::take(w, Some(database), deadline).await?;
+    if let Some(known) = w.shared.access.asked(&question) {
         return Ok(known);
     }
     let (query, cache_ms) = {
         let config = w.peek_config();
-        (config.auth.ask_query.clone(), config.auth.cache_ms)
+        (config.look_up(Some(database)).query.to_owned(), config.auth.cache_ms)
     };
     // Both in one round trip. The second is ours, so that a query written long ago cannot overlook a password's end.
     let mut answers = turn.ask(&[&query, ROLE_QUERY], &[user], deadline).await?;
     let (role, found) = (answers.pop().unwrap_or_default(), answers.pop().unwrap_or_default());
-    let (secret, valid_for) = judge(user, &found, &role)?;
-    let lifetime = match &secret {
-        Some(_) => valid_for.unwrap_or(Duration::MAX),
-        None => ABSENT_LIFETIME,
+    let (credential, valid_for) = judge(user, &found, &role)?;
+    let lifetime = match &credential {
+        Credential::Secret(_) | Credential::NoPassword => valid_for.unwrap_or(Duration::MAX),
+        Credential::Nobody => ABSENT_LIFETIME,
     };
-    w.shared.access.learn_asked(user, secret.clone(), lifetime.min(Duration::from_millis(cache_ms)));
-    Ok(secret)
+    w.shared.access.learn_asked(&question, credential.clone(), lifetime.min(Duration::from_millis(cache_ms)));
+    Ok(credential)
+}
+
+/// A client of the user could not prove what `auth_query` had said: perhaps the password was changed since.
+pub fn doubt(w: &Worker, user: &str, database: &str) {
+    w.shared.access.doubt_asked(&question(w, user, database));
+}
+
+/// A look-up, as its answer is remembered: by all that decides it, so that no database believes the answer that another's query gave.
+fn question(w: &Worker, user: &str, database: &str) -> String {
+    let config = w.peek_config();
+    let look_up = config.look_up(Some(database));
+    // No name has a zero byte within, and the query comes last.
+    [user, look_up.user, look_up.database, look_up.query].join("\0")
 }
 
 /// Asks if a user may have connections to a database at all: a server that is full says the same as one that keeps him out. Cancel safe.
 pub async fn may_connect(w: &Worker, user: &str, database: &str, deadline: Instant) -> Result<Right, InquiryError> {
-    let mut answers = Turn::take(w, deadline).await?.ask(&[LIMITS_QUERY], &[user, database], deadline).await?;
+    let mut answers = Turn::take(w, None, deadline).await?.ask(&[LIMITS_QUERY], &[user, database], deadline).await?;
     let rows = answers.pop().unwrap_or_default();
     let is_none = rows.first().and_then(|row| row.first()?.as_ref()).is_some_and(|cell| cell.as_slice() == b"t");
     Ok(if is_none { Right::Withdrawn } else { Right::Granted })
 }
 
-/// Meaning of the rows: a secret to prove, and the time until the role expires.
-fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(Option<Secret>, Option<Duration>), InquiryError> {
-    let Some([may_log_in, seconds]) = role.first().map(Vec::as_slice) else { return Ok((None, None)) };
+/// Meaning of the rows: the user's credential, and the time until the role expires.
+fn judge(user: &str, found: &[Row], role: &[Row]) -> Result<(Credential, Option<Duration>), InquiryError> {
+    let nobody = Ok((Credential::Nobody, None));
+    let Some([may_log_in, seconds]) = role.first().map(Vec::as_slice) else { return nobody };
     let secret = match found {
-        [] => return Ok((None, None)),
+        [] => return nobody,
         [row] => match row.as_slice() {
             [Some(name), _, ..] if name.as_slice() != user.as_bytes() => {
                 return Err(InquiryError::Answer("a row of another user"));
             }
-            // Without a password there is nothing to prove.
-            [Some(_), None, ..] => return Ok((None, None)),
-            [Some(_), Some(secret), ..] => secret,
+            [Some(_), secret, ..] => secret,
+            // A function with OUT parameters that finds nobody gives a row of nothing, and the page on authentication shows one.
+            [None, None, ..] => return nobody,
             _ => return Err(InquiryError::Answer("a row without name and verifier")),
         },
         _ => return Err(InquiryError::Answer("more than one row")),
     };
     if may_log_in.as_ref().is_none_or(|may| may.as_slice() != b"t") {
-        return Ok((None, None));
+        return nobody;
     }
     let text = seconds.as_ref().map(|text| String::from_utf8_lossy(text).into_owned());
     let valid_for = text.map(|text| Duration::from_secs(text.parse().unwrap_or(0)));
+    // Without a password there is nothing to prove.
+    let Some(secret) = secret else { return Ok((Credential::NoPassword, valid_for)) };
     match Secret::parse(secret, None) {
-        Ok(secret @ (Secret::Md5(_) | Secret::Scram(_))) => Ok((Some(secret), valid_for)),
+        Ok(secret @ (Secret::Md5(_) | Secret::Scram(_))) => Ok((Credential::Secret(secret), valid_for)),
         Ok(Secret::Plain(_) | Secret::Keys(..)) | Err(_) => {
             Err(InquiryError::Answer("a password that is neither md5 nor a SCRAM-SHA-256 verifier"))
         }
     }
 }
 
-/// The right to use a worker's connection.
-struct Turn<'a>(&'a Worker);
+/// The right to use a worker's connection for the questions of one asker.
+struct Turn<'a> {
+    w: &'a Worker,
+    asker: Asker,
+    line: Option<Line>,
+}
 
 impl<'a> Turn<'a> {
-    async fn take(w: &'a Worker, deadline: Instant) -> Result<Turn<'a>, InquiryError> {
-        let own = w.reactor.current_task();
-        while w.inquiry.is_busy.get() {
+    /// For the look-ups of a database of clients; `None`: for other questions.
+    async fn take(w: &'a Worker, client_database: Option<&str>, deadline: Instant) -> Result<Turn<'a>, InquiryError> {
+        let (own, asker) = (w.reactor.current_task(), asker(w, client_database));
+        let kind = if asker == self::asker(w, None) { LaneKind::Common } else { LaneKind::OfDatabase };
+        let forget = || w.inquiry.waiting.borrow_mut().retain(|(task, _)| *task != own);
+        loop {
+            let taken = w.inquiry.lanes.borrow_mut().take(&asker, kind);
+            if let Some(Taken { kept, evicted }) = taken {
+                forget();
+                if let Some(line) = evicted {
+                    line.talk.part(w);
+                }
+                return Ok(Turn { w, asker, line: kept });
+            }
             if w.now() >= deadline {
-                w.inquiry.waiting.borrow_mut().retain(|task| *task != own);
+                forget();
                 return Err(InquiryError::TimedOut);
             }
-            if !w.inquiry.waiting.borrow().contains(&own) {
-                w.inquiry.waiting.borrow_mut().push_back(own);
+            let is_listed = w.inquiry.waiting.borrow().iter().any(|(task, _)| *task == own);
+            if !is_listed {
+                w.inquiry.waiting.borrow_mut().push_back((own, asker.clone()));
             }
             w.reactor.wake_at(deadline);
             parked().await;
         }
-        w.inquiry.waiting.borrow_mut().retain(|task| *task != own);
-        w.inquiry.is_busy.set(true);
-        Ok(Turn(w))
     }
 
     /// Runs queries with these values, in one round trip.
-    async fn ask(&self, queries: &[&str], values: &[&str], deadline: Instant) -> Result<Vec<Vec<Row>>, InquiryError> {
-        let w = self.0;
-        let kept = w.inquiry.line.borrow_mut().take();
-        match kept {
+    async fn ask(&mut self, queries: &[&str], values: &[&str], deadline: Instant) -> Result<Vec<Vec<Row>>, InquiryError> {
+        let w = self.w;
+        match self.line.take() {
             Some(mut line) if line.is_current(w) => {
                 line.talk.renew(w, deadline);
                 match line.run(w, queries, values).await {
@@ -200,17 +231,17 @@ impl<'a> Turn<'a> {
             Some(line) => line.talk.part(w),
             None => {}
         }
-        let mut line = Line::open(w, deadline).await?;
+        let mut line = Line::open(w, &self.asker, deadline).await?;
         let answer = line.run(w, queries, values).await;
         self.keep(line, answer)
     }
 
     /// Keeps the connection unless it failed. A statement's error leaves it whole.
-    fn keep(&self, line: Line, answer: Result<Vec<Vec<Row>>, OpenError>) -> Result<Vec<Vec<Row>>, InquiryError> {
+    fn keep(&mut self, line: Line, answer: Result<Vec<Vec<Row>>, OpenError>) -> Result<Vec<Vec<Row>>, InquiryError> {
         if matches!(answer, Ok(_) | Err(OpenError::Refused { .. })) {
-            *self.0.inquiry.line.borrow_mut() = Some(line);
+            self.line = Some(line);
         } else {
-            line.talk.part(self.0);
+            line.talk.part(self.w);
         }
         answer.map_err(InquiryError::Server)
     }
@@ -218,18 +249,30 @@ impl<'a> Turn<'a> {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.inquiry.is_busy.set(false);
-        if let Some(next) = self.0.inquiry.waiting.borrow_mut().pop_front() {
-            self.0.reactor.wake(next);
+        let inquiry = &self.w.inquiry;
+        inquiry.lanes.borrow_mut().give_back(&self.asker, self.line.take(), self.w.now());
+        let lanes = inquiry.lanes.borrow();
+        let mut waiting = inquiry.waiting.borrow_mut();
+        // The lane may be used, or taken away: one task of each kind that waits for that.
+        let next =
+            [waiting.iter().position(|(_, asker)| *asker == self.asker), waiting.iter().position(|(_, asker)| !lanes.has(asker))];
+        let mut next: Vec<usize> = next.into_iter().flatten().collect();
+        next.sort_unstable();
+        // From behind, so that the places of the others stay.
+        for at in next.into_iter().rev() {
+            if let Some((task, _)) = waiting.remove(at) {
+                self.w.reactor.wake(task);
+            }
         }
     }
 }
 
-/// Whom servers are asked as, and in which database.
-fn asker(w: &Worker) -> (String, String) {
+/// Whom servers are asked as, and in which database, about users of a database of clients; `None`: about all else.
+fn asker(w: &Worker, client_database: Option<&str>) -> Asker {
     let config = w.peek_config();
-    let user = [&config.auth.ask_user, &config.check.user].into_iter().find(|user| !user.is_empty());
-    (user.map_or("postgres", String::as_str).to_string(), config.auth.ask_database.clone())
+    let look_up = config.look_up(client_database);
+    let user = [look_up.user, &config.check.user].into_iter().find(|user| !user.is_empty());
+    Asker { user: user.unwrap_or("postgres").to_string(), database: look_up.database.to_string() }
 }
 
 /// The servers that may be asked, the primary first; waits until one is known. Empty at the deadline. Cancel safe.
@@ -253,15 +296,15 @@ pub async fn servers(w: &Worker, deadline: Instant) -> Vec<Address> {
 
 /// A connection for questions of our own, as the user who asks about users.
 pub async fn talk_to(w: &Worker, address: &Address, deadline: Instant) -> Result<Talk, OpenError> {
-    let (user, database) = asker(w);
-    enter(w, address, &user, &database, deadline).await
+    enter(w, address, &asker(w, None), deadline).await
 }
 
-async fn enter(w: &Worker, address: &Address, user: &str, database: &str, deadline: Instant) -> Result<Talk, OpenError> {
+async fn enter(w: &Worker, address: &Address, asker: &Asker, deadline: Instant) -> Result<Talk, OpenError> {
+    let Asker { user, database } = asker;
     let (generation, files) = (w.shared.access.generation(), w.shared.access.files());
     let own = {
         let config = w.peek_config();
-        let is_checker = user == config.check.user && !config.check.password.is_empty();
+        let is_checker = *user == config.check.user && !config.check.password.is_empty();
         is_checker.then(|| Secret::parse(config.check.password.as_bytes(), files.key.as_ref()).ok()).flatten()
     };
     let secret = own.as_ref().or_else(|| files.passwords.get(user));
@@ -281,10 +324,10 @@ async fn enter(w: &Worker, address: &Address, user: &str, database: &str, deadli
 
 impl Line {
     /// To the primary, or to another server if it cannot be reached.
-    async fn open(w: &Worker, deadline: Instant) -> Result<Line, InquiryError> {
+    async fn open(w: &Worker, asker: &Asker, deadline: Instant) -> Result<Line, InquiryError> {
         let mut first = InquiryError::NoServer;
         for address in servers(w, deadline).await {
-            match Line::open_to(w, address, deadline).await {
+            match Line::open_to(w, asker, address, deadline).await {
                 Ok(line) => return Ok(line),
                 Err(error) => {
                     w.shared.nudge_prober(Nudge::LoginFailed);
@@ -301,18 +344,16 @@ impl Line {
         Err(first)
     }
 
-    async fn open_to(w: &Worker, address: Address, deadline: Instant) -> Result<Line, OpenError> {
-        let (user, database) = asker(w);
+    async fn open_to(w: &Worker, asker: &Asker, address: Address, deadline: Instant) -> Result<Line, OpenError> {
         let generation = w.shared.access.generation();
-        let talk = enter(w, &address, &user, &database, deadline).await?;
-        Ok(Line { talk, address, user, database, generation })
+        let talk = enter(w, &address, asker, deadline).await?;
+        Ok(Line { talk, address, generation })
     }
 
     fn is_current(&self, w: &Worker) -> bool {
-        let (user, database) = asker(w);
         let view = w.view();
         let is_up = view.nodes.iter().position(|n| n.id == self.address.node).is_some_and(|at| view.is_up(at));
-        is_up && self.user == user && self.database == database && self.generation == w.shared.access.generation()
+        is_up && self.generation == w.shared.access.generation()
     }
 
     async fn run(&mut self, w: &Worker, queries: &[&str], values: &[&str]) -> Result<Vec<Vec<Row>>, OpenError> {
@@ -387,9 +428,10 @@ mod tests {
     fn check(found: &[&[Option<&str>]], role: &[&[Option<&str>]], expected: &str) {
         let rows = |all: &[&[Option<&str>]]| all.iter().map(|values| row(values)).collect::<Vec<_>>();
         let judged = match judge("joe", &rows(found), &rows(role)) {
-            Ok((Some(_), None)) => "secret".into(),
-            Ok((Some(_), Some(time))) => format!("secret for {} s", time.as_secs()),
-            Ok((None, _)) => "nobody".into(),
+            Ok((Credential::Secret(_), None)) => "secret".into(),
+            Ok((Credential::Secret(_), Some(time))) => format!("secret for {} s", time.as_secs()),
+            Ok((Credential::NoPassword, _)) => "no password".into(),
+            Ok((Credential::Nobody, _)) => "nobody".into(),
             Err(error) => error.to_string(),
         };
         assert_eq!(judged, expected, "{found:?} {role:?}");
@@ -409,7 +451,10 @@ mod tests {
     fn an_answer_that_is_no_verifier_of_the_user_is_not_used() {
         let role: &[&[Option<&str>]] = &[&[Some("t"), None]];
         check(&[], role, "nobody");
-        check(&[&[Some("joe"), None]], role, "nobody");
+        check(&[&[Some("joe"), None]], role, "no password");
+        check(&[&[None, None]], role, "nobody");
+        check(&[&[Some("joe"), None]], &[&[Some("f"), None]], "nobody");
+        check(&[&[Some("ann"), None]], role, "auth_query gave a row of another user");
         check(&[&[Some("ann"), Some(MD5)]], role, "auth_query gave a row of another user");
         check(&[&[None, Some(MD5)]], role, "auth_query gave a row without name and verifier");
         check(&[&[Some("joe")]], role, "auth_query gave a row without name and verifier");

@@ -1,7 +1,7 @@
 //! Waits for slow answers without holding up the event loop: keys of passwords, names of hosts, verdicts of directories and
 //! PAM.
 
-use crate::client::access::Salted;
+use crate::client::access::{LooksUp, Salted};
 use crate::client::blocking_jobs::{Errands, Promise, State, Waiter};
 use crate::client::challenges::{Basis, STRETCH, STRETCH_SALT};
 use crate::client::directory::{self, Claim, Outcome};
@@ -48,7 +48,12 @@ pub async fn keys(
 }
 
 /// The challenge of a user who has no verifier, in which nothing tells why he has none. Cancel safe.
-pub async fn steady_challenge(w: &Worker, user: &str, deadline: Option<Instant>) -> Result<Challenge, Unanswered> {
+pub async fn steady_challenge(
+    w: &Worker,
+    user: &str,
+    looks_up: LooksUp,
+    deadline: Option<Instant>,
+) -> Result<Challenge, Unanswered> {
     let challenges = &w.shared.access.challenges;
     let identifier = loop {
         match challenges.basis(w.now()) {
@@ -78,8 +83,7 @@ pub async fn steady_challenge(w: &Worker, user: &str, deadline: Option<Instant>)
         }
     };
     // Where servers are asked for verifiers, most users have theirs from there.
-    let is_asked = !w.peek_config().auth.ask_user.is_empty();
-    let in_file = w.shared.access.files().passwords.usual_iterations().filter(|_| !is_asked);
+    let in_file = w.shared.access.files().passwords.usual_iterations().filter(|_| looks_up == LooksUp::No);
     let iterations = in_file.unwrap_or_else(|| challenges.iterations());
     Ok(Challenge { salt: steady_salt(&*secret, user.as_bytes()).to_vec(), iterations })
 }

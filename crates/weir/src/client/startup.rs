@@ -12,7 +12,7 @@ mod replicate;
 use crate::client::client_limits::{self, Full, Seat};
 use crate::client::greetings::{APPLICATION_NAME, StartupSettings, Welcome};
 use crate::control::mail::Nudge;
-use crate::monitor::console;
+use crate::monitor::console::{self, Right};
 use crate::monitor::log::{Level, Who};
 use crate::process::shared::{Shared, Stop, seconds};
 use crate::process::tls_files::certificate::Subject;
@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::PoolMode;
 use weir_config::hba::Replication;
+use weir_config::limits::{self, ClientsMax};
 use weir_io::reactor::parked;
 use weir_io::socket::Socket;
 use weir_policy::notices;
@@ -353,7 +354,7 @@ impl Door<'_> {
             Ok(welcome) => welcome,
             Err(fault) => {
                 self.w.forget_pool_set(&pools);
-                return self.turn_away(user, &admission, fault).await;
+                return self.turn_away(caller, &admission, fault).await;
             }
         };
         write::authentication(&mut out, 0, &[]);
@@ -386,10 +387,10 @@ impl Door<'_> {
     }
 
     /// Refuses a client that was let in here and not by the servers.
-    async fn turn_away<T>(&mut self, user: &str, admission: &Admission, fault: Fault) -> Result<T, Fault> {
+    async fn turn_away<T>(&mut self, caller: Caller<'_>, admission: &Admission, fault: Fault) -> Result<T, Fault> {
         if admission.is_unproved && fault.sqlstate == sqlstate::INVALID_PASSWORD {
             // No server trusts him: he fails like a user who has an entry and gives a wrong password.
-            Box::pin(self.by_nothing(&self.w.shared.access.files(), user)).await?;
+            Box::pin(self.by_nothing(&self.w.shared.access.files(), caller)).await?;
         }
         Err(fault)
     }
@@ -404,10 +405,12 @@ impl Door<'_> {
             }
             self.send(&admission.message).await?;
         }
+        self.take_console_seat(caller, right)?;
         let application = startup.get("application_name").unwrap_or_default();
         let user = Arc::<str>::from(caller.user);
         let whose = Whose { user: user.clone(), database: caller.database.into(), server_user: user };
         let entry = self.entry(whose, None, application, startup.version);
+        *entry.seat.borrow_mut() = self.seat.take();
         let status = entry.status.clone();
         if let Err(fault) = console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await {
             // The login went well: this is the end of a session.
@@ -490,24 +493,38 @@ impl Door<'_> {
 
     /// Counts the client by its user and database, now that the user has proved his name.
     fn take_seat(&mut self, pools: &PoolSet) -> Result<(), Fault> {
-        let limits = pools.limits.get();
-        let (users, databases) = (limits.clients.per_user, limits.clients.per_database);
-        let Some(seat) = &mut self.seat else { return Ok(()) };
         let whose = client_limits::Whose {
             user: pools.client_user.clone(),
             database: pools.client_database.clone(),
             role: pools.user.clone(),
             served: pools.database.clone(),
         };
-        seat.take(whose, users, databases).map_err(|full| {
+        self.count(whose, pools.limits.get().clients)
+    }
+
+    /// Counts a client of the console, as PgBouncer does. It refuses no administrator, and leads to no database and no role of the servers.
+    fn take_console_seat(&mut self, caller: Caller<'_>, right: Right) -> Result<(), Fault> {
+        let limits = match right {
+            Right::Change => ClientsMax { per_user: 0, per_database: 0 },
+            Right::Look => limits::of(&self.w.peek_config(), caller.user, caller.database).clients,
+        };
+        // All places may be taken, and those of an address too: whoever looks after that must get in.
+        self.seat = self.w.shared.clients.seats.at_door(None, 0).ok();
+        let (user, database) = (caller.user.into(), caller.database.into());
+        self.count(client_limits::Whose { user, database, role: "".into(), served: "".into() }, limits)
+    }
+
+    fn count(&mut self, whose: client_limits::Whose, limits: ClientsMax) -> Result<(), Fault> {
+        let Some(seat) = &mut self.seat else { return Ok(()) };
+        let (user, database) = (whose.user.clone(), whose.database.clone());
+        seat.take(whose, limits.per_user, limits.per_database).map_err(|full| {
             self.w.count(Metric::ClientsRefused);
             let text = match full {
                 Full::User(max) => {
-                    format!("too many clients of user \"{}\": max_client_connections_per_user = {max}", pools.client_user)
+                    format!("too many clients of user \"{user}\": max_client_connections_per_user = {max}")
                 }
                 Full::Database(max) | Full::Address(max) => {
-                    let name = &pools.client_database;
-                    format!("too many clients of database \"{name}\": max_client_connections_per_database = {max}")
+                    format!("too many clients of database \"{database}\": max_client_connections_per_database = {max}")
                 }
             };
             Fault::fatal(sqlstate::TOO_MANY_CONNECTIONS, text)

@@ -10,19 +10,23 @@ use crate::process::tls_files::TlsFiles;
 use crate::server::pool::login::protocol;
 use crate::server::pool::server_conn::{Address, Login, OpenError, Rows};
 use anyhow::Context;
+use std::borrow::Cow;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
+use weir_config::look_up::LookUp;
+use weir_config::passwd::Secret;
 use weir_config::{CheckConfig, Config, NodeConfig};
 use weir_policy::defaults::Defaults;
 use weir_policy::failover::Rules;
 use weir_policy::own_login::OwnUse;
 use weir_policy::readiness::surplus::{self, Errand, OwnUser};
 use weir_policy::readiness::{
-    Asked, Clock, Cluster, ConnsMax, Finding, Follower, Level, Receiver, Refused, Right, Role, Server, Settings, Switch, findings,
+    Asked, Clock, Cluster, ConnsMax, FailedLogin, Finding, Follower, Level, Needed, Receiver, Refused, Right, Role, Server,
+    Settings, Switch, findings,
 };
 
 /// As servers show it.
@@ -185,23 +189,67 @@ async fn ask(shared: &Arc<Shared>, config: &Config, node: &NodeConfig) -> Asked 
         checker: open(shared, node, &config.check, &[("application_name", NAME)]).await.map(drop).map_err(refused),
         replication: open(shared, node, &health, &replication).await.map(drop).map_err(refused),
         own_users,
+        failed_logins: failed_logins(shared, config, node).await,
     }
 }
+
+/// Tries logins that clients need: those of `auth_query`, and of users that `database_file` names. Cancel safe: connections are closed.
+async fn failed_logins(shared: &Arc<Shared>, config: &Config, node: &NodeConfig) -> Vec<FailedLogin> {
+    let own = asking_users(config).into_iter().map(|look_up| (Needed::LookUp, None, look_up.user, look_up.database));
+    let forced = config
+        .databases
+        .iter()
+        .filter_map(|(name, entry)| Some((Needed::Forced, Some(&**name), entry.user.as_deref()?, &*entry.database)));
+    let mut failed = Vec::new();
+    for (needed, name, user, database) in own.chain(forced.take(FORCED_USERS_MAX)) {
+        let secret = match name {
+            Some(name) => shared.secret_for_server(user, Some(name)),
+            None if user == config.check.user => shared.access.files().checker(&config.check).1.map(Cow::into_owned),
+            None => shared.access.files().passwords.get(user).cloned(),
+        };
+        // A verifier alone logs in nowhere: the first client of the user brings the proof.
+        if matches!(secret, Some(Secret::Scram(_))) {
+            continue;
+        }
+        let parameters = [("application_name", NAME)];
+        let login = Login { user, database, secret: secret.as_ref(), generation: 0, parameters: &parameters };
+        let until = Instant::now() + ASK_TIMEOUT;
+        if let Err(error) = Conn::log_in(shared, &address_of(node), &login, OwnUse::Questions, until).await {
+            failed.push(FailedLogin { needed, user: user.to_owned(), database: database.to_owned(), why: refused(error) });
+        }
+    }
+    failed
+}
+
+/// Users for `auth_query` whose rights are looked at: each takes a login to each server.
+const ASKING_USERS_MAX: usize = 20;
+
+/// Users that entries of `database_file` name whose logins are tried.
+const FORCED_USERS_MAX: usize = 20;
 
 /// The logins of Weir's own that are configured, each in its database.
 fn own_users_of(config: &Config, health: CheckConfig) -> Vec<(Errand, CheckConfig)> {
     let mut all = vec![(Errand::Failover, health), (Errand::Looks, config.check.clone())];
-    if !config.auth.ask_user.is_empty() {
-        let own = CheckConfig {
-            user: config.auth.ask_user.clone(),
-            database: config.auth.ask_database.clone(),
-            ..config.check.clone()
-        };
+    for LookUp { user, database, .. } in asking_users(config) {
         // The password belongs to another user, unless it is the same one.
-        let password = if own.user == config.check.user { config.check.password.clone() } else { String::new() };
-        all.push((Errand::Logins, CheckConfig { password, ..own }));
+        let password = if user == config.check.user { config.check.password.clone() } else { String::new() };
+        let own = CheckConfig { user: user.to_owned(), database: database.to_owned(), password, ..config.check.clone() };
+        all.push((Errand::Logins, own));
     }
     all
+}
+
+/// Who runs `auth_query`, each in one of its databases.
+fn asking_users(config: &Config) -> Vec<LookUp<'_>> {
+    let own = config.databases.iter().filter(|(_, entry)| entry.look_up.user.is_some()).map(|(name, _)| Some(&**name));
+    let mut asking: Vec<LookUp<'_>> = Vec::new();
+    for look_up in [None].into_iter().chain(own).map(|database| config.look_up(database)) {
+        let is_new = !look_up.user.is_empty() && !asking.iter().any(|known| known.user == look_up.user);
+        if is_new && asking.len() < ASKING_USERS_MAX {
+            asking.push(look_up);
+        }
+    }
+    asking
 }
 
 fn name_of(login: &CheckConfig) -> &str {
@@ -237,17 +285,21 @@ async fn open_for(
     of: OwnUse,
     parameters: &[(&str, &str)],
 ) -> Result<Conn, OpenError> {
-    let address = Address {
+    let address = address_of(node);
+    let files = shared.access.files();
+    let (user, secret) = files.checker(check);
+    let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
+    Conn::log_in(shared, &address, &login, of, Instant::now() + ASK_TIMEOUT).await.map(|(conn, _)| conn)
+}
+
+fn address_of(node: &NodeConfig) -> Address {
+    Address {
         node: node.id,
         hostname: node.hostname.clone(),
         port: node.port,
         connect_timeout_ms: node.connect_timeout_ms,
         ssl_mode: node.ssl_mode,
-    };
-    let files = shared.access.files();
-    let (user, secret) = files.checker(check);
-    let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
-    Conn::log_in(shared, &address, &login, of, Instant::now() + ASK_TIMEOUT).await.map(|(conn, _)| conn)
+    }
 }
 
 fn refused(error: OpenError) -> Refused {

@@ -23,7 +23,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::visibility::Viewer;
-use weir_config::{self as config, Config, Severity};
+use weir_config::{self as config, Config, Severity, SigintStop};
 
 /// Time a daemon gets until clients can connect.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -374,6 +374,7 @@ fn import(options: &Import) -> anyhow::Result<ExitCode> {
         let rules = import.rules.lines().map(|line| format!("# {line}").trim_end().to_string() + "\n");
         return say(&format!("{}\n# pool_hba.conf, which must be there too:\n{}", import.conf, rules.collect::<String>()));
     };
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
     write_new(&folder.join("pgpool.conf"), &import.conf, 0o644)?;
     write_new(&folder.join("pool_hba.conf"), &import.rules, 0o644)?;
     if let Some(text) = &import.databases {
@@ -550,6 +551,10 @@ fn stop(config: &Config, mode: Mode) -> anyhow::Result<ExitCode> {
         Mode::Immediate => (Signal::QUIT, STOP_LIMIT),
     };
     let pid = signal(config, by)?;
+    if mode == Mode::Fast && config.sigint_stop == SigintStop::WaitForServers {
+        // The second one does not wait.
+        signal(config, Signal::TERM)?;
+    }
     complain(&format!("stop request sent to weir (pid: {}). waiting for termination...", pid.as_raw_nonzero()));
     let asked = Instant::now();
     while lives(pid) {

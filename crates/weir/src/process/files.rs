@@ -88,7 +88,7 @@ impl Files {
             }
         }
         let auth = &config.auth;
-        let keeps_proofs = auth.use_hba || !auth.ask_user.is_empty() || auth.allow_clear_text;
+        let keeps_proofs = auth.use_hba || auth.allow_clear_text;
         (Some(AccessFiles { passwords, hba, key, networks: networks(), keeps_proofs }), problems)
     }
 

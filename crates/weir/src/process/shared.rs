@@ -1,6 +1,6 @@
 //! The only things two threads see. Passed as an argument; nothing here is a `static`.
 
-use crate::client::access::{Access, AccessFiles};
+use crate::client::access::{Access, AccessFiles, LooksUp, Proofs};
 use crate::client::client_limits::Seats;
 use crate::control::mail::{ControlMail, Order};
 use crate::monitor::agents_seen::AgentsSeen;
@@ -24,8 +24,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
-use weir_config::Config;
 use weir_config::passwd::Secret;
+use weir_config::{Config, SetError, names_files};
 use weir_io::reactor::TaskId;
 use weir_io::socket::Ticket;
 use weir_policy::cluster::ClusterView;
@@ -110,7 +110,16 @@ impl Mailbox {
 }
 
 /// Reads the configuration and the passwords again, and takes them. Says which parameters need a restart. Error: why nothing changed.
-pub type Reader = Box<dyn Fn(&Shared) -> Result<Vec<String>, String> + Send + Sync>;
+type ReadAll = dyn Fn(&Shared) -> Result<Vec<String>, String> + Send + Sync;
+
+/// Reads the keys and certificates of a configuration.
+type ReadTls = dyn Fn(&Config) -> Result<TlsFiles, String> + Send + Sync;
+
+/// How files are read again, by the code that knows their paths.
+pub struct Readers {
+    pub(super) all: Box<ReadAll>,
+    pub(super) tls: Box<ReadTls>,
+}
 
 /// Everything shared by the threads of one proxy.
 pub struct Shared {
@@ -141,8 +150,9 @@ pub struct Files {
     pub(crate) config_path: Option<PathBuf>,
     /// Keys and certificates.
     pub(crate) tls: ArcSwap<TlsFiles>,
-    /// Reads the files again; set by the code that knows their paths.
-    pub(super) reader: OnceLock<Reader>,
+    pub(super) readers: OnceLock<Readers>,
+    /// Held by whoever reads files again, so that the later one's stand.
+    pub(super) reading: Mutex<()>,
 }
 
 /// The servers, as the control thread sees them.
@@ -215,7 +225,7 @@ impl Shared {
             common,
             store_common: config.cache.store().map(|_| StoreCommon::new()),
             config: ArcSwap::from_pointee(config),
-            files: Files { config_path, tls: ArcSwap::from_pointee(tls), reader: OnceLock::new() },
+            files: Files { config_path, tls: ArcSwap::from_pointee(tls), readers: OnceLock::new(), reading: Mutex::new(()) },
             access: Access::new(access, salt_secret),
             mailboxes,
             pools: Pools::default(),
@@ -266,12 +276,12 @@ impl Shared {
     }
 
     /// Takes a configuration into use.
-    pub fn adopt(&self, config: Config) {
+    pub fn adopt(&self, config: Arc<Config>) {
         self.log.set(&config.log);
         self.pools.reconfigure(&config);
         self.positions.obey(config.routing.causal_reads());
         let judges_alike = config.routing.judges_as(&self.config.load().routing);
-        self.config.store(Arc::new(config));
+        self.config.store(config);
         if !judges_alike {
             self.catalogs.all().iter().for_each(|database| self.note_change(database));
         }
@@ -281,7 +291,28 @@ impl Shared {
 
     /// Reads the files again. Blocks: not for a worker's thread.
     pub fn reload(&self) -> Result<Vec<String>, String> {
-        self.files.reader.get().map_or_else(|| Err("there is no configuration file".to_string()), |read| read(self))
+        let readers = self.files.readers.get().ok_or("there is no configuration file")?;
+        let _one = self.files.reading.lock();
+        (readers.all)(self)
+    }
+
+    /// Changes parameters until files are read again: all of them, or none. Blocks where `names_files` says so: not for a worker's thread then.
+    pub fn set(&self, parameters: &[(String, String)]) -> Result<(), SetError> {
+        let changed = |config: Arc<Config>| {
+            let set = |config: Arc<Config>, (name, value): &(String, String)| config.set_while_running(name, value).map(Arc::new);
+            parameters.iter().try_fold(config, set)
+        };
+        if !parameters.iter().any(|(name, _)| names_files(name)) {
+            self.adopt(changed(self.config.load_full())?);
+            return Ok(());
+        }
+        let readers = self.files.readers.get().ok_or_else(|| SetError::Refused("there is no configuration file".into()))?;
+        let _one = self.files.reading.lock();
+        let config = changed(self.config.load_full())?;
+        let tls = (readers.tls)(&config).map_err(SetError::Refused)?;
+        self.files.tls.store(Arc::new(tls));
+        self.adopt(config);
+        Ok(())
     }
 
     /// Begins to stop; a stronger mode overrides a weaker one that is under way.
@@ -322,7 +353,11 @@ impl Shared {
         // Not this worker's own configuration, which may be of before a reload that others know of.
         let config = self.config.load();
         let of_entry = client_database.and_then(|name| config.databases.get(name)).and_then(|entry| entry.password_of(user));
-        let known = || self.access.secret_for_server(user);
+        let proofs = client_database.map_or(Proofs::Any, |name| {
+            let looks_up = if config.look_up(Some(name)).user.is_empty() { LooksUp::No } else { LooksUp::Yes };
+            Proofs::Of { realm: config.realm(name), looks_up }
+        });
+        let known = || self.access.secret_for_server(user, proofs);
         let of_any = || config.databases.password_of(user).filter(|_| client_database.is_none());
         of_entry.cloned().or_else(known).or_else(|| of_any().cloned())
     }

@@ -11,7 +11,7 @@ use crate::process::inherit::Inherited;
 use crate::process::notify::Notify;
 use crate::process::pid_file::{Claim, PidFile};
 use crate::process::places;
-use crate::process::shared::{Mailbox, Message, Shared, Stop};
+use crate::process::shared::{Mailbox, Message, Readers, Shared, Stop};
 use crate::process::takeover::{self, Old};
 use crate::process::tasks;
 use crate::process::tls_files::TlsFiles;
@@ -20,7 +20,6 @@ use crate::process::worker::Worker;
 use crate::server::min_pool;
 use crate::traffic::timeouts;
 use anyhow::{Context, bail};
-use parking_lot::Mutex;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::{Handle, Signals};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
-use weir_config::{self as config, Config, IoMethod, Problem, Severity};
+use weir_config::{self as config, Config, IoMethod, Problem, Severity, SigintStop};
 use weir_io::buffers::Buffers;
 use weir_io::reactor::Reactor;
 
@@ -216,7 +215,7 @@ fn obey_all(signals: &mut Signals, shared: &Arc<Shared>, notify: &Notify, start:
     let mut asked = Stop::No;
     for signal in signals.forever() {
         let signal = if signal == SIGHUP && start == Start::Demo { SIGINT } else { signal };
-        asked = stop_of(signal, asked);
+        asked = stop_of(signal, asked, shared.config.load().sigint_stop);
         obey(signal, asked, shared, notify);
         if signal == SIGQUIT && start != Start::Demo {
             // The demo has servers to stop.
@@ -273,14 +272,13 @@ fn relieve(old: Old, shared: &Shared) {
 
 /// Lets signals and administrators have the files read again.
 fn allow_reloads(shared: &Shared, files: &Files) {
-    let (known, reading) = (files.clone(), Mutex::new(()));
-    let reader = move |shared: &Shared| {
-        // A signal and an administrator may ask at once: one after the other, so that the later one's files stand.
-        let _one = reading.lock();
-        reload(&known, shared)
+    let (all, own) = (files.clone(), files.clone());
+    let readers = Readers {
+        all: Box::new(move |shared| reload(&all, shared)),
+        tls: Box::new(move |config| own.read_tls(config).map_err(|cause| cause.to_string())),
     };
     // Nobody else sets it.
-    let _ = shared.files.reader.set(Box::new(reader));
+    let _ = shared.files.readers.set(readers);
 }
 
 type Worker0 = JoinHandle<std::io::Result<()>>;
@@ -396,16 +394,19 @@ fn obey(signal: i32, stop: Stop, shared: &Shared, notify: &Notify) {
         // PgBouncer's PAUSE and RESUME.
         SIGUSR1 => return tell_first(shared, Message::Pause),
         SIGUSR2 => return tell_first(shared, Message::Resume),
+        // With all databases paused, a smart stop waits for servers only.
+        SIGINT if stop == Stop::Smart => tell_first(shared, Message::Pause),
         _ => {}
     }
     notify.stopping();
     shared.begin_stop(stop);
 }
 
-/// The stop that signals ask for, this one and those before. A second SIGTERM is of somebody who waited long enough for clients.
-fn stop_of(signal: i32, asked: Stop) -> Stop {
+/// The stop that signals ask for, this one and those before. A second signal is of somebody who waited long enough.
+fn stop_of(signal: i32, asked: Stop, sigint: SigintStop) -> Stop {
     match signal {
         SIGTERM if asked == Stop::No => Stop::Smart,
+        SIGINT if asked == Stop::No && sigint == SigintStop::WaitForServers => Stop::Smart,
         SIGTERM | SIGINT => asked.max(Stop::Fast),
         SIGQUIT => Stop::Immediate,
         _ => asked,
@@ -463,7 +464,7 @@ fn reload(files: &Files, shared: &Shared) -> Result<Vec<String>, String> {
     }
     shared.files.tls.store(Arc::new(tls));
     shared.access.replace(access);
-    shared.adopt(merged);
+    shared.adopt(Arc::new(merged));
     shared.log.say(Level::Log, format_args!("configuration reloaded"));
     Ok(unchanged)
 }
@@ -488,7 +489,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_sigterm_is_a_fast_stop_and_nothing_weakens_a_stop() {
+    fn a_second_signal_is_a_fast_stop_and_nothing_weakens_a_stop() {
         for (signals, stop) in [
             (&[SIGHUP, SIGUSR1][..], Stop::No),
             (&[SIGTERM, SIGHUP], Stop::Smart),
@@ -496,7 +497,21 @@ mod tests {
             (&[SIGINT, SIGINT, SIGTERM], Stop::Fast),
             (&[SIGQUIT, SIGTERM, SIGINT], Stop::Immediate),
         ] {
-            assert_eq!(signals.iter().fold(Stop::No, |asked, signal| stop_of(*signal, asked)), stop, "{signals:?}");
+            assert_eq!(
+                signals.iter().fold(Stop::No, |asked, signal| stop_of(*signal, asked, SigintStop::Fast)),
+                stop,
+                "{signals:?}"
+            );
+        }
+        let waiting = SigintStop::WaitForServers;
+        for (signals, stop) in [
+            (&[SIGINT][..], Stop::Smart),
+            (&[SIGINT, SIGINT], Stop::Fast),
+            (&[SIGINT, SIGTERM], Stop::Fast),
+            (&[SIGTERM, SIGINT], Stop::Fast),
+            (&[SIGINT, SIGQUIT], Stop::Immediate),
+        ] {
+            assert_eq!(signals.iter().fold(Stop::No, |asked, signal| stop_of(*signal, asked, waiting)), stop, "{signals:?}");
         }
     }
 }

@@ -86,9 +86,8 @@ fn end(w: &Worker) -> io::Result<()> {
         let own = pool.retire(|conn, _| conn.transport.home == w.id);
         own.into_iter().for_each(|conn| w.close_conn(conn));
     }
-    if let Some(line) = w.inquiry.line.take() {
-        line.talk.part(w);
-    }
+    let lines = w.inquiry.lanes.borrow_mut().take_all();
+    lines.into_iter().for_each(|line| line.talk.part(w));
     // They may have waited for our clients.
     w.shared.tell_all(|| Message::Wake(NO_TASK));
     for _ in 0..LAST_TURNS_MAX {

@@ -54,12 +54,12 @@ pub fn warning(config: &Config, access: &AccessFiles) -> Option<String> {
 
 /// What follows if a server lets this machine in, by what clients must prove to Weir. The worse comes first.
 fn consequence(config: &Config, access: &AccessFiles) -> Option<Consequence> {
+    let asks_servers = !config.auth.ask_user.is_empty();
     let is_left_to_servers = config.auth.passwd_proof == PasswdProof::AsServers && !access.passwords.is_empty();
     let is_open = match &access.hba {
         Some(hba) => hba.trusts_hosts(),
-        None => !access.keeps_proofs || is_left_to_servers,
+        None => (!access.keeps_proofs && !asks_servers) || is_left_to_servers,
     };
-    let asks_servers = !config.auth.ask_user.is_empty();
     match &access.hba {
         Some(_) if is_open && config.listens_to_others() => {
             Some(Consequence::Open("pool_hba.conf has a rule with method trust for other hosts"))
@@ -131,7 +131,7 @@ mod tests {
             let mut folder = |_: &Path| Err(LoadError::NotFound);
             Arc::new(Hba::read(Path::new("h"), None, &mut Loader { file: &mut file, folder: &mut folder }).0.unwrap())
         });
-        let keeps_proofs = hba.is_some() || !config.auth.ask_user.is_empty() || config.auth.allow_clear_text;
+        let keeps_proofs = hba.is_some() || config.auth.allow_clear_text;
         let found = match consequence(&config, &AccessFiles { hba, keeps_proofs, ..AccessFiles::default() }) {
             Some(Consequence::Open(_)) => "open",
             Some(Consequence::Unjudged(_)) => "unjudged",

@@ -181,3 +181,66 @@ fn a_standby_is_asked_while_the_primary_is_gone_and_a_login_waits_until_a_server
     assert_eq!(current_user(&proxy, "ünï", "wrong"), Err(format!("{WRONG} \"ünï\"")));
     wait_until("a login by the standby", || current_user(&proxy, "ünï", "pässwörd 密") == Ok("ünï".into()));
 }
+
+/// Each tenant says who its users are, by a function of its own.
+#[test]
+fn a_database_with_its_own_auth_query_says_it_for_itself_alone() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    for tenant in ["one", "two"] {
+        primary.query(&format!("create database tenant_{tenant}")).unwrap();
+        primary.query(&format!("create role asker_{tenant} login password 'secret of {tenant}'")).unwrap();
+        let mut owner = crate::support::Raw::tcp(primary.port()).log_in("postgres", &format!("tenant_{tenant}"), &[]).unwrap();
+        let user = if tenant == "one" { "anna" } else { "ünï" };
+        owner.run("create schema own");
+        owner.run(&format!(
+            "create function own.look_up(text, out name, out text) language sql security definer as \
+             $$ select rolname, rolpassword from pg_catalog.pg_authid where rolname = $1 and rolname = '{user}' $$"
+        ));
+        owner.run(&format!("grant usage on schema own to asker_{tenant}"));
+    }
+    let lines = "one = dbname=tenant_one auth_user=asker_one auth_query='select * from own.look_up($1)' auth_dbname=one\n\
+                 two = dbname=tenant_two auth_user=asker_two auth_query='select * from own.look_up($1)' auth_dbname=tenant_two\n\
+                 closed = dbname=tenant_one auth_user=''\n";
+    let passwords = "asker_one:secret of one\nasker_two:secret of two\nasker:secret of asker\n";
+    primary.query("create role asker login superuser password 'secret of asker'").unwrap();
+    let files = [("pool_passwd", passwords), ("pool_hba.conf", HBA), ("databases", lines)];
+    let more =
+        "enable_pool_hba = on\ndatabase_file = 'databases'\nauth_user = 'asker'\nauth_dbname = 'postgres'\nworker_threads = 1\n";
+    let proxy = Proxy::with_files(&[primary], more, &files, &[]);
+    let enter = |user: &str, password: &str, database: &str| {
+        let login = Login { database: database.into(), ..Login::new(proxy.port(), user, password) };
+        driver::value(&login, "select current_database()::text")
+    };
+    let (anna, uni) = (("anna", "secret of anna"), ("ünï", "pässwörd 密"));
+    for ((user, password), database, expected) in
+        [(anna, "one", Some("tenant_one")), (uni, "one", None), (anna, "two", None), (uni, "two", Some("tenant_two"))]
+    {
+        let refused = Err(format!("{WRONG} \"{user}\""));
+        assert_eq!(enter(user, password, database), expected.map_or(refused, |name| Ok(name.into())), "{user} {database}");
+    }
+    // What the tenants say is not what the others hear, and neither is what was proved there.
+    assert_eq!(enter("anna", "secret of anna", "closed"), Err(format!("{WRONG} \"anna\"")));
+    assert_eq!(enter("anna", "secret of anna", "tenant_two"), Ok("tenant_two".into()), "the parameters' own way");
+}
+
+#[test]
+fn a_tenants_look_up_that_hangs_holds_up_no_login_elsewhere() {
+    let cluster = guarded();
+    let primary = cluster.primary();
+    let lines = "slow = dbname=postgres auth_query='select $1::text, null from pg_sleep(60)' auth_user=postgres\n";
+    primary.query("create role asker login superuser password 'secret of asker'").unwrap();
+    let files = [("pool_passwd", "asker:secret of asker\n"), ("pool_hba.conf", HBA), ("databases", lines)];
+    let more =
+        "enable_pool_hba = on\ndatabase_file = 'databases'\nauth_user = 'asker'\nauth_query_timeout = 60\nworker_threads = 1\n";
+    let proxy = Proxy::with_files(&[primary], more, &files, &[]);
+    let mut hanging = Raw::tcp(proxy.port());
+    hanging.send(&wire::startup(wire::V3_0, &[("user", "anna"), ("database", "slow")]));
+    wait_until("the question to be asked", || {
+        primary
+            .value("select count(*) from pg_stat_activity where query like '%pg_sleep(60)%' and pid <> pg_backend_pid()")
+            .is_ok_and(|count| count == "1")
+    });
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+    drop(hanging);
+}

@@ -428,6 +428,22 @@ fn settings_are_taken_and_shown_in_pgbouncers_units_and_names() {
     assert_eq!(value(&mut console, "admin_users"), "a,b");
     let said = console.query("SET server_round_robin = 1");
     assert_eq!((said[0].tag, tags(&said).as_str()), (b'N', "CZ"), "a setting that changes nothing here is no error");
+    for (set, expected) in [
+        ("auth_type = trust", "pool_hba.conf"),
+        ("auth_file = '/x'", "pool_passwd"),
+        ("auth_hba_file = '/x'", "pool_hba.conf"),
+        ("logfile = '/x/y'", "needs a restart"),
+        ("server_tls_protocols = 'tlsv1.2'", "TLSv1.3 cannot be turned off"),
+        ("server_lifetime = 0", "changes a part only"),
+    ] {
+        let said = console.query(&format!("SET {set}"));
+        assert_eq!((said[0].tag, tags(&said).as_str()), (b'N', "CZ"), "{set}");
+        let notice = String::from_utf8_lossy(&said[0].body).into_owned();
+        assert!(notice.contains(expected), "{set}: {notice}");
+    }
+    assert_eq!(value(&mut console, "server_lifetime"), "1");
+    console.run("SET syslog = 1");
+    assert_eq!(value(&mut console, "log_destination"), "stderr,syslog");
     let keys = show(&mut console, "config", "key");
     let count = |key: &str| keys.iter().filter(|known| *known == key).count();
     for key in ["query_timeout", "server_lifetime", "max_db_client_connections", "client_tls_ca_file", "pool_mode"] {

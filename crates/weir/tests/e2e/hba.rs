@@ -112,9 +112,17 @@ fn known_users_keeps_out_users_of_whom_nothing_is_known_though_the_server_trusts
     refused(log_in(&trusting, "guest", "", "postgres"), "28000: no pool_hba.conf entry");
     refused(log_in(&asking, "guest", "any", "postgres"), "28P01: password authentication failed");
     let looking_up = proxy("asker:secret of asker\n", "trust", "auth_user = 'asker'\nauth_cache_time = 0\n");
+    refused(log_in(&looking_up, "nobody", "", "postgres"), "28000: no pool_hba.conf entry");
+    assert_eq!(
+        log_in(&looking_up, "guest", "", "postgres"),
+        Ok("guest".into()),
+        "auth_query knows him, though he has no password"
+    );
+    primary.query("alter role guest nologin").unwrap();
     refused(log_in(&looking_up, "guest", "", "postgres"), "28000: no pool_hba.conf entry");
-    primary.query("alter role guest password 'some'").unwrap();
-    assert_eq!(log_in(&looking_up, "guest", "", "postgres"), Ok("guest".into()), "auth_query knows him");
+    primary.query("alter role guest login").unwrap();
+    let asking = proxy("asker:secret of asker\n", "md5", "auth_user = 'asker'\nauth_cache_time = 0\n");
+    refused(log_in(&asking, "guest", "any", "postgres"), "28P01: password authentication failed");
 }
 
 #[test]

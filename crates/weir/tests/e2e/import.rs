@@ -43,6 +43,9 @@ fn an_imported_setup_serves_the_same_users_and_databases() {
     let conf = folder.0.join("pgpool.conf");
     let check = Command::new(env!("CARGO_BIN_EXE_weir")).args(["check", "-f"]).arg(&conf).output().unwrap();
     assert!(check.status.success() && check.stderr.is_empty(), "{}", String::from_utf8_lossy(&check.stderr));
+    let check = Command::new(env!("CARGO_BIN_EXE_weir")).args(["check", "--connect", "-f"]).arg(&conf).output().unwrap();
+    let said = String::from_utf8_lossy(&check.stdout).into_owned() + &String::from_utf8_lossy(&check.stderr);
+    assert!(check.status.success() && said.contains("1 server asked: 0 errors"), "{said}");
     let mut process = Command::new("setpriv")
         .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_weir"), "-f"])
         .arg(&conf)
@@ -64,6 +67,42 @@ fn an_imported_setup_serves_the_same_users_and_databases() {
     });
     process.kill().unwrap();
     process.wait().unwrap();
+}
+
+#[test]
+fn a_read_replica_of_a_setup_serves_the_reads_of_its_database() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int); insert into t values (1)");
+    let (folder, port, database) = (Folder::new(), ReservedPort::any().unwrap(), &ground.database);
+    let (primary, standby) = (ground.cluster.primary().port(), ground.cluster.standbys()[0].port());
+    let ini = format!(
+        "[databases]\n{database} = host=localhost port={primary}\n{database}_again = host=127.0.0.1 port={primary} dbname={database}\n\
+         {database}_ro = host=127.0.0.1 port={standby} dbname={database}\n\
+         [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {}\nauth_type = trust\nauth_file = userlist.txt\npool_mode = transaction\n\
+         unix_socket_dir = {here}\npidfile = {here}/weir.pid\n",
+        port.number(),
+        here = folder.0.display(),
+    );
+    fs::write(folder.0.join("pgbouncer.ini"), ini).unwrap();
+    fs::write(folder.0.join("userlist.txt"), "\"postgres\" \"secret\"\n").unwrap();
+    let more = format!("work_dir = '{}'\n", folder.0.display());
+    let said = import_into(&folder.0.join("pgbouncer.ini"), &folder.0, &more);
+    assert!(said.contains("\"sr_check_user\" is not set"), "two servers are asked which is the primary: {said}");
+    let conf = folder.0.join("pgpool.conf").display().to_string();
+    let _weir = start(env!("CARGO_BIN_EXE_weir"), &["-f", &conf], &folder.0.join("log"), port.number());
+    let ask = |name: String, text: &str| {
+        driver::value(&Login { database: name, ..Login::new(port.number(), "postgres", "secret") }, text)
+    };
+    // Whether a text only reads is known once the catalog is.
+    let place = "select inet_server_port()::text from t";
+    wait_until("reads to go to the standby", || ask(format!("{database}_ro"), place) == Ok(standby.to_string()));
+    for name in [database.clone(), format!("{database}_again")] {
+        assert_eq!(ask(name.clone(), place), Ok(primary.to_string()), "{name}");
+    }
+    assert_eq!(
+        ask(format!("{database}_ro"), "with x as (insert into t values (2) returning a) select a::text from x"),
+        Ok("2".into())
+    );
 }
 
 /// PgBouncer, as Debian installs it.
@@ -191,21 +230,22 @@ fn gets_in(attempt: Attempt, files: &Path, sockets: &Path, port: u16, database: 
     is_in
 }
 
-/// Starts both with one setup; which attempts end differently.
+/// Starts both with one setup; which attempts end differently. Words of the first database stand before a `|`.
 fn differences(ground: &Ground, certificates: &Folder, setup: &str) -> Vec<String> {
     let (theirs, ours) = (open_folder(), open_folder());
     let (their_port, our_port) = (ReservedPort::any().unwrap(), ReservedPort::any().unwrap());
     let files = certificates.0.display().to_string();
+    let (own_words, settings) = setup.split_once('|').unwrap_or(("", setup));
     for (folder, port) in [(&theirs, &their_port), (&ours, &our_port)] {
         let here = folder.0.display();
         let text = format!(
-            "[databases]\n{0} = host=127.0.0.1 port={1}\nforced = host=127.0.0.1 port={1} dbname={0} user={FORCED}\n\
+            "[databases]\n{0} = host=127.0.0.1 port={1} {own_words}\nforced = host=127.0.0.1 port={1} dbname={0} user={FORCED}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {2}\nauth_file = {files}/userlist.txt\nunix_socket_dir = {here}\npidfile = {here}/pid\n\
              server_tls_sslmode = disable\n{3}",
             ground.database,
             ground.cluster.primary().port(),
             port.number(),
-            setup.replace("; ", "\n").replace("FILES", &files)
+            settings.replace("; ", "\n").replace("FILES", &files)
         );
         fs::write(folder.0.join("pgbouncer.ini"), text).unwrap();
     }
@@ -301,6 +341,15 @@ fn who_gets_in_is_decided_as_by_pgbouncer() {
     setups.push(
         "auth_type = md5; auth_user = postgres; auth_query = SELECT usename, passwd FROM pg_shadow WHERE usename = $1".into(),
     );
+    // Users without a password, whom the query knows nevertheless, get in where nobody asks for one.
+    let query = "auth_query = SELECT usename, passwd FROM pg_shadow WHERE usename = $1";
+    setups.push(format!("auth_type = trust; auth_user = postgres; {query}"));
+    setups.push(format!(
+        "auth_type = hba; auth_hba_file = FILES/hba; client_tls_sslmode = verify-full; {TLS}; auth_user = postgres; {query}"
+    ));
+    // One database looks up its users, and the other does not.
+    setups.push(format!("auth_user=postgres|auth_type = md5; {query}"));
+    setups.push(format!("auth_user=postgres|auth_type = trust; {query}"));
     let (ground, files) = (&ground, &files);
     let mut different = Vec::new();
     // A few at a time: starts of programs take the time.

@@ -237,6 +237,32 @@ fn the_console_is_open_when_all_places_are_taken() {
 }
 
 #[test]
+fn consoles_count_as_clients_and_administrators_are_never_refused() {
+    let ground = Ground::new();
+    ground.prepare("drop role if exists watcher; create role watcher login");
+    let files = [("pool_hba.conf", "host all all all trust\nlocal all all trust\n")];
+    let more = "enable_pool_hba = on\nstats_users = 'watcher'\nadmin_users = 'postgres'\n\
+                limit_override_list = 'user=watcher: max_client_connections_per_user=2; database=pgbouncer: max_client_connections_per_database=3'";
+    let proxy = Proxy::with_files(&[ground.cluster.primary()], more, &files, &[]);
+    let enter = |user: &str, database: &str| Raw::tcp(proxy.port()).log_in(user, database, &[]);
+    let watching = enter("watcher", "pgbouncer").unwrap();
+    let client = enter("watcher", &ground.database).unwrap();
+    for database in ["pgbouncer", &ground.database] {
+        let (code, text) = refusal(enter("watcher", database));
+        assert!(code == "53300" && text.contains("max_client_connections_per_user = 2"), "{database}: {code} {text}");
+    }
+    let mut consoles: Vec<Raw> = (0..4).map(|_| enter("postgres", "pgbouncer").expect("an administrator")).collect();
+    drop((watching, client));
+    wait_until("the watcher to be gone", || {
+        crate::support::proxy::show(&mut consoles[0], "clients", "user").iter().all(|user| user == "postgres")
+    });
+    let (code, text) = refusal(enter("watcher", "pgbouncer"));
+    assert!(code == "53300" && text.contains("max_client_connections_per_database = 3"), "{code} {text}");
+    drop(consoles);
+    wait_until("the consoles to be gone", || enter("watcher", "pgbouncer").is_ok());
+}
+
+#[test]
 fn server_connections_in_all_are_bounded_and_a_link_at_rest_makes_room() {
     let (ground, other) = (Ground::new(), Ground::new());
     let proxy = ground.primary_proxy("max_server_connections = 2\npool_wait_timeout = 1");

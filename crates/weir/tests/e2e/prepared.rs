@@ -596,3 +596,26 @@ fn a_statement_that_a_client_deallocates_by_its_name_on_the_server_is_prepared_a
     one.run(&format!("deallocate \"{name}\""));
     assert_eq!(run(&mut other, "s", &["2"]).unwrap(), "42");
 }
+
+#[test]
+fn a_lowered_limit_is_obeyed_on_open_connections() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\nworker_threads = 1\nprepared_statements_max = 5");
+    let (mut client, mut console) = (ground.client(&proxy), super::console::admin(&proxy));
+    for number in 0..8 {
+        prepare(&mut client, &format!("s{number}"), &format!("select {number}"));
+        assert_eq!(run(&mut client, &format!("s{number}"), &[]), Ok(number.to_string()));
+    }
+    // In the same connection, but for this statement itself.
+    let on_server = "select count(*) from pg_prepared_statements where not from_sql";
+    let count = |client: &mut Raw| client.value(on_server).parse::<u32>().unwrap();
+    assert_eq!(count(&mut client), 5);
+    console.run("SET max_prepared_statements = 2");
+    prepare(&mut client, "new", "select 'new'");
+    assert_eq!(run(&mut client, "new", &[]), Ok("new".into()));
+    assert!(count(&mut client) <= 2, "{}", count(&mut client));
+    for number in 0..8 {
+        assert_eq!(run(&mut client, &format!("s{number}"), &[]), Ok(number.to_string()));
+        assert!(count(&mut client) <= 2);
+    }
+}

@@ -76,6 +76,40 @@ fn a_second_signal_after_sigterm_does_not_wait_any_more() {
 }
 
 #[test]
+fn sigint_lets_transactions_end_where_the_configuration_says_so() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let mut proxy = ground.primary_proxy("sigint_stop = wait_for_servers");
+    let (mut inside, mut idle) = (ground.client(&proxy), ground.client(&proxy));
+    // Not before its first statement has it a server connection.
+    inside.run("begin");
+    inside.run("insert into t values (0)");
+    idle.run("select 1");
+    proxy.signal(Signal::INT);
+    wait_until("new clients to be refused", || refuses_new_clients(&proxy));
+    inside.run("insert into t values (1)");
+    inside.run("commit");
+    for client in [&mut idle, &mut inside] {
+        assert_eq!(client.until_end()[0].failure().sqlstate, "57P01");
+    }
+    assert!(proxy.wait_end().success());
+    assert_eq!(ground.direct().value("select count(*) from t"), "2");
+    // Who has waited long enough sends another one.
+    for second in [Signal::INT, Signal::TERM] {
+        let mut proxy = ground.primary_proxy("sigint_stop = wait_for_servers");
+        let mut inside = ground.client(&proxy);
+        inside.run("begin");
+        inside.run("select 1");
+        proxy.signal(Signal::INT);
+        wait_until("new clients to be refused", || refuses_new_clients(&proxy));
+        inside.run("select 1");
+        proxy.signal(second);
+        assert_eq!(inside.until_end()[0].failure().sqlstate, "57P01");
+        assert!(proxy.wait_end().success());
+    }
+}
+
+#[test]
 fn who_is_logging_in_does_not_keep_it() {
     let ground = Ground::new();
     // Nothing sent yet, and half a startup packet.

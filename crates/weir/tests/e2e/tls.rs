@@ -526,6 +526,30 @@ fn certificates_are_read_again_at_a_reload_and_wrong_ones_change_nothing() {
 }
 
 #[test]
+fn the_console_turns_tls_on_and_off() {
+    let ground = Ground::new();
+    let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
+    let proxy = proxy_of(ground.cluster.primary(), &authority, "", &[("other.crt", &other.pem())]);
+    let mut console = crate::support::Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    let ask = |how: &str| psql(&proxy, &format!("user=postgres dbname={} {how}", ground.database), "", &["select 1"]);
+    console.run("SET client_tls_sslmode = disable");
+    check_refused(ask("sslmode=require"), "server does not support SSL");
+    console.run("SET client_tls_sslmode = allow");
+    // Certificates are read again, and a wrong one changes nothing.
+    let failure = console.error("SET client_tls_cert_file = 'none.crt'");
+    assert!(failure.sqlstate == "22023" && failure.message.contains("none.crt"), "{failure:?}");
+    assert_eq!(ask("sslmode=verify-full sslrootcert=FOLDER/ca.crt"), Ok("1".into()));
+    // Towards the server, which has no TLS.
+    console.run("SET server_tls_sslmode = require");
+    console.run("RECONNECT");
+    assert!(ask("connect_timeout=5").is_err(), "the server has no TLS");
+    console.run("SET server_tls_sslmode = disable");
+    assert_eq!(ask("sslmode=require"), Ok("1".into()));
+    let answer = console.query("SET client_tls_sslmode = verify-full");
+    assert!(String::from_utf8_lossy(&answer[0].body).contains("pool_hba.conf"));
+}
+
+#[test]
 fn an_encrypted_key_is_opened_by_what_a_command_prints() {
     let ground = Ground::new();
     let authority = Authority::new("ours");

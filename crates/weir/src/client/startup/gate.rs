@@ -5,7 +5,7 @@
 //! comes no sooner than `REFUSAL_AFTER` the proof, which hides the time for keys and questions.
 
 use super::Door;
-use crate::client::access::{Access, AccessFiles, Demand, Entrant};
+use crate::client::access::{Access, AccessFiles, Credential, Demand, Entrant, LooksUp};
 use crate::client::directory::Outcome;
 use crate::client::inquiry::{self, InquiryError};
 use crate::client::key_derivation::{self, Unanswered};
@@ -64,8 +64,8 @@ impl Door<'_> {
         if admission.is_unproved && self.entry_of(caller.database).is_some_and(|entry| entry.user.is_some()) {
             // The servers would judge another user, the forced one: nobody would have looked at this one.
             let files = self.w.shared.access.files();
-            Box::pin(self.by_nothing(&files, caller.user)).await?;
-            return Err(self.wrong_password(caller.user));
+            Box::pin(self.by_nothing(&files, caller)).await?;
+            return Err(self.wrong_password(caller));
         }
         Ok(admission)
     }
@@ -160,34 +160,33 @@ impl Door<'_> {
             Method::Trust | Method::Cert | Method::Peer => return self.believe(rule, files, caller).await,
             Method::Reject => return Err(self.rejected(caller, rule)),
             Method::Ldap => {
-                let admission = self.by_directory(rule, caller.user).await?;
+                let admission = self.by_directory(rule, caller).await?;
                 return self.admit_known(rule, files, caller, admission).await;
             }
             Method::Pam => {
-                let admission = self.by_service(rule, caller.user).await?;
+                let admission = self.by_service(rule, caller).await?;
                 return self.admit_known(rule, files, caller, admission).await;
             }
             Method::Password => Exchange::ClearText,
             Method::Md5 => Exchange::Md5,
             Method::Scram => Exchange::Scram,
         };
-        let secret = self.secret(files, caller.user).await?;
-        let is_askable = rule.admits == Admits::Anyone
-            && !files.passwords.is_spoiled(caller.user)
-            && self.w.peek_config().auth.ask_user.is_empty();
+        let secret = self.secret(files, caller).await?;
+        let is_askable =
+            rule.admits == Admits::Anyone && !files.passwords.is_spoiled(caller.user) && self.looks_up(caller) == LooksUp::No;
         match (exchange, secret) {
             // Nobody here can judge the password, so the servers do.
             (Exchange::ClearText, None) if is_askable => self.ask_for_servers(caller).await,
-            (Exchange::ClearText, secret) => self.by_clear_text(caller.user, secret).await,
+            (Exchange::ClearText, secret) => self.by_clear_text(caller, secret).await,
             // The method stands for SCRAM as well where the file has nothing else. Source: PostgreSQL manual, method md5.
-            (Exchange::Md5, Some(secret @ Secret::Scram(_))) => self.by_scram(caller.user, Some(secret)).await,
-            (Exchange::Md5, Some(secret)) => self.by_md5(caller.user, Some(secret)).await,
+            (Exchange::Md5, Some(secret @ Secret::Scram(_))) => self.by_scram(caller, Some(secret)).await,
+            (Exchange::Md5, Some(secret)) => self.by_md5(caller, Some(secret)).await,
             (Exchange::Md5, None) => match (files.passwords.usual(), is_askable) {
                 // Nobody has anything here, and servers store SCRAM verifiers.
-                (Usual::Scram, _) | (Usual::Nothing, false) => self.by_scram(caller.user, None).await,
-                (Usual::Nothing, true) | (Usual::Plain | Usual::Md5, _) => self.by_md5(caller.user, None).await,
+                (Usual::Scram, _) | (Usual::Nothing, false) => self.by_scram(caller, None).await,
+                (Usual::Nothing, true) | (Usual::Plain | Usual::Md5, _) => self.by_md5(caller, None).await,
             },
-            (Exchange::Scram, secret) => self.by_scram(caller.user, secret).await,
+            (Exchange::Scram, secret) => self.by_scram(caller, secret).await,
         }
     }
 
@@ -204,8 +203,7 @@ impl Door<'_> {
         caller: Caller<'_>,
         admission: Admission,
     ) -> Result<Admission, Fault> {
-        let is_listed = rule.admits == Admits::Anyone || files.passwords.is_spoiled(caller.user);
-        if is_listed || self.secret(files, caller.user).await?.is_some() {
+        if rule.admits == Admits::Anyone || !matches!(self.credential(files, caller).await?, Credential::Nobody) {
             return Ok(admission);
         }
         self.say(caller.user, &format!("is not known, which known_users at {}:{} asks for", rule.file.display(), rule.line));
@@ -215,17 +213,15 @@ impl Door<'_> {
     /// Without rules: a user with a secret must prove it; for others the servers may be asked.
     async fn by_what_is_known(&mut self, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
         let user = caller.user;
-        let (asks_servers, allows_clear_text) = {
-            let config = self.w.peek_config();
-            (!config.auth.ask_user.is_empty(), config.auth.allow_clear_text)
-        };
+        let asks_servers = self.looks_up(caller) == LooksUp::Yes;
+        let allows_clear_text = self.w.peek_config().auth.allow_clear_text;
         if files.passwords.get(user).is_some() && Box::pin(self.is_left_to_servers(caller)).await {
             return Ok(Admission { is_unproved: true, ..Admission::default() });
         }
-        match Box::pin(self.secret(files, user)).await? {
-            Some(secret @ Secret::Md5(_)) => Box::pin(self.by_md5(user, Some(secret))).await,
-            Some(secret) => Box::pin(self.by_scram(user, Some(secret))).await,
-            None if files.passwords.is_spoiled(user) || asks_servers => Box::pin(self.by_nothing(files, user)).await,
+        match Box::pin(self.secret(files, caller)).await? {
+            Some(secret @ Secret::Md5(_)) => Box::pin(self.by_md5(caller, Some(secret))).await,
+            Some(secret) => Box::pin(self.by_scram(caller, Some(secret))).await,
+            None if files.passwords.is_spoiled(user) || asks_servers => Box::pin(self.by_nothing(files, caller)).await,
             None if allows_clear_text => Box::pin(self.ask_for_servers(caller)).await,
             // The servers themselves must trust him: see `AccessFiles::keeps_proofs`.
             None => Ok(Admission { is_unproved: true, ..Admission::default() }),
@@ -272,9 +268,7 @@ impl Door<'_> {
         for address in inquiry::servers(self.w, deadline).await {
             match Talk::enter(self.w, &address, &login, deadline).await {
                 Ok((talk, greeting)) => {
-                    // A Terminate saves the server a log line about an unexpected end of file.
-                    let _ = talk.socket.try_write(&self.w.reactor, &[b'X', 0, 0, 0, 4], &[]);
-                    talk.socket.close(&self.w.reactor);
+                    talk.part(self.w);
                     match greeting.asked {
                         ServerAsked::Nothing => demand = Some(Demand::Nothing),
                         ServerAsked::Proof => return Some(Demand::Proof),
@@ -289,22 +283,39 @@ impl Door<'_> {
     }
 
     /// The exchange that most users would have, for a user who cannot succeed.
-    pub(super) async fn by_nothing(&mut self, files: &AccessFiles, user: &str) -> Result<Admission, Fault> {
+    pub(super) async fn by_nothing(&mut self, files: &AccessFiles, caller: Caller<'_>) -> Result<Admission, Fault> {
         match files.passwords.usual() {
-            Usual::Md5 => self.by_md5(user, None).await,
-            Usual::Nothing | Usual::Plain | Usual::Scram => self.by_scram(user, None).await,
+            Usual::Md5 => self.by_md5(caller, None).await,
+            Usual::Nothing | Usual::Plain | Usual::Scram => self.by_scram(caller, None).await,
         }
     }
 
     /// The secret that the user must prove: from the password file, or else from `auth_query`.
-    async fn secret(&self, files: &AccessFiles, user: &str) -> Result<Option<Secret>, Fault> {
+    async fn secret(&self, files: &AccessFiles, caller: Caller<'_>) -> Result<Option<Secret>, Fault> {
+        Ok(match self.credential(files, caller).await? {
+            Credential::Secret(secret) => Some(secret),
+            Credential::NoPassword | Credential::Nobody => None,
+        })
+    }
+
+    /// True if users without a line in the password file are looked up at the servers.
+    fn looks_up(&self, caller: Caller<'_>) -> LooksUp {
+        if self.w.peek_config().look_up(Some(caller.database)).user.is_empty() { LooksUp::No } else { LooksUp::Yes }
+    }
+
+    /// What is known of the user: by the password file, or else by `auth_query`.
+    async fn credential(&self, files: &AccessFiles, caller: Caller<'_>) -> Result<Credential, Fault> {
+        let user = caller.user;
         if let Some(secret) = files.passwords.get(user) {
-            return Ok(Some(secret.clone()));
+            return Ok(Credential::Secret(secret.clone()));
         }
-        if files.passwords.is_spoiled(user) || self.w.peek_config().auth.ask_user.is_empty() {
-            return Ok(None);
+        if files.passwords.is_spoiled(user) {
+            return Ok(Credential::NoPassword);
         }
-        inquiry::secret(self.w, user, self.question_deadline()).await.map_err(|error| {
+        if self.looks_up(caller) == LooksUp::No {
+            return Ok(Credential::Nobody);
+        }
+        inquiry::credential(self.w, user, caller.database, self.question_deadline()).await.map_err(|error| {
             let text = format_args!("auth_query for user \"{user}\" failed: {error}");
             self.w.shared.log.say(Level::Warning, text);
             let text = "the user cannot be looked up now";
@@ -318,7 +329,8 @@ impl Door<'_> {
         })
     }
 
-    async fn by_md5(&mut self, user: &str, secret: Option<Secret>) -> Result<Admission, Fault> {
+    async fn by_md5(&mut self, caller: Caller<'_>, secret: Option<Secret>) -> Result<Admission, Fault> {
+        let user = caller.user;
         let md5 = match &secret {
             Some(Secret::Md5(secret)) => Some(secret.clone()),
             Some(Secret::Plain(password)) => Some(weir_wire::md5::Md5Secret::from_password(password, user.as_bytes())),
@@ -326,17 +338,19 @@ impl Door<'_> {
         };
         match (self.ask_md5(md5.as_ref()).await?, secret) {
             (true, Some(secret)) => {
-                self.remember(user, secret);
+                self.remember(caller, secret);
                 Ok(Admission::default())
             }
-            _ => Err(self.wrong_password(user)),
+            _ => Err(self.wrong_password(caller)),
         }
     }
 
     /// SCRAM against a verifier, one made of a password, or none at all.
-    async fn by_scram(&mut self, user: &str, secret: Option<Secret>) -> Result<Admission, Fault> {
+    async fn by_scram(&mut self, caller: Caller<'_>, secret: Option<Secret>) -> Result<Admission, Fault> {
+        let user = caller.user;
         // Also where it is not needed: the time it takes must not tell.
-        let challenge = key_derivation::steady_challenge(self.w, user, self.deadline).await.map_err(busy)?;
+        let challenge =
+            key_derivation::steady_challenge(self.w, user, self.looks_up(caller), self.deadline).await.map_err(busy)?;
         let verifier = match secret {
             Some(Secret::Scram(verifier)) => Some(verifier),
             Some(Secret::Plain(password)) => {
@@ -359,16 +373,16 @@ impl Door<'_> {
             None => ServerSecret::unknown(challenge),
         };
         let (Some(accepted), Some(verifier)) = (self.ask_scram(proof).await?, verifier) else {
-            return Err(self.wrong_password(user));
+            return Err(self.wrong_password(caller));
         };
         let challenge = Challenge { salt: verifier.salt, iterations: verifier.iterations };
-        self.remember(user, Secret::Keys(challenge, accepted.keys));
+        self.remember(caller, Secret::Keys(challenge, accepted.keys));
         let mut message = Vec::with_capacity(512);
         write::authentication(&mut message, 12, &accepted.message);
         Ok(Admission { message, is_unproved: false })
     }
 
-    async fn by_clear_text(&mut self, user: &str, secret: Option<Secret>) -> Result<Admission, Fault> {
+    async fn by_clear_text(&mut self, caller: Caller<'_>, secret: Option<Secret>) -> Result<Admission, Fault> {
         let password = self.ask_clear_text().await?;
         let proved = match secret {
             Some(Secret::Scram(verifier)) => {
@@ -376,33 +390,35 @@ impl Door<'_> {
                 let keys = key_derivation::fits(self.w, &password, challenge.clone(), &verifier.stored_key, self.deadline).await;
                 keys.map_err(busy)?.map(|keys| Secret::Keys(challenge, keys))
             }
-            Some(secret) => secret.matches(user.as_bytes(), &password).then_some(secret),
+            Some(secret) => secret.matches(caller.user.as_bytes(), &password).then_some(secret),
             None => None,
         };
         match proved {
             Some(secret) => {
-                self.remember(user, secret);
+                self.remember(caller, secret);
                 Ok(Admission::default())
             }
-            None => Err(self.wrong_password(user)),
+            None => Err(self.wrong_password(caller)),
         }
     }
 
     /// Takes the password in clear text and lets a directory judge it.
-    async fn by_directory(&mut self, rule: &Rule, user: &str) -> Result<Admission, Fault> {
+    async fn by_directory(&mut self, rule: &Rule, caller: Caller<'_>) -> Result<Admission, Fault> {
+        let user = caller.user;
         let password = self.ask_clear_text().await?;
         let failed = || Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("LDAP authentication failed for user \"{user}\""));
         let Some(directory) = &rule.directory else { return Err(failed()) };
         let outcome = key_derivation::ask_directory(self.w, directory, user, &password, self.deadline).await.map_err(busy)?;
         self.obey(rule, user, "directory", outcome, failed)?;
         if directory.is_password_for_servers {
-            self.remember(user, Secret::Plain(password));
+            self.remember(caller, Secret::Plain(password));
         }
         Ok(Admission::default())
     }
 
     /// Takes the password in clear text and lets PAM judge it.
-    async fn by_service(&mut self, rule: &Rule, user: &str) -> Result<Admission, Fault> {
+    async fn by_service(&mut self, rule: &Rule, caller: Caller<'_>) -> Result<Admission, Fault> {
+        let user = caller.user;
         let password = self.ask_clear_text().await?;
         let failed = || Fault::fatal(sqlstate::INVALID_AUTHORIZATION, format!("PAM authentication failed for user \"{user}\""));
         let Some(service) = &rule.service else { return Err(failed()) };
@@ -412,7 +428,7 @@ impl Door<'_> {
         let asked = key_derivation::ask_pam(self.w, service, (user, host), &password, self.deadline).await;
         self.obey(rule, user, "PAM service", asked.map_err(busy)?, failed)?;
         if service.is_password_for_servers {
-            self.remember(user, Secret::Plain(password));
+            self.remember(caller, Secret::Plain(password));
         }
         Ok(Admission::default())
     }
@@ -439,14 +455,15 @@ impl Door<'_> {
     async fn ask_for_servers(&mut self, caller: Caller<'_>) -> Result<Admission, Fault> {
         let password = self.ask_clear_text().await?;
         let lifetime = Duration::from_millis(self.w.peek_config().auth.cache_ms);
-        let is_known = self.w.shared.access.proven(caller.user).is_some_and(|proven| {
+        let realm = self.w.peek_config().realm(caller.database).to_owned();
+        let is_known = self.w.shared.access.proven(caller.user, &realm).is_some_and(|proven| {
             proven.at.elapsed() < lifetime
                 && matches!(proven.secret, Secret::Plain(_))
                 && proven.secret.matches(caller.user.as_bytes(), &password)
         });
         if !is_known {
             self.let_judge(caller, &password).await?;
-            self.w.shared.access.prove(caller.user, Secret::Plain(password));
+            self.w.shared.access.prove(caller.user, &realm, Secret::Plain(password));
         }
         Ok(Admission::default())
     }
@@ -458,7 +475,7 @@ impl Door<'_> {
         let secret = Secret::Plain(password.clone());
         // No server has the console's database.
         let is_console = crate::monitor::console::is_console(self.w, caller.database);
-        let own = is_console.then(|| self.w.peek_config().auth.ask_database.clone());
+        let own = is_console.then(|| self.w.peek_config().look_up(None).database.to_owned());
         let entry = self.entry_of(caller.database);
         let served = entry.as_ref().map_or(caller.database, |entry| &*entry.database);
         let database = own.as_deref().unwrap_or(served);
@@ -474,10 +491,10 @@ impl Door<'_> {
                 Ok(ServerAsked::Proof) => return Ok(()),
                 Ok(ServerAsked::Nothing) => {
                     self.say_unjudged(caller, &address);
-                    return Err(self.wrong_password(caller.user));
+                    return Err(self.wrong_password(caller));
                 }
                 Err(OpenError::Refused { sqlstate: state, .. }) if matches!(&*state, "28P01" | "28000") => {
-                    return Err(self.wrong_password(caller.user));
+                    return Err(self.wrong_password(caller));
                 }
                 Err(error) if error.is_unreachable() => {
                     self.w.shared.nudge_prober(Nudge::LoginFailed);
@@ -490,11 +507,11 @@ impl Door<'_> {
     }
 
     /// Keeps the proof of a client, unless the password file has as much.
-    fn remember(&self, user: &str, secret: Secret) {
+    fn remember(&self, caller: Caller<'_>, secret: Secret) {
         let access: &Access = &self.w.shared.access;
-        let is_in_file = matches!(access.files().passwords.get(user), Some(Secret::Plain(_) | Secret::Md5(_)));
+        let is_in_file = matches!(access.files().passwords.get(caller.user), Some(Secret::Plain(_) | Secret::Md5(_)));
         if !is_in_file {
-            access.prove(user, secret);
+            access.prove(caller.user, self.w.peek_config().realm(caller.database), secret);
         }
     }
 
@@ -506,10 +523,10 @@ impl Door<'_> {
 
 /// Refusals, in PostgreSQL's words. The log has more to say than the client is told.
 impl Door<'_> {
-    fn wrong_password(&self, user: &str) -> Fault {
+    fn wrong_password(&self, caller: Caller<'_>) -> Fault {
         // The verifier may be one that a server has told and has replaced since.
-        self.w.shared.access.doubt_asked(user);
-        wrong_password(user)
+        inquiry::doubt(self.w, caller.user, caller.database);
+        wrong_password(caller.user)
     }
 
     pub(super) fn place(&self) -> String {

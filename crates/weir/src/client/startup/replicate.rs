@@ -57,7 +57,7 @@ impl Door<'_> {
             Ok(conn) => conn,
             Err(fault) => {
                 self.w.forget_pool_set(&pools);
-                return self.turn_away(caller.user, &admission, fault).await;
+                return self.turn_away(caller, &admission, fault).await;
             }
         };
         let application = startup.get("application_name").unwrap_or_default();

@@ -4,14 +4,14 @@ use super::show::ShowError;
 use super::{Console, Outcome, Right, show};
 use crate::control::upgrade_walk;
 use crate::monitor::log::Level;
-use crate::process::shared::{Message, Stop, Victim};
+use crate::process::shared::{Message, Shared, Stop, Victim};
 use crate::process::worker::Worker;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot::error::TryRecvError;
-use weir_config::SetError;
+use weir_config::{SetError, names_files};
 use weir_io::reactor::parked;
 use weir_policy::console::{Command, SetRequest, Shutdown, set_request};
 use weir_policy::failover::{self, walk};
@@ -39,7 +39,7 @@ impl Console<'_> {
         }
         match command {
             Command::Show(name) => self.show(name),
-            Command::Set { name, value } => self.set(name, value),
+            Command::Set { name, value } => self.set(name, value).await,
             Command::Reload => self.reload().await,
             Command::Pause(database) => self.pause(database.as_deref()).await,
             Command::Resume(database) => self.resume(database.as_deref()),
@@ -78,17 +78,24 @@ impl Console<'_> {
         Ok(Outcome::Table(table))
     }
 
-    fn set(&self, name: &str, value: &str) -> Result<Outcome, Fault> {
-        let shared = &self.w.shared;
-        let (parameter, form) = match set_request(name, value) {
-            SetRequest::Parameter(parameter, form) => (parameter, form),
-            SetRequest::Own => (name, value.to_string()),
+    async fn set(&mut self, name: &str, value: &str) -> Result<Outcome, Fault> {
+        let request = set_request(name, value, &self.w.shared.config.load());
+        let notice = |text: String| Some(Fault::error("00000", text));
+        let (parameters, rest) = match request {
+            SetRequest::Parameters(parameters, rest) => {
+                (parameters.into_iter().map(|(name, value)| (name.to_string(), value)).collect(), rest)
+            }
+            SetRequest::Own => (vec![(name.to_string(), value.to_string())], None),
             SetRequest::Nothing(why) => {
-                let notice = Fault::error("00000", format!("SET {name} has no effect: {why}"));
-                return Ok(Outcome::Done { tag: "SET".into(), notice: Some(notice) });
+                return Ok(Outcome::Done { tag: "SET".into(), notice: notice(format!("SET {name} has no effect: {why}")) });
             }
         };
-        let changed = shared.config.load().set_while_running(parameter, &form).map_err(|error| {
+        let outcome = if parameters.iter().any(|(name, _)| names_files(name)) {
+            self.on_thread("set", move |shared| shared.set(&parameters)).await?
+        } else {
+            self.w.shared.set(&parameters)
+        };
+        outcome.map_err(|error| {
             let code = match &error {
                 SetError::Unknown(_) => sqlstate::UNDEFINED_OBJECT,
                 SetError::NotPerSession(_) | SetError::AtStart(_) => sqlstate::CANNOT_CHANGE_NOW,
@@ -96,26 +103,33 @@ impl Console<'_> {
             };
             Fault::error(code, error.to_string())
         })?;
-        shared.adopt(changed);
-        Ok(done(&format!("SET {name}={value}")))
+        let notice = rest.and_then(|rest| notice(format!("SET {name} changes a part only: {rest}")));
+        Ok(Outcome::Done { tag: format!("SET {name}={value}"), notice })
     }
 
-    /// Reads the files on a thread of its own, since that may block.
     async fn reload(&mut self) -> Result<Outcome, Fault> {
-        type Answer = Arc<Mutex<Option<Result<Vec<String>, String>>>>;
-        let answer: Answer = Arc::default();
+        let outcome = self.on_thread("reload", |shared| shared.reload()).await?;
+        outcome.map(|left| reloaded(&left)).map_err(|text| Fault::error(sqlstate::CONFIGURATION_ERROR, text))
+    }
+
+    /// Does something on a thread of its own, since files that are read may block.
+    async fn on_thread<T: Send + 'static>(
+        &mut self,
+        name: &str,
+        job: impl FnOnce(&Shared) -> T + Send + 'static,
+    ) -> Result<T, Fault> {
+        let answer: Arc<Mutex<Option<T>>> = Arc::default();
         let (theirs, shared) = (answer.clone(), self.w.shared.clone());
         let (id, task) = (self.w.id, self.w.reactor.current_task());
-        let thread = std::thread::Builder::new().name("reload".into()).spawn(move || {
-            let outcome = shared.reload();
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            let outcome = job(&shared);
             *theirs.lock() = Some(outcome);
             shared.mailboxes[usize::from(id)].send(Message::Wake(task));
         });
         thread.map_err(|cause| Fault::error(sqlstate::CANNOT_CONNECT_NOW, format!("cannot start a thread: {cause}")))?;
         loop {
             if let Some(outcome) = answer.lock().take() {
-                let failed = |text: String| Fault::error(sqlstate::CONFIGURATION_ERROR, text);
-                return outcome.map(|left| reloaded(&left)).map_err(failed);
+                return Ok(outcome);
             }
             parked().await;
         }

@@ -129,6 +129,7 @@ impl OpenError {
             OpenError::Tls { reason, .. } => format!("no TLS connection: {reason}"),
             OpenError::Refused { message, .. } => format!("it refused the login: {message}"),
             OpenError::Secret { reason, .. } => format!("cannot log in: {reason}"),
+            OpenError::Keys { user, cause, .. } => format!("cannot log in now: no keys of the password of \"{user}\": {cause}"),
             OpenError::Held { words, .. } => format!("it lets nobody in now: {words}"),
             OpenError::Gone { .. } => "it is no longer configured".into(),
             OpenError::GivenUp { .. } => "it was given up meanwhile".into(),

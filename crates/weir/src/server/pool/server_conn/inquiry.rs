@@ -1,23 +1,157 @@
-//! A worker's connection for questions about users, as it is kept between them. `client::inquiry` asks.
+//! A worker's connections for questions about users, as they are kept between them. `client::inquiry` asks.
+//!
+//! Each pair of asking user and database has a lane of its own, with one question at a time: an `auth_query` that hangs, or is asked of many
+//! users, holds up nobody of another database. Lanes are few; the parameters' own is always there.
 
 use super::{Address, Talk};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::time::Instant;
 use weir_io::reactor::TaskId;
 
-/// A worker's connection for questions.
-#[derive(Default)]
-pub struct Inquiry {
-    pub(crate) line: RefCell<Option<Line>>,
-    pub(crate) is_busy: Cell<bool>,
-    pub(crate) waiting: RefCell<VecDeque<TaskId>>,
+/// Lanes of one worker for databases with an `auth_user` or `auth_dbname` of their own: as many connections to the servers.
+const OWN_LANES_MAX: usize = 8;
+
+/// Who asks, and in which database of the servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asker {
+    pub(crate) user: String,
+    pub(crate) database: String,
 }
 
+/// The lanes of a worker, and the tasks that wait for one.
+#[derive(Default)]
+pub struct Inquiry {
+    pub(crate) lanes: RefCell<Lanes<Line>>,
+    pub(crate) waiting: RefCell<VecDeque<(TaskId, Asker)>>,
+}
+
+/// A connection, and the reading of the files by which it is logged in.
 pub struct Line {
     pub(crate) talk: Talk,
     pub(crate) address: Address,
-    /// Whom it is logged in as, and by which reading of the files.
-    pub(crate) user: String,
-    pub(crate) database: String,
     pub(crate) generation: u64,
+}
+
+pub struct Lanes<L> {
+    all: Vec<Lane<L>>,
+}
+
+struct Lane<L> {
+    asker: Asker,
+    state: LaneState<L>,
+}
+
+enum LaneState<L> {
+    Asks,
+    /// Since then, with the connection that is kept.
+    Rests(Instant, Option<L>),
+}
+
+/// Why an asker wants a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneKind {
+    /// The parameters' own: it takes no place from others.
+    Common,
+    OfDatabase,
+}
+
+/// A lane that was taken: its connection, and that of another one that made room for it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Taken<L> {
+    pub(crate) kept: Option<L>,
+    pub(crate) evicted: Option<L>,
+}
+
+impl<L> Default for Lanes<L> {
+    fn default() -> Lanes<L> {
+        Lanes { all: Vec::new() }
+    }
+}
+
+impl<L> Lanes<L> {
+    /// Takes the asker's lane, if nobody asks there; a new one may take the place of the one that has rested longest.
+    pub fn take(&mut self, asker: &Asker, kind: LaneKind) -> Option<Taken<L>> {
+        if let Some(lane) = self.all.iter_mut().find(|lane| lane.asker == *asker) {
+            return match std::mem::replace(&mut lane.state, LaneState::Asks) {
+                LaneState::Asks => None,
+                LaneState::Rests(_, kept) => Some(Taken { kept, evicted: None }),
+            };
+        }
+        let mut evicted = None;
+        if kind == LaneKind::OfDatabase && self.all.len() > OWN_LANES_MAX {
+            let (at, _) =
+                self.all.iter().enumerate().filter_map(|(at, lane)| Some((at, lane.rests_since()?))).min_by_key(|rest| rest.1)?;
+            if let LaneState::Rests(_, line) = self.all.swap_remove(at).state {
+                evicted = line;
+            }
+        }
+        self.all.push(Lane { asker: asker.clone(), state: LaneState::Asks });
+        Some(Taken { kept: None, evicted })
+    }
+
+    /// Ends the turn of an asker.
+    pub fn give_back(&mut self, asker: &Asker, line: Option<L>, now: Instant) {
+        if let Some(lane) = self.all.iter_mut().find(|lane| lane.asker == *asker) {
+            lane.state = LaneState::Rests(now, line);
+        }
+    }
+
+    /// The connections at rest, which are kept no longer.
+    pub fn take_all(&mut self) -> Vec<L> {
+        let take = |lane: &mut Lane<L>| match &mut lane.state {
+            LaneState::Asks => None,
+            LaneState::Rests(_, line) => line.take(),
+        };
+        self.all.iter_mut().filter_map(take).collect()
+    }
+
+    /// True if the asker has a lane, whoever uses it now.
+    pub fn has(&self, asker: &Asker) -> bool {
+        self.all.iter().any(|lane| lane.asker == *asker)
+    }
+}
+
+impl<L> Lane<L> {
+    fn rests_since(&self) -> Option<Instant> {
+        match &self.state {
+            LaneState::Asks => None,
+            LaneState::Rests(since, _) => Some(*since),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn asker(number: usize) -> Asker {
+        Asker { user: format!("u{number}"), database: "d".into() }
+    }
+
+    #[test]
+    fn each_asker_has_one_turn_at_a_time_and_holds_up_no_other() {
+        let (mut lanes, now) = (Lanes::default(), Instant::now());
+        assert_eq!(lanes.take(&asker(1), LaneKind::OfDatabase), Some(Taken { kept: None, evicted: None }));
+        assert_eq!(lanes.take(&asker(1), LaneKind::OfDatabase), None);
+        assert!(lanes.take(&asker(2), LaneKind::OfDatabase).is_some());
+        lanes.give_back(&asker(1), Some("line"), now);
+        assert_eq!(lanes.take(&asker(1), LaneKind::OfDatabase), Some(Taken { kept: Some("line"), evicted: None }));
+    }
+
+    #[test]
+    fn the_lane_that_rested_longest_makes_room_and_the_common_one_always_finds_some() {
+        let (mut lanes, now) = (Lanes::default(), Instant::now());
+        let mut taken = 0;
+        while lanes.take(&asker(taken), LaneKind::OfDatabase).is_some() {
+            taken += 1;
+            assert!(taken <= OWN_LANES_MAX + 1, "there is a limit");
+        }
+        assert!(lanes.take(&asker(100), LaneKind::Common).is_some());
+        lanes.give_back(&asker(1), Some(1), now + Duration::from_secs(1));
+        lanes.give_back(&asker(0), Some(0), now + Duration::from_secs(2));
+        assert_eq!(lanes.take(&asker(101), LaneKind::OfDatabase), Some(Taken { kept: None, evicted: Some(1) }));
+        assert!(!lanes.has(&asker(1)) && lanes.has(&asker(0)));
+    }
 }

@@ -1,0 +1,134 @@
+//! Who asks the servers about a user, by which query and where: for each database of clients.
+//!
+//! In: the parameters `auth_user`, `auth_query`, `auth_dbname`, and the words of these names in `database_file`. Out: what counts. No IO.
+
+use crate::Config;
+
+/// How the users of one database are looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LookUp<'a> {
+    /// Who asks; empty: nobody is looked up.
+    pub user: &'a str,
+    pub query: &'a str,
+    /// The servers' name of the database in which the question is asked.
+    pub database: &'a str,
+}
+
+impl Config {
+    /// How the users of a database of clients are looked up; `None`: the parameters' own way, which also serves questions of Weir's own.
+    pub fn look_up(&self, client_database: Option<&str>) -> LookUp<'_> {
+        let own = client_database.and_then(|name| self.databases.get(name)).map(|entry| &entry.look_up);
+        let database = own.and_then(|own| own.database.as_deref()).unwrap_or(&self.auth.ask_database);
+        LookUp {
+            user: own.and_then(|own| own.user.as_deref()).unwrap_or(&self.auth.ask_user),
+            query: own.and_then(|own| own.query.as_deref()).unwrap_or(&self.auth.ask_query),
+            // As with PgBouncer, it may be a database by another name.
+            database: self.databases.get(database).map_or(database, |entry| &*entry.database),
+        }
+    }
+
+    /// The databases that believe a user's proof of one another: those with this result. A database that looks up its users in a way of its
+    /// own stands alone: whoever writes its `auth_query` says what proves its users, and must not say it for others.
+    pub fn realm<'a>(&self, client_database: &'a str) -> &'a str {
+        match self.databases.get(client_database) {
+            Some(entry) if entry.look_up != crate::databases::OwnLookUp::default() => client_database,
+            Some(_) | None => "",
+        }
+    }
+
+    /// Names in an `auth_query` that are found nowhere, since only `pg_catalog` is searched: with the database whose query it is.
+    pub fn unqualified_look_ups(&self) -> Vec<(Option<&str>, &str)> {
+        let own = self.databases.iter().filter_map(|(name, entry)| Some((Some(&**name), entry.look_up.query.as_deref()?)));
+        let all = [(None, self.auth.ask_query.as_str())].into_iter().chain(own);
+        all.filter(|(database, _)| !self.look_up(*database).user.is_empty())
+            .filter_map(|(database, query)| Some((database, unqualified(query)?)))
+            .collect()
+    }
+}
+
+/// A function or table in a query that is named without its schema and is none of the system's. A query with names of its own (`WITH`) is not
+/// looked at.
+pub(crate) fn unqualified(query: &str) -> Option<&str> {
+    let mut words = query.split_whitespace();
+    if words.clone().next().is_some_and(|first| first.eq_ignore_ascii_case("with")) {
+        return None;
+    }
+    while let Some(word) = words.next() {
+        if !word.eq_ignore_ascii_case("from") && !word.eq_ignore_ascii_case("join") {
+            continue;
+        }
+        let name = words.next()?.split(['(', ',', ';', ')']).next()?;
+        if !name.is_empty() && !name.contains('.') && !name.to_ascii_lowercase().starts_with("pg_") {
+            return Some(name);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn config(conf: &str, databases: &str) -> Config {
+        let conf = format!("backend_hostname0 = 'a'\ndatabase_file = 'databases'\n{conf}");
+        let mut load =
+            |path: &Path| Ok(if path.ends_with("databases") { databases.as_bytes().to_vec() } else { conf.clone().into() });
+        let outcome = crate::read(Path::new("c"), &mut load);
+        assert!(outcome.problems.is_empty(), "{:?}", outcome.problems);
+        outcome.config.expect("there are no problems")
+    }
+
+    #[test]
+    fn words_of_a_database_go_before_the_parameters() {
+        let config = config(
+            "auth_user = 'u'\nauth_query = 'q'\nauth_dbname = 'alias'",
+            "alias = dbname=real\none = auth_user=own\ntwo = auth_query='select 1' auth_dbname=one\nnone = auth_user=''\nplain = dbname=x",
+        );
+        let found = |name| {
+            let LookUp { user, query, database } = config.look_up(name);
+            [user, query, database].map(str::to_owned)
+        };
+        for (name, expected) in [
+            (None, ["u", "q", "real"]),
+            (Some("plain"), ["u", "q", "real"]),
+            (Some("unlisted"), ["u", "q", "real"]),
+            (Some("one"), ["own", "q", "real"]),
+            (Some("two"), ["u", "select 1", "one"]),
+            (Some("none"), ["", "q", "real"]),
+        ] {
+            assert_eq!(found(name), expected, "{name:?}");
+        }
+        assert_eq!(["plain", "unlisted", "alias", "one", "none"].map(|name| config.realm(name)), ["", "", "", "one", "none"]);
+    }
+
+    #[test]
+    fn queries_that_name_something_without_its_schema_are_told_with_their_database() {
+        let databases = "one = auth_query='SELECT * FROM mine($1)'\ntwo = auth_query='SELECT * FROM s.f($1)'\n\
+                         off = auth_user='' auth_query='SELECT * FROM mine($1)'";
+        let of = |conf: &str| {
+            config(conf, databases)
+                .unqualified_look_ups()
+                .iter()
+                .map(|(name, word)| format!("{name:?} {word}"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of("auth_user = 'u'\nauth_query = 'SELECT * FROM f($1)'"), ["None f", "Some(\"one\") mine"]);
+        assert_eq!(of("auth_query = 'SELECT * FROM f($1)'"), [""; 0], "nobody asks it");
+    }
+
+    #[test]
+    fn names_without_a_schema_are_found() {
+        let cases = [
+            ("SELECT usename, passwd FROM pg_shadow WHERE usename=$1", None),
+            ("SELECT * FROM look_up($1)", Some("look_up")),
+            ("SELECT * FROM pgbouncer.look_up($1)", None),
+            ("SELECT * FROM pgbouncer.a JOIN b ON true", Some("b")),
+            ("WITH x AS (SELECT 1) SELECT * FROM x", None),
+            ("", None),
+        ];
+        for (query, expected) in cases {
+            assert_eq!(unqualified(query), expected, "{query}");
+        }
+    }
+}
