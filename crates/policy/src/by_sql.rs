@@ -20,9 +20,17 @@ pub struct Entry {
     pub query: Option<Box<str>>,
     /// Session state that it leaves when it is executed.
     pub later: StateKinds,
-    /// Only the server connection it was made on can have it. It may be about a temporary object, or of a role that may be
-    /// dropped before the session ends.
-    pub is_bound: bool,
+    pub bound: Bound,
+}
+
+/// Why only the server connection on which a statement was made can have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    Free,
+    /// It was made under a role, which may be dropped before the session ends.
+    ToRole,
+    /// It may be about a temporary object. Such a one may be made anew under the same name, so that the statement stays where it is.
+    ToTemporary,
 }
 
 /// All of one session, in the order in which they were made.
@@ -57,7 +65,25 @@ impl BySql {
 
     /// True if one of them cannot move.
     pub fn is_bound(&self) -> bool {
-        self.entries.iter().any(|entry| entry.is_bound)
+        self.entries.iter().any(|entry| entry.bound != Bound::Free)
+    }
+
+    /// Those that a session has which has no role any more: a server analyses a statement for whoever executes it.
+    #[must_use]
+    pub fn without_role(&self) -> BySql {
+        let free = |entry: &Arc<Entry>| match entry.bound {
+            Bound::Free | Bound::ToTemporary => entry.clone(),
+            Bound::ToRole => {
+                let settings = Arc::new(entry.settings.without_who());
+                Arc::new(Entry { settings, bound: Bound::Free, ..Entry::clone(entry) })
+            }
+        };
+        BySql { entries: self.entries.iter().map(free).collect() }
+    }
+
+    /// True if one of them can move once the session has no role.
+    pub fn is_bound_to_role(&self) -> bool {
+        self.entries.iter().any(|entry| entry.bound == Bound::ToRole)
     }
 
     pub fn texts(&self) -> impl Iterator<Item = &str> {
@@ -119,9 +145,13 @@ mod tests {
     fn set(had: &BySql, names: &[&str], settings: &Arc<Settings>) -> BySql {
         let listed = names.iter().map(|name| (name.to_string(), format!("prepare {name}")));
         had.of_list(listed, |name, text| {
-            let is_bound = name == "bound";
+            let bound = match name.as_str() {
+                "bound" => Bound::ToTemporary,
+                "role" => Bound::ToRole,
+                _ => Bound::Free,
+            };
             let query = text.strip_prefix("prepare ").map(Box::from);
-            Entry { name, text, settings: settings.clone(), query, later: StateKinds::NONE, is_bound }
+            Entry { name, text, settings: settings.clone(), query, later: StateKinds::NONE, bound }
         })
     }
 
@@ -152,5 +182,18 @@ mod tests {
         assert_eq!((both.query_of("B"), both.query_of("b")), (Some("B"), None));
         assert_eq!(both.without(b"B"), first);
         assert!(!both.is_bound() && set(&both, &["a", "bound"], &plain).is_bound());
+    }
+
+    #[test]
+    fn a_statement_made_under_a_role_moves_when_the_session_has_none() {
+        let joe = Arc::new(Settings::default().with("role", "joe").with("work_mem", "1MB"));
+        let made = set(&BySql::default(), &["role", "a"], &joe);
+        assert!(made.is_bound_to_role());
+        let free = made.without_role();
+        assert!(!free.is_bound() && free.has(b"role") && free.has(b"a"));
+        let settings = free.entries.iter().map(|entry| entry.settings.get("role").unwrap_or("none"));
+        assert_eq!(settings.collect::<Vec<_>>(), ["none", "joe"]);
+        let bound = set(&BySql::default(), &["bound"], &joe);
+        assert!(!bound.is_bound_to_role() && bound.without_role().is_bound());
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Source: PostgreSQL manual, "How Parameter Settings Are Determined", `pg_settings`; `set_config_option` in guc.c.
 
-use crate::settings::{ROLE, Settings};
+use crate::settings::{ROLE, Settings, makes_costly};
 use weir_wire::gather::{Bound, Budget, Exceeded};
 
 /// The rows are the parameters that have another value than PostgreSQL is built with, and those that a login trigger set. `c`: when the
@@ -130,6 +130,11 @@ const NO_DEFAULTS: [&str; 7] = [
 ];
 
 impl Defaults {
+    /// See `Settings::may_compile`.
+    pub fn may_compile(&self) -> bool {
+        self.left.may_compile() || self.entries.iter().any(|entry| makes_costly(&entry.name))
+    }
+
     /// From the answer to `QUESTION`. `reported`: what the server reported at the login. Error: it is too long to be one.
     pub fn of<'a>(
         node: u16,

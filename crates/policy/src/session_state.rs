@@ -44,12 +44,32 @@ pub enum MadeUp {
     ByAny,
 }
 
+/// The work of a server that answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    Plain,
+    /// The session's settings may have the server compile queries, which takes it up to some seconds.
+    Compiled,
+}
+
+/// For the rest of the query's own transaction.
+const UNCOMPILED: &str = "SHOW jit; SET LOCAL jit = off; ";
+
 /// Sources asked for at once; the others come next time.
 pub const SOURCES_MAX: usize = 64;
 
 impl Ask {
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
+    }
+
+    /// The server did not tell all that was asked: what it cannot list is asked for by its name next time, too.
+    pub fn add_unanswered(&mut self, asked: Ask) {
+        let room = NAMES_MAX.saturating_sub(self.names.len());
+        self.names.extend(asked.names.into_iter().take(room));
+        let room = SOURCES_MAX.saturating_sub(self.functions.len());
+        self.functions.extend(asked.functions.into_iter().take(room));
+        self.made_up = self.made_up.max(asked.made_up);
     }
 
     /// Nothing is known of the statements that ran.
@@ -105,29 +125,40 @@ impl Ask {
         }
     }
 
-    /// The question: one query, rows of three texts.
-    pub fn question(&self) -> String {
+    /// The question: one query, rows of three texts. Where the server might compile it, it is told not to for this query, and says before what `jit`
+    /// is: a row of one text.
+    pub fn question(&self, cost: Cost) -> String {
         let mut sql = String::new();
-        let any = self.is_about_all();
-        if any || self.kinds.has(StateKind::Setting) {
-            self.ask_settings(&mut sql, any || self.any_setting);
+        let any = self.is_about_all() || self.any_setting;
+        if self.is_about_all() || self.kinds.has(StateKind::Setting) {
+            self.ask_settings(&mut sql, any, cost);
         }
+        self.ask_kinds(&mut sql);
+        match cost {
+            Cost::Plain => sql,
+            Cost::Compiled => format!("{UNCOMPILED}{sql}"),
+        }
+    }
+
+    fn ask_kinds(&self, sql: &mut String) {
+        let any = self.is_about_all();
         for (kind, part) in PARTS {
             if any || self.kinds.has(*kind) {
-                push_part(&mut sql, part);
+                push_part(sql, part);
             }
         }
         if any && !self.sources.is_empty() {
-            push_part(&mut sql, FUNCTION_SOURCES);
-            push_array(&mut sql, self.sources.iter(), "name");
+            push_part(sql, FUNCTION_SOURCES);
+            push_array(sql, self.sources.iter(), "name");
             sql.push(')');
         }
-        sql
     }
 
-    fn ask_settings(&self, sql: &mut String, any: bool) {
-        if any {
-            push_part(sql, SESSION_SETTINGS);
+    fn ask_settings(&self, sql: &mut String, any: bool, cost: Cost) {
+        match (any, cost) {
+            (false, _) => {}
+            (true, Cost::Plain) => push_part(sql, SESSION_SETTINGS),
+            (true, Cost::Compiled) => push_part(sql, &SESSION_SETTINGS.replace(VALUE, VALUE_BUT_JIT)),
         }
         if any || WHO.iter().any(|name| self.names.contains(*name)) {
             push_part(sql, SESSION_USERS);
@@ -165,6 +196,13 @@ const SESSION_SETTINGS: &str = "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 
      WHEN setting OPERATOR(pg_catalog.=) reset_val THEN 'd' ELSE 'o' END, \
      pg_catalog.lower(name), pg_catalog.current_setting(name) FROM pg_catalog.pg_settings \
      WHERE source OPERATOR(pg_catalog.=) 'session'";
+
+/// Its column of values; and where `jit` is set for the question alone: its default.
+const VALUE: &str = "pg_catalog.current_setting(name) FROM";
+const VALUE_BUT_JIT: &str =
+    "CASE WHEN name OPERATOR(pg_catalog.=) 'jit' THEN reset_val ELSE pg_catalog.current_setting(name) END FROM";
+
+const JIT: &str = "jit";
 
 const SESSION_USERS: &str = "SELECT 'u', SESSION_USER::pg_catalog.text, pg_catalog.current_setting('role')";
 
@@ -248,6 +286,9 @@ fn push_array<'a>(sql: &mut String, items: impl Iterator<Item = &'a String>, of:
 const ANSWER: Bound =
     Bound { thing: "the answer to a question for a session's state", count_max: 8192, bytes_max: 2 << 20, parameter: "" };
 
+/// The longest row of an answer that is looked at: it holds a value of a parameter, or the text that prepared a statement.
+pub const ROW_LOOK_BYTES_MAX: usize = 1 << 20;
+
 /// Memory of a row beside its values.
 const ROW_BYTES: usize = 112;
 
@@ -263,6 +304,8 @@ pub struct Answer {
     pub foreign: Vec<(String, String)>,
     /// Parameters of that kind that have their default again.
     pub default_again: BTreeSet<String>,
+    /// The value of `jit` before the question turned it off for itself.
+    pub jit: Option<String>,
     /// Session user and role.
     pub users: Option<(String, String)>,
     /// State that cannot move.
@@ -288,6 +331,7 @@ impl Default for Answer {
             settings: Vec::new(),
             foreign: Vec::new(),
             default_again: BTreeSet::new(),
+            jit: None,
             users: None,
             found: StateKinds::default(),
             temporary: Listed::default(),
@@ -326,6 +370,9 @@ impl Answer {
     }
 
     fn take(&mut self, cells: &[Option<&[u8]>]) {
+        if let &[Some(jit)] = cells {
+            return self.jit = Some(String::from_utf8_lossy(jit).into_owned());
+        }
         let &[Some(kind), name, value] = cells else { return self.is_torn = true };
         let (Some(name), Some(value)) = (name, value) else {
             // A parameter the server does not know.
@@ -427,7 +474,12 @@ pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Sett
     let any = ask.any_setting || ask.is_about_all();
     let mut of_conn = if any { had.unlisted() } else { had.clone() };
     for (name, value) in &answer.settings {
-        of_conn = of_conn.with(name, value);
+        match &answer.jit {
+            // Listed is its default, since the question has set it. Asked for by its name it was set.
+            Some(jit) if name == JIT && any && jit == value && had.get(JIT).is_none() => {}
+            Some(jit) if name == JIT => of_conn = of_conn.with(JIT, jit),
+            Some(_) | None => of_conn = of_conn.with(name, value),
+        }
     }
     // The user may set parameters that his own statements have set.
     let has_new_foreign = answer.foreign.iter().any(|(name, value)| had.get(name) != Some(value));
@@ -464,7 +516,8 @@ pub fn own_texts() -> Vec<String> {
     let by_source =
         Ask { made_up: MadeUp::ByRecent, functions: names("f"), sources: names("f"), any_setting: true, ..all.clone() };
     let kinds = PARTS.iter().map(|(kind, _)| Ask { kinds: StateKinds::of(*kind), ..Ask::default() });
-    [all, by_name, by_source].into_iter().chain(kinds).map(|ask| ask.question()).collect()
+    let texts = [all.clone(), by_name, by_source].into_iter().chain(kinds).map(|ask| ask.question(Cost::Plain));
+    texts.chain([all.question(Cost::Compiled)]).collect()
 }
 
 #[cfg(test)]
@@ -483,14 +536,40 @@ mod tests {
     #[test]
     fn only_what_may_have_changed_is_asked() {
         assert_eq!(
-            ask(&[StateKind::Setting], &["a.b", "work_mem"]).question(),
+            ask(&[StateKind::Setting], &["a.b", "work_mem"]).question(Cost::Plain),
             "SELECT 's', n, pg_catalog.current_setting(n, true) FROM \
              pg_catalog.unnest(ARRAY['a.b','work_mem']::pg_catalog.text[]) n"
         );
-        assert_eq!(ask(&[StateKind::Setting], &["role"]).question(), SESSION_USERS);
-        assert_eq!(ask(&[StateKind::Listen], &[]).question(), PARTS[1].1);
-        let all = ask(&[StateKind::Unknown], &[]).question();
+        assert_eq!(ask(&[StateKind::Setting], &["role"]).question(Cost::Plain), SESSION_USERS);
+        assert_eq!(ask(&[StateKind::Listen], &[]).question(Cost::Plain), PARTS[1].1);
+        let all = ask(&[StateKind::Unknown], &[]).question(Cost::Plain);
         assert!(PARTS.iter().all(|(_, part)| all.contains(part)) && all.contains(SESSION_SETTINGS));
+    }
+
+    #[test]
+    fn a_question_that_might_be_compiled_is_not_and_tells_what_the_session_wants() {
+        let all = ask(&[StateKind::Unknown], &["a.b"]).question(Cost::Compiled);
+        assert!(all.starts_with(UNCOMPILED) && all.contains(VALUE_BUT_JIT) && all.contains(PARTS[0].1), "{all}");
+        let listen = ask(&[StateKind::Listen], &[]);
+        assert_eq!(listen.question(Cost::Compiled), format!("{UNCOMPILED}{}", PARTS[1].1));
+        let check = |now: &'static str, listed: Option<&'static str>, had: &[(&str, &str)], any: bool, expected: Option<&str>| {
+            let mut answer = Answer::default();
+            answer.row(&[Some(now.as_bytes())]).unwrap();
+            if let Some(value) = listed {
+                answer.row(&[Some(b"s"), Some(b"jit"), Some(value.as_bytes())]).unwrap();
+            }
+            let ask = ask(&[if any { StateKind::Unknown } else { StateKind::Setting }], &["jit"]);
+            let outcome = settings_after(&ask, &answer, &settings(had), &Settings::default(), "joe");
+            assert_eq!((outcome.of_session.get("jit"), answer.is_torn), (expected, false), "{now} {listed:?} {had:?} {any}");
+        };
+        let had = |value: &'static str| [("jit", value)];
+        check("on", Some("on"), &[], true, None);
+        check("on", Some("off"), &[], true, Some("on"));
+        check("off", Some("on"), &[], true, Some("off"));
+        check("off", Some("on"), &had("on"), true, Some("off"));
+        check("on", Some("on"), &had("off"), true, Some("on"));
+        check("on", Some("off"), &[], false, Some("on"));
+        check("on", None, &had("off"), false, Some("off"));
     }
 
     #[test]
@@ -500,7 +579,7 @@ mod tests {
         {
             let mut ask = ask(&[StateKind::Setting], names);
             ask.add_rollback();
-            assert_eq!(ask.question().contains(SESSION_SETTINGS), expected, "{names:?}");
+            assert_eq!(ask.question(Cost::Plain).contains(SESSION_SETTINGS), expected, "{names:?}");
         }
         let mut ask = ask(&[StateKind::Setting], &["datestyle"]);
         ask.add_rollback();
@@ -511,11 +590,11 @@ mod tests {
     #[test]
     fn made_up_names_are_looked_for_where_nothing_is_known() {
         let mut ask = ask(&[StateKind::Unknown], &[]);
-        assert!(!ask.question().contains(MADE_UP));
+        assert!(!ask.question(Cost::Plain).contains(MADE_UP));
         ask.made_up = MadeUp::ByAny;
-        assert!(ask.question().contains(&format!("{MADE_UP}{LIMITED} UNION ALL ")));
+        assert!(ask.question(Cost::Plain).contains(&format!("{MADE_UP}{LIMITED} UNION ALL ")));
         ask.made_up = MadeUp::ByRecent;
-        assert!(ask.question().contains(&format!("{MADE_UP}{RECENTLY}{LIMITED}")));
+        assert!(ask.question(Cost::Plain).contains(&format!("{MADE_UP}{RECENTLY}{LIMITED}")));
     }
 
     #[test]
@@ -539,6 +618,21 @@ mod tests {
             answer.row(&[Some(b"s"), Some(name.as_bytes()), Some(b"1")]).unwrap();
         }
         assert_eq!(answer.settings, [("transaction_timeout".into(), "1".into())]);
+    }
+
+    #[test]
+    fn what_was_not_answered_is_asked_for_by_name_again() {
+        let mut asked = ask(&[StateKind::Setting], &["app.tenant"]);
+        (asked.functions, asked.made_up) = (BTreeSet::from(["f".to_owned()]), MadeUp::ByRecent);
+        let mut again = ask(&[StateKind::Unknown], &["app.user"]);
+        again.add_unanswered(asked);
+        let names: Vec<&str> = again.names.iter().map(String::as_str).collect();
+        assert_eq!((names.as_slice(), again.made_up), (&["app.tenant", "app.user"][..], MadeUp::ByRecent));
+        assert!(again.functions.contains("f") && again.is_about_all());
+        let many = |first: usize| (first..first + NAMES_MAX).map(|number| format!("a.b{number}")).collect();
+        again.names = many(0);
+        again.add_unanswered(Ask { names: many(NAMES_MAX), ..Ask::default() });
+        assert_eq!(again.names.len(), NAMES_MAX, "a session whose questions fail for hours");
     }
 
     #[test]
@@ -609,7 +703,7 @@ mod tests {
     fn sources_of_functions_come_with_the_answer() {
         let mut ask = ask(&[StateKind::Unknown], &[]);
         ask.sources.insert("f".into());
-        assert!(ask.question().ends_with("ANY (ARRAY['f']::pg_catalog.name[])"));
+        assert!(ask.question(Cost::Plain).ends_with("ANY (ARRAY['f']::pg_catalog.name[])"));
         let mut answer = Answer::default();
         answer.row(&[Some(b"f"), Some(b"f"), Some(b"sql select 1")]).unwrap();
         assert_eq!(answer.sources, [("f".into(), "sql".into(), "select 1".into())]);

@@ -177,6 +177,11 @@ impl Settings {
         WHO.iter().any(|name| self.get(name).is_some())
     }
 
+    /// They may make a server take a small query for a costly one, and compile it.
+    pub fn may_compile(&self) -> bool {
+        self.pairs().any(|(name, _)| makes_costly(name))
+    }
+
     /// An object made without a schema's name is temporary.
     pub fn makes_temporary(&self) -> bool {
         self.get("search_path").is_some_and(|path| path.to_ascii_lowercase().contains("pg_temp"))
@@ -269,7 +274,7 @@ impl Settings {
     /// names, have changed since. Names with a dot are taken from anybody as long as no extension defines them.
     pub fn may_be_refused(&self, wanted: &Settings) -> bool {
         let differs = |name: &str| self.stored(name) != wanted.stored(name);
-        let may_be = |name: &str| !is_made_up(name) && NEVER_REFUSED.binary_search(&name).is_err();
+        let may_be = |name: &str| !is_anybodys(name);
         let all = || self.pairs().chain(wanted.pairs()).map(|(name, _)| name);
         self.has_role() || wanted.has_role() || all().any(|name| may_be(name) && differs(name))
     }
@@ -424,6 +429,16 @@ const SHAPELESS: [&str; 7] = [
     "transaction_timeout",
     "work_mem",
 ];
+
+/// True if a parameter has a say in what a planner takes a query's cost for, or in the cost from which on a query is compiled.
+pub(crate) fn makes_costly(name: &str) -> bool {
+    name.starts_with("enable_") || name.starts_with("jit") || name.ends_with("_cost")
+}
+
+/// True if any user may set a parameter, as far as is known: one that an extension defines may be a superuser's.
+pub fn is_anybodys(name: &str) -> bool {
+    is_made_up(name) || NEVER_REFUSED.binary_search(&name).is_ok()
+}
 
 /// True if a parameter may change a result, its text included.
 pub fn shapes_answers(name: &str) -> bool {

@@ -9,10 +9,15 @@ use weir_sql::facts::Name;
 /// Names remembered of a session. With more, any name may mean one. The server is asked for one more (`inventory::PARTS`).
 const NAMES_MAX: usize = 256;
 
+/// A longer name is cut. Source: `NAMEDATALEN`; a cut within a character leaves up to three bytes less.
+const NAME_BYTES_MAX: usize = 60;
+
 /// The server's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {
     names: BTreeSet<String>,
+    /// Types, functions and the like.
+    has_others: bool,
     has_view: bool,
     is_cut: bool,
 }
@@ -21,6 +26,7 @@ impl Listed {
     /// Takes in a relation and its kind, as `pg_class` has them; an object that is no relation has no name.
     pub fn add(&mut self, name: String, kind: &str) {
         self.has_view |= kind == "v";
+        self.has_others |= name.is_empty();
         if self.names.len() == NAMES_MAX {
             self.is_cut = true;
         } else if !name.is_empty() {
@@ -79,6 +85,15 @@ impl Temporaries {
         name.schema.is_empty() && (self.is_unsure() || self.listed.names.contains(&name.name))
     }
 
+    /// True if a text may be about one of those last listed.
+    pub fn may_be_in(&self, text: &str) -> bool {
+        let text = text.to_lowercase();
+        let is_named = |name: &String| names(&text, &name.to_lowercase());
+        // A name may be written in other letters than its own.
+        let is_coded = || text.contains("u&") || text.contains("pg_temp");
+        self.listed.is_cut || self.listed.has_others || is_coded() || self.listed.names.iter().any(is_named)
+    }
+
     /// A read of one may run anything: it may be a view that calls functions.
     pub fn have_views(&self) -> bool {
         self.listed.has_view
@@ -87,6 +102,16 @@ impl Temporaries {
     fn is_unsure(&self) -> bool {
         self.is_new || self.is_asked || self.listed.is_cut
     }
+}
+
+/// True if a name stands in a text, wherever. Both are in lower case.
+fn names(text: &str, name: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$');
+    text.match_indices(name).any(|(at, _)| {
+        let (before, behind) = (&text[..at], &text[at + name.len()..]);
+        let ends = name.len() >= NAME_BYTES_MAX || !behind.starts_with(is_part);
+        !before.ends_with(is_part) && ends
+    })
 }
 
 #[cfg(test)]
@@ -125,6 +150,27 @@ mod tests {
         temporaries.may_have_changed();
         temporaries.told(Some(listed(&[("x", "v")])));
         assert!(temporaries.hide(&name("", "t")) && temporaries.is_due() && temporaries.have_views());
+    }
+
+    #[test]
+    fn a_text_that_names_none_is_about_none() {
+        let mut temporaries = Temporaries::default();
+        let long = "a".repeat(63);
+        temporaries.told(Some(listed(&[("mine", "r"), ("Other", "r"), ("t", "r"), (&long, "r")])));
+        for (text, expected) in [
+            ("prepare p as select 1 from it, t_1, mine2, xmine", false),
+            ("prepare p as select 1 from t", true),
+            (&format!("prepare p as select 1 from {long}b"), true),
+            ("prepare p as select * from MINE", true),
+            ("prepare p (mine) as select $1", true),
+            ("prepare p as select 1 from \"Other\"", true),
+            ("prepare p as select * from U&\"m!0069ne\" uescape '!'", true),
+            ("prepare p as select pg_temp.f()", true),
+        ] {
+            assert_eq!(temporaries.may_be_in(text), expected, "{text}");
+        }
+        temporaries.told(Some(listed(&[("mine", "r"), ("", "")])));
+        assert!(temporaries.may_be_in("prepare p as select 'a'::t"), "a type is not listed by its name");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::causal::{self, Shown};
 use crate::classify;
-use crate::conn::Conn;
+use crate::conn::{Conn, Reading};
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::flow::{Flow, Need};
@@ -30,7 +30,7 @@ use weir_policy::pool::Fit;
 use weir_policy::replies::Expect;
 use weir_policy::route::{self, Ask, Class, Side, Target};
 use weir_policy::transaction::Way;
-use weir_sql::facts::{StateKind, Transaction};
+use weir_sql::facts::Transaction;
 use weir_wire::frame::front;
 use weir_wire::write;
 
@@ -112,7 +112,10 @@ fn is_read_as_chosen(s: &mut Session, statement: &Statement, was_otherwise: bool
     match s.misread(statement) {
         Misread::Names if s.state.begins_recoded < s.recoding() => s.state.begins_recoded = s.recoding(),
         // From now on the session is on the primary.
-        Misread::Whole if !was_otherwise => s.state.begins_otherwise = true,
+        Misread::Whole if !was_otherwise => {
+            s.state.begins = Reading { escapes: s.escapes(), recoding: s.recoding() };
+            return !s.reads_otherwise();
+        }
         Misread::No | Misread::Names | Misread::Whole => return true,
     }
     false
@@ -330,8 +333,6 @@ pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: Take
     session_state::bring(s, w);
     if s.account.limits.get().mode == PoolMode::Session {
         session_state::keep(s, w, None);
-    } else if !s.is_on_standby() && s.reads_otherwise() {
-        session_state::keep(s, w, Some(StateKind::Unread));
     }
     met
 }

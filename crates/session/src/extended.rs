@@ -58,7 +58,7 @@ pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
     if is_named && s.is_in_doubt(key) {
         return Ok(Flow::Hold);
     }
-    let is_taken = is_named && (s.statements.named.contains_key(key) || s.state.by_sql.has(key));
+    let is_taken = is_named && (s.statements.named.contains_key(key) || s.state.by_sql.has(key) || has_long(s, key));
     let (naming, name): (_, Option<Box<[u8]>>) = (Naming::of(name), is_named.then(|| key.into()));
     let mut statements = w.statements.borrow_mut();
     // While it is not known what a session has set, no statement analysed for others means the same to it.
@@ -224,7 +224,7 @@ fn write_close(out: &mut Vec<u8>, id: StatementId) {
 }
 
 /// A Parse too long to be looked at, or that a server reads otherwise, goes to the primary as it is, under the client's own name.
-/// The server connection stays with the session.
+/// The server connection stays with the session as long as the statement may be wanted.
 fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
     let body_here = body_here(s.up.unseen(), header);
     let Some((name, _)) = split_cstr(body_here) else {
@@ -238,7 +238,7 @@ fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, F
     if let Some(flow) = checkout::try_now(s, w, &statements::unknown())? {
         return Ok(flow);
     }
-    session_state::keep(s, w, Some(StateKind::Unread));
+    session_state::note_long_parse(s, header);
     if is_unnamed {
         let before = s.statements.unnamed.take();
         s.enter(Change::Unnamed { before, made: None });
@@ -311,7 +311,12 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
     let own = if name.is_empty() { s.statements.unnamed.as_ref() } else { s.statements.named.get(key) };
     let Some((prepared, server_name, told)) = own.map(Own::used) else {
         if is_on_link_only(s, name) {
-            return pass_unknown(s, w, header, Expect::Bind);
+            let is_unnamed = name.is_empty();
+            let flow = pass_unknown(s, w, header, Expect::Bind)?;
+            if is_unnamed && flow == Flow::Next {
+                session_state::note_long_bound(s);
+            }
+            return Ok(flow);
         }
         let fault = no_such_statement(name);
         return refuse(s, w, header, fault);
@@ -507,8 +512,13 @@ fn is_on_link_only(s: &Session, name: &[u8]) -> bool {
     if name.is_empty() {
         return s.statements.is_unnamed_on_server;
     }
-    let may_be = s.state.by_sql.has(key(name)) || s.is_unsure() || !s.stuck().is_empty();
+    let may_be = s.state.by_sql.has(key(name)) || s.is_unsure() || !s.stuck().is_empty() || has_long(s, key(name));
     may_be && !name.starts_with(NAME_PREFIX)
+}
+
+/// True if the server connection has a statement by this name that was too long to be kept.
+fn has_long(s: &Session, name: &[u8]) -> bool {
+    s.upstream().is_some_and(|upstream| upstream.left.long.has(name))
 }
 
 fn no_such_statement(name: &[u8]) -> Fault {
@@ -785,6 +795,7 @@ pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
         s.statements.is_unnamed_on_server = false;
     } else if kind == b'S' {
         let before = s.statements.named.remove(name);
+        s.upstream_mut().into_iter().for_each(|upstream| upstream.left.long.close(name));
         passes = is_by_sql;
         if passes {
             note_by_sql(s);

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use weir_policy::loss::Control;
 use weir_policy::read_retry::is_of_recovery;
 use weir_policy::replies::{Dropped, Failed, Reply, Rest, Whose};
-use weir_policy::session_state::Failure;
+use weir_policy::session_state::{Failure, ROW_LOOK_BYTES_MAX};
 use weir_wire::back::{Report, read_report};
 use weir_wire::frame::{HEADER_BYTES, Header, back};
 use weir_wire::gather::Exceeded;
@@ -93,7 +93,7 @@ fn must_look(upstream: &Upstream, header: Header) -> bool {
         }
         back::COMMAND_COMPLETE => SESSION_TAG_BYTES.contains(&header.body_bytes),
         back::NOTIFICATION | back::NOTICE => header.frame_bytes() <= LOOK_BYTES_MAX,
-        back::DATA_ROW => upstream.left.asking.is_some() && header.frame_bytes() <= LOOK_BYTES_MAX,
+        back::DATA_ROW => upstream.left.asking.is_some() && header.frame_bytes() <= ROW_LOOK_BYTES_MAX,
         _ => false,
     }
 }

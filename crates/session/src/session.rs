@@ -313,7 +313,9 @@ impl Session {
         if self.state.by_mode {
             return Some(Kept::Mode);
         }
-        self.upstream()?.left.pinning().kinds().next().map(Kept::State)
+        let kinds = self.upstream()?.left.pinning();
+        let is_read_otherwise = !self.is_on_standby() && self.reads_otherwise();
+        kinds.kinds().next().or(is_read_otherwise.then_some(StateKind::Reading)).map(Kept::State)
     }
 
     /// The server may have more of the session's than is known.
@@ -402,6 +404,7 @@ impl Session {
         self.state.by_sql = w.shared.no_statements.clone();
         if let Some(Server { conn, upstream }) = &mut self.server {
             upstream.left.found = upstream.left.found.without(StateKinds::of(StateKind::Prepare));
+            upstream.left.long.drop_named();
             conn.known.clear();
             conn.by_sql = w.shared.no_statements.clone();
         }
@@ -558,24 +561,25 @@ impl Session {
     /// a character may be an ASCII character. Such a session is on the primary and keeps its server connection; nothing is kept of what it hears.
     #[inline]
     pub fn reads_otherwise(&self) -> bool {
-        self.state.begins_otherwise || self.escapes() || self.recoding() == Recoding::Characters
+        self.escapes() || self.recoding() == Recoding::Characters
     }
 
     /// True if a backslash in a string is an escape: only with `standard_conforming_strings` off.
     #[inline]
-    fn escapes(&self) -> bool {
+    pub fn escapes(&self) -> bool {
         let set = self.state.reading.escapes;
-        let Some(Server { conn, upstream }) = &self.server else { return set == Some(true) };
+        let own = set.unwrap_or(self.state.begins.escapes);
+        let Some(Server { conn, upstream }) = &self.server else { return own };
         // The server's last report holds, unless it is told otherwise right now.
         let is_off = conn.reads.escapes && !upstream.replies.is_setting();
-        set == Some(true) || is_off || (set.is_none() && conn.begins.escapes)
+        own || is_off || (set.is_none() && conn.begins.escapes)
     }
 
     /// How servers read its names.
     #[inline]
     pub fn recoding(&self) -> Recoding {
         let set = self.state.reading.recoding;
-        let own = set.unwrap_or_default().max(self.state.begins_recoded);
+        let own = set.unwrap_or(self.state.begins.recoding).max(self.state.begins_recoded);
         let Some(Server { conn, upstream }) = &self.server else { return own };
         let now = if upstream.replies.is_setting() { Recoding::None } else { conn.reads.recoding };
         let begins = if set.is_none() { conn.begins.recoding } else { Recoding::None };

@@ -3,6 +3,7 @@
 
 pub mod defaults;
 pub mod listening;
+mod long_texts;
 mod unseen;
 
 use crate::choice::Choice;
@@ -20,6 +21,7 @@ use crate::upstream::changes::Claim;
 use crate::upstream::left::{Asking, Left, Parting, Telling, Unproven};
 use crate::upstream::{Gate, Upstream};
 pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
+pub use long_texts::{note_long_bound, note_long_parse, pass_on};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 pub use unseen::note_analysed;
@@ -27,9 +29,9 @@ use unseen::{assumed, by_execute, hidden, left_by_values, may_act_unseen, name_m
 pub(crate) use unseen::{knows, left_unseen, may_have_left};
 use weir_catalog::Hidden;
 use weir_catalog::functions::Verdict;
-use weir_policy::by_sql::{Change, Entry};
+use weir_policy::by_sql::{Bound, Change, Entry};
 use weir_policy::replies::Expect;
-use weir_policy::session_state::{Answer, SOURCES_MAX, Statements, settings_after, told_by};
+use weir_policy::session_state::{Answer, Cost, SOURCES_MAX, Statements, settings_after, told_by};
 use weir_policy::settings::Settings;
 use weir_sql::facts::{Reset, StateKind, StateKinds, Transaction};
 use weir_sql::own;
@@ -129,14 +131,6 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
     upstream.left.assuming(assumed, |left| note(&s.state, left, statement, may_change, by_execute, (text, &[]), is_first));
     note_unseen(&s.state, &mut upstream.left, statement);
     upstream.resetting.under_way.clone_from(&statement.settings.resets);
-}
-
-/// Looks at the part that is here of a text that passes.
-#[cold]
-pub fn pass_on(s: &mut Session) {
-    if let Some(Server { upstream, .. }) = &mut s.server {
-        upstream.left.pass_on(s.up.rest_here());
-    }
 }
 
 /// Notes what the execution of a portal may leave; its Bind is about to be sent.
@@ -313,6 +307,9 @@ fn note_bound_by_sql(s: &mut Session) {
     upstream.left.temporaries.may_have_changed();
     upstream.left.moves_ahead = true;
     note_executed(&s.state, &mut upstream.left, by_execute, &[]);
+    if !s.state.by_mode {
+        upstream.left.binds_long();
+    }
 }
 
 /// Notes that a statement may have made a temporary relation, or given one another name, or changed how texts are read. To be called when all
@@ -373,6 +370,14 @@ pub fn settle(s: &mut Session, w: &Context) {
     if s.state.listening.is_some() && listening::advance(s, w) {
         return;
     }
+    if s.has_found(StateKind::Prepare) {
+        free_of_role(s);
+    }
+    if let Some(Server { upstream, .. }) = &mut s.server
+        && !upstream.left.long.is_empty()
+    {
+        s.statements.is_unnamed_on_server = upstream.left.long.rests(s.statements.is_unnamed_on_server);
+    }
     if s.pin().is_some() {
         show_pin(s, w);
         ask_for_temporaries(s, w);
@@ -381,6 +386,22 @@ pub fn settle(s: &mut Session, w: &Context) {
     let parting = parting(s);
     let Some(conn) = s.release(w) else { return };
     part(s, conn, parting);
+}
+
+/// Statements prepared by SQL under a role are free to move once the session has none.
+#[cold]
+fn free_of_role(s: &mut Session) {
+    if s.state.settings.has_role() || !s.state.by_sql.is_bound_to_role() {
+        return;
+    }
+    let free = Arc::new(s.state.by_sql.without_role());
+    s.state.by_sql = free.clone();
+    if let Some(Server { conn, upstream }) = &mut s.server {
+        if !free.is_bound() {
+            upstream.left.found = upstream.left.found.without(StateKinds::of(StateKind::Prepare));
+        }
+        conn.by_sql = free;
+    }
 }
 
 /// Sees to a server connection that the session has parted with.
@@ -434,8 +455,10 @@ fn ask(s: &mut Session, w: &Context) {
     if (ask.is_about_all() && !s.state.startup.is_empty()) || (told_by(&ask).has(StateKind::Prepare) && certain > 0) {
         upstream.gate = Gate::Barrier;
     }
-    let question = ask.question();
-    upstream.left.asking = Some(Box::new(Asking { ask, because, certain, ..Asking::default() }));
+    let cost = if s.state.settings.may_compile() || s.state.defaults.base.may_compile() { Cost::Compiled } else { Cost::Plain };
+    let question = ask.question(cost);
+    let knows_temporaries = !upstream.left.temporaries.is_due();
+    upstream.left.asking = Some(Box::new(Asking { ask, because, certain, knows_temporaries, ..Asking::default() }));
     send(s, w, &question, Expect::StateOurs);
 }
 
@@ -497,7 +520,7 @@ pub fn on_refused(s: &mut Session, header: Header) {
 /// The answer is whole.
 pub fn on_answer(s: &mut Session, w: &Context) {
     let Some(asking) = s.upstream_mut().and_then(|upstream| upstream.left.asking.take()) else { return };
-    let Asking { ask, answer, certain, .. } = *asking;
+    let Asking { ask, answer, certain, knows_temporaries, .. } = *asking;
     if !ask.sources.is_empty() && !answer.is_torn {
         let edition = w.shared.definitions.load(Ordering::Relaxed);
         let mut books = w.functions.borrow_mut();
@@ -506,7 +529,7 @@ pub fn on_answer(s: &mut Session, w: &Context) {
     }
     let told = told_by(&ask);
     let had_foreign = note_found(s, told, &answer);
-    let statements_are_whole = !told.has(StateKind::Prepare) || take_statements(s, w, answer.prepared.clone());
+    let statements_are_whole = !told.has(StateKind::Prepare) || take_statements(s, w, answer.prepared.clone(), knows_temporaries);
     let Some(Server { conn, upstream }) = &mut s.server else { return };
     let left = &mut upstream.left;
     if told.has(StateKind::Prepare) && !answer.is_torn {
@@ -517,6 +540,7 @@ pub fn on_answer(s: &mut Session, w: &Context) {
     }
     if answer.is_torn || !statements_are_whole {
         left.found.add(StateKind::Unknown);
+        left.due.add_unanswered(ask);
         s.host.wake_at(left.unanswered(w.now()));
         if had_foreign {
             left.found.add(StateKind::ForeignSetting);
@@ -596,7 +620,8 @@ fn set_settings(s: &mut Session, w: &Context, settings: Settings) {
 }
 
 /// Takes over what the server lists of statements prepared by SQL. False: one of them could not be prepared elsewhere.
-fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>) -> bool {
+/// `knows_temporaries`: those of its moment are listed.
+fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>, knows_temporaries: bool) -> bool {
     let mut statements = w.statements.borrow_mut();
     let mut cut = Vec::with_capacity(listed.len());
     for (name, text) in listed {
@@ -605,11 +630,16 @@ fn take_statements(s: &mut Session, w: &Context, listed: Vec<(String, String)>) 
     }
     let settings = s.state.settings.clone();
     // The relations that it names may be gone when it would be made elsewhere, and then the client would lose it.
-    let is_bound = s.has_found(StateKind::Temporary) || settings.has_role();
+    let temporaries = s.upstream().map(|upstream| &upstream.left).filter(|left| left.found.has(StateKind::Temporary));
     let make = |name: String, text: String| {
+        let bound = match temporaries {
+            Some(left) if !knows_temporaries || left.temporaries.may_be_in(&text) => Bound::ToTemporary,
+            Some(_) | None if settings.has_role() => Bound::ToRole,
+            Some(_) | None => Bound::Free,
+        };
         let later = statements.of_text(text.as_bytes()).state.later;
         let query = weir_sql::prepared_query(&text).map(Box::from);
-        Entry { name, text, settings: settings.clone(), query, later, is_bound }
+        Entry { name, text, settings: settings.clone(), query, later, bound }
     };
     let now = s.state.by_sql.of_list(cut.into_iter(), make);
     if now != *s.state.by_sql {

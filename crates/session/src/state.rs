@@ -4,6 +4,7 @@
 //! `upstream::left`'s.
 
 use crate::choice::Choice;
+use crate::conn::Reading as Begins;
 use crate::listen_hub::Subscription;
 use std::sync::Arc;
 use weir_policy::by_sql::BySql;
@@ -44,8 +45,8 @@ pub struct State {
     pub(crate) reading: Reading,
     /// A relation that it makes without naming a schema is temporary: its `search_path` says so.
     pub(crate) makes_temporary: bool,
-    /// As it begins, servers read its texts otherwise than Weir's parser.
-    pub begins_otherwise: bool,
+    /// How servers read its texts as it begins, where it sets nothing.
+    pub begins: Begins,
     /// How they read its names whatever it sets.
     pub begins_recoded: Recoding,
     /// Number of the settings that shape what a statement means.
@@ -111,7 +112,7 @@ impl State {
             choice: Choice::of(&startup),
             settings: startup.clone(),
             startup,
-            begins_otherwise: false,
+            begins: Begins::default(),
             begins_recoded: Recoding::None,
             meaning,
             by_sql,

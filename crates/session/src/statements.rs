@@ -752,6 +752,10 @@ fn defines(facts: &Facts, text: &str) -> bool {
 /// The effect of a text's only statement on the settings.
 fn plain(facts: &Facts) -> Option<Plain> {
     if let Some((name, value)) = &facts.parameters.sets {
+        // The server's own word for a value is what tells later whether code set it or the session itself.
+        if !weir_policy::settings::is_anybodys(name) {
+            return None;
+        }
         return Some(Plain::Set { name: name.clone(), value: value.clone() });
     }
     match (&facts.parameters.resets, &facts.session) {

@@ -29,11 +29,15 @@ pub enum StateKind {
     Sequence,
     /// A parameter that its own user may not set: a function with more rights (SECURITY DEFINER) has set it.
     ForeignSetting,
+    /// Settings under which servers read texts otherwise than Weir's parser: an encoding whose characters may hold ASCII, or backslashes as escapes.
+    Reading,
+    /// `pg_replication_origin_session_setup`, up to `pg_replication_origin_session_reset`: whoever may call these may not ask for it, perhaps.
+    Origin,
 }
 
 impl StateKind {
     /// All kinds, in the order in which they are named.
-    pub const ALL: [StateKind; 13] = [
+    pub const ALL: [StateKind; 15] = [
         StateKind::Setting,
         StateKind::Prepare,
         StateKind::Listen,
@@ -47,6 +51,8 @@ impl StateKind {
         StateKind::Unread,
         StateKind::Sequence,
         StateKind::ForeignSetting,
+        StateKind::Reading,
+        StateKind::Origin,
     ];
 
     /// In words, for a log or a table.
@@ -65,6 +71,8 @@ impl StateKind {
             StateKind::Unread => "unknown statement",
             StateKind::Sequence => "sequence value",
             StateKind::ForeignSetting => "setting beyond the user's rights",
+            StateKind::Reading => "encoding or string syntax",
+            StateKind::Origin => "replication origin",
         }
     }
 }
@@ -77,7 +85,7 @@ impl StateKinds {
     pub const NONE: StateKinds = StateKinds(0);
 
     /// State of which no server tells if it is still there.
-    pub const UNTOLD: StateKinds = StateKinds::of(StateKind::Library).with(StateKind::Backup);
+    pub const UNTOLD: StateKinds = StateKinds::of(StateKind::Library).with(StateKind::Backup).with(StateKind::Origin);
 
     pub const fn of(kind: StateKind) -> StateKinds {
         StateKinds(1 << kind as u16)
@@ -132,7 +140,7 @@ impl std::fmt::Debug for StateKinds {
 }
 
 /// Functions that leave something on the session, in whatever schema they are: an extension may be anywhere.
-const KEEPING: [(&str, StateKind); 23] = [
+const KEEPING: [(&str, StateKind); 22] = [
     ("dblink_connect", StateKind::Library),
     ("dblink_connect_u", StateKind::Library),
     ("isn_weak", StateKind::Library), // isn: how it reads numbers
@@ -147,8 +155,7 @@ const KEEPING: [(&str, StateKind); 23] = [
     ("pg_create_logical_replication_slot", StateKind::Slot),
     ("pg_create_physical_replication_slot", StateKind::Slot),
     ("pg_drop_replication_slot", StateKind::Slot),
-    ("pg_replication_origin_session_reset", StateKind::Library),
-    ("pg_replication_origin_session_setup", StateKind::Library),
+    ("pg_replication_origin_session_setup", StateKind::Origin),
     ("pg_start_backup", StateKind::Backup), // up to version 14
     ("pg_try_advisory_lock", StateKind::AdvisoryLock),
     ("pg_try_advisory_lock_shared", StateKind::AdvisoryLock),
@@ -164,9 +171,19 @@ pub fn left_by_function(name: &str) -> Option<StateKind> {
     KEEPING.iter().find(|(known, _)| *known == name).map(|(_, keeps)| *keeps)
 }
 
-/// True if a function ends the backup of its session.
-pub fn ends_backup(name: &str) -> bool {
-    matches!(name, "pg_backup_stop" | "pg_stop_backup")
+/// State that a function ends, of which a session has one at most.
+pub fn ended_by_function(name: &str) -> Option<StateKind> {
+    match name {
+        "pg_backup_stop" | "pg_stop_backup" => Some(StateKind::Backup),
+        "pg_replication_origin_session_reset" => Some(StateKind::Origin),
+        _ => None,
+    }
+}
+
+/// True if a function by this name can only be PostgreSQL's own where the name stands alone or behind `pg_catalog`: behind another schema it is a
+/// user's.
+pub fn is_of_catalog(name: &str) -> bool {
+    name.starts_with("pg_") || matches!(name, "set_config" | "setseed")
 }
 
 /// True if a text that could not be read has a word by which it may leave what no server tells of, wherever it stands.

@@ -15,7 +15,7 @@ use crate::facts::{
     Changes, Effect, Facts, Mark, Marks, Name, Named, Reset, SessionVerb, StateChange, StateKind, StateKinds, Transaction,
 };
 use crate::hint;
-use crate::leaves::ends_backup;
+use crate::leaves::ended_by_function;
 use crate::refused;
 use crate::skeleton::skeleton;
 use crate::statement::{self, Verdict};
@@ -58,17 +58,30 @@ pub fn prepare_named<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 }
 
 /// Where the `PREPARE` of this name stands; a length of 0 is up to the end. Of two the second fails, and which of them was carried out does not
-/// show.
+/// show. Only if the statement right behind the first one takes it away, the second one is there: nothing between them can fail.
 fn place_of_prepare(text: &str, name: &str) -> Option<(usize, usize)> {
     let tree = pg_raw_parse::parse(text).ok()?;
-    let is_it = |raw: &&RawStmt| matches!(raw.stmt(), Node::PrepareStmt(prepare) if prepare.name() == Some(name));
-    let place = |raw: &RawStmt| (raw.stmt_location.max(0) as usize, raw.stmt_len.max(0) as usize);
-    let mut all = tree.iter().filter(is_it).map(place);
-    let found = all.next();
-    if all.next().is_some() {
-        return None;
+    let is_it = |raw: &RawStmt| matches!(raw.stmt(), Node::PrepareStmt(prepare) if prepare.name() == Some(name));
+    let deallocates = |raw: &RawStmt| match raw.stmt() {
+        Node::DeallocateStmt(deallocate) => deallocate.name().is_none_or(|gone| gone == name),
+        _ => false,
+    };
+    let mut found = None;
+    let mut statements = tree.iter().peekable();
+    let mut count = 0;
+    while let Some(raw) = statements.next() {
+        count += 1;
+        if !is_it(raw) {
+            continue;
+        }
+        if found.is_some() {
+            return None;
+        }
+        if !statements.peek().is_some_and(|next| deallocates(next)) {
+            found = Some((raw.stmt_location.max(0) as usize, raw.stmt_len.max(0) as usize));
+        }
     }
-    if tree.iter().nth(1).is_none() { found.map(|_| (0, 0)) } else { found }
+    if count == 1 { found.map(|_| (0, 0)) } else { found }
 }
 
 /// How many steps of PostgreSQL's scanner may go to long runs of operator characters; 2 to 5 ns each.
@@ -136,9 +149,9 @@ fn look(text: &str) -> Facts {
     facts.marks = facts.marks.and(walk.marks);
     let casts_to_time = walk.casts_to_time;
     facts.named = named(walk);
-    if facts.named.functions.iter().any(|function| ends_backup(&function.name)) {
-        facts.state.frees.add(StateKind::Backup);
-    }
+    let own = facts.named.functions.iter().filter(|function| matches!(function.schema.as_str(), "" | "pg_catalog"));
+    let ended = own.filter_map(|function| ended_by_function(&function.name)).fold(StateKinds::NONE, StateKinds::with);
+    facts.state.frees = facts.state.frees.and(ended);
     facts.marks.add_if(Mark::Fleeting, moves_a_time(&facts.named.functions, casts_to_time));
     facts
 }
@@ -218,6 +231,13 @@ mod tests {
             "which one stands is not told"
         );
         assert_eq!(prepare_named("prepare a as select 1; select 2", "a"), Some("prepare a as select 1"));
+        let anew = |between: &str| format!("prepare a as select 1; {between}; prepare a as select 2");
+        for between in ["deallocate a", "deallocate all", "deallocate a; select 1", "deallocate prepare a"] {
+            assert_eq!(prepare_named(&anew(between), "a"), Some("prepare a as select 2"), "{between}");
+        }
+        for between in ["select 1; deallocate a", "deallocate b"] {
+            assert_eq!(prepare_named(&anew(between), "a"), None, "{between}");
+        }
         assert_eq!(prepare_named(" prepare a as select 1;", "a"), Some(" prepare a as select 1;"), "as a server lists it");
         assert_eq!(prepare_named("prepare a as selec", "a"), None);
     }

@@ -68,6 +68,8 @@ pub struct Passing {
     tag: Vec<u8>,
     names: Vec<String>,
     is_untold: bool,
+    /// Its zero has come; in a Parse other things follow.
+    is_over: bool,
 }
 
 impl Default for Passing {
@@ -80,6 +82,7 @@ impl Default for Passing {
             tag: Vec::new(),
             names: Vec::new(),
             is_untold: false,
+            is_over: false,
         }
     }
 }
@@ -97,9 +100,10 @@ impl Passing {
     /// The next bytes of the text.
     pub fn feed(&mut self, bytes: &[u8]) {
         for &byte in bytes {
-            if self.is_untold {
+            if self.is_untold || self.is_over {
                 return;
             }
+            self.is_over = byte == 0;
             let last = std::mem::replace(&mut self.last, byte);
             self.step(last, byte);
         }
@@ -314,6 +318,7 @@ mod tests {
         check("select $1$ $1; load 'x'", None);
         check("select 1 /*/ ' */; load 'x' /* ' */", None);
         check("select 1 /***/; load 'x'", None);
+        check("select 1\0\0\x01; load 'x'", Some(&[]));
         check("select 1 /* / */ - -1 --- ; load\r; select 2", Some(&[]));
     }
 

@@ -7,7 +7,7 @@ use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAct
 
 use crate::children::push_children;
 use crate::facts::{Effect, Mark, Marks, StateKind, StateKinds, hash_of_column};
-use crate::leaves::left_by_function;
+use crate::leaves::{is_of_catalog, left_by_function};
 use crate::names::{Names, is_temporary_schema, qualified};
 use crate::syntax::function_of;
 
@@ -286,7 +286,7 @@ impl<'a> Walk<'a> {
         // The literal names the parameter, and texts that differ in literals only have the same facts.
         self.marks.add_if(Mark::Moves, run == Run::Now && name.1 == "set_config");
         if run == Run::Now
-            && let Some(keeps) = kept_by(name.1, call)
+            && let Some(keeps) = kept_by(name, call)
         {
             self.calls.push(call);
             self.keep(keeps);
@@ -351,8 +351,11 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn kept_by(name: &str, call: &FuncCall) -> Option<StateKind> {
+fn kept_by((schema, name): (&str, &str), call: &FuncCall) -> Option<StateKind> {
     let keeps = left_by_function(name)?;
+    if is_of_catalog(name) && !matches!(schema, "" | "pg_catalog") {
+        return None;
+    }
     (name != "set_config" || !is_local(call)).then_some(keeps)
 }
 

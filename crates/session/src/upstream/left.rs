@@ -5,6 +5,7 @@
 
 use crate::state::Plain;
 use crate::upstream::Heard;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use weir_catalog::{Hidden, Names};
 use weir_policy::session_state::{Answer, Ask, Failure, Statements};
@@ -21,6 +22,8 @@ pub struct Asking {
     pub(crate) answer: Answer,
     /// Statements of the protocol that the server is to have.
     pub(crate) certain: usize,
+    /// The temporary relations of its moment are listed by its answer, or by one before it.
+    pub(crate) knows_temporaries: bool,
 }
 
 /// The objects that a statement touched while the catalog was not known.
@@ -115,6 +118,73 @@ pub struct Unproven {
     pub(crate) statements: Statements,
 }
 
+/// Statements by a Parse that was too long to be kept: they are on this server connection alone.
+#[derive(Debug, Default)]
+pub struct LongStatements {
+    pub(crate) unnamed: Unnamed,
+    named: Vec<Box<[u8]>>,
+    /// Parameters that applications made up, in their texts.
+    names: BTreeSet<String>,
+}
+
+/// The statement without a name. A client that has bound it once parses it again for the next time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unnamed {
+    #[default]
+    Not,
+    /// Its Bind may come behind another Sync.
+    Parsed,
+    Bound,
+}
+
+/// The way in which the server reads a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    AsItLooks,
+    /// With other strings or characters than Weir's parser, perhaps.
+    Otherwise,
+}
+
+/// Of so many of a session the names are known; with more it keeps its connection.
+const LONG_NAMED_MAX: usize = 256;
+
+impl LongStatements {
+    fn add_names(&mut self, names: impl Iterator<Item = String>) {
+        let room = weir_catalog::NAMES_MAX.saturating_sub(self.names.len());
+        self.names.extend(names.take(room));
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.unnamed == Unnamed::Not && self.named.is_empty()
+    }
+
+    #[inline]
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.named.iter().any(|known| **known == *name)
+    }
+
+    pub fn close(&mut self, name: &[u8]) {
+        self.named.retain(|known| **known != *name);
+    }
+
+    pub fn drop_named(&mut self) {
+        self.named.clear();
+    }
+
+    /// The session is at rest. `has_unnamed`: none of its messages has dropped the unnamed statement. False: it has none now.
+    #[inline]
+    pub fn rests(&mut self, has_unnamed: bool) -> bool {
+        if !has_unnamed || self.unnamed == Unnamed::Bound {
+            self.unnamed = Unnamed::Not;
+        }
+        if self.is_empty() && !self.names.is_empty() {
+            self.names.clear();
+        }
+        self.unnamed != Unnamed::Not
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Left {
@@ -129,6 +199,7 @@ pub struct Left {
     pub(crate) stuck: StateKinds,
     /// A text that is too long to be parsed passes.
     pub(crate) passage: Option<Box<Passage>>,
+    pub(crate) long: LongStatements,
     /// The part of `stuck` and `due` that the message under way adds, if it runs.
     pub(crate) unproven: Option<Unproven>,
     /// The part of `stuck` that the message under way ends, unless it fails.
@@ -186,7 +257,8 @@ impl Left {
     /// State that pins the session to the connection.
     #[inline]
     pub fn pinning(&self) -> StateKinds {
-        self.found.and(self.stuck)
+        let kinds = self.found.and(self.stuck);
+        if self.long.is_empty() { kinds } else { kinds.with(StateKind::Unread) }
     }
 
     /// The server may have more than is known.
@@ -273,6 +345,9 @@ impl Left {
     /// The message under way failed. If it never ran, what it adds is not there.
     pub fn failed(&mut self, failure: &Failure<'_>) {
         self.ending = StateKinds::NONE;
+        if self.long.unnamed == Unnamed::Parsed {
+            self.long.unnamed = Unnamed::Bound;
+        }
         if let Some(unproven) = self.unproven.take()
             && failure.never_ran(unproven.statements)
         {
@@ -291,6 +366,35 @@ impl Left {
         self.pass_on(here);
     }
 
+    /// A Parse is sent whose statement only the server keeps. `text`: what is here of so many bytes behind its name.
+    pub fn parses_long(&mut self, name: &[u8], bytes: usize, text: &[u8], reads: Reads) {
+        if name.is_empty() {
+            self.long.unnamed = Unnamed::Parsed;
+        } else if self.long.named.len() < LONG_NAMED_MAX {
+            self.long.named.push(name.into());
+        } else {
+            self.stuck.add(StateKind::Unread);
+        }
+        match reads {
+            Reads::AsItLooks => self.passes(bytes, text),
+            Reads::Otherwise if text.len() < bytes || names_library(text) => self.stuck.add(StateKind::Unread),
+            Reads::Otherwise => {
+                let mut ask = Ask::default();
+                ask.add_custom_names(text);
+                self.long.add_names(ask.names.into_iter());
+            }
+        }
+    }
+
+    /// Notes what such a statement may leave; its Bind is sent.
+    pub fn binds_long(&mut self) {
+        if self.long.is_empty() {
+            return;
+        }
+        self.note(StateKinds::of(StateKind::Unread), &[], &[], &[]);
+        self.due.names.extend(self.long.names.iter().cloned());
+    }
+
     /// The next bytes of it.
     pub fn pass_on(&mut self, here: &[u8]) {
         let Some(passage) = &mut self.passage else { return };
@@ -301,6 +405,9 @@ impl Left {
         }
         let Some(passage) = self.passage.take() else { return };
         if let Passed::Told { names } = passage.text.end() {
+            if !self.long.is_empty() {
+                self.long.add_names(names.iter().cloned());
+            }
             self.due.names.extend(names);
             if !passage.was_kept {
                 self.stuck = self.stuck.without(StateKinds::of(StateKind::Unread));
@@ -350,6 +457,7 @@ impl Left {
         self.must_part(self.parting());
         (self.due, self.because) = (Ask::default(), Because::Nothing);
         (self.found, self.stuck, self.again) = (StateKinds::NONE, StateKinds::NONE, None);
+        self.long.drop_named();
         self.temporaries.gone();
     }
 
@@ -457,6 +565,44 @@ mod tests {
             }
             assert_eq!(lost(&left, false), [true; 2], "{is_first}");
         }
+    }
+
+    #[test]
+    fn a_long_statement_stays_until_it_was_bound_or_closed() {
+        let mut left = Left::default();
+        let parse = |left: &mut Left, name: &str, text: &str| {
+            left.parses_long(name.as_bytes(), text.len(), text.as_bytes(), Reads::AsItLooks)
+        };
+        let is_pinned = |left: &Left| !left.pinning().is_empty();
+        parse(&mut left, "", "select set_config('a.b', '', false)\0\0\0");
+        assert!(left.long.rests(true) && is_pinned(&left), "its Bind may come behind a Sync");
+        left.binds_long();
+        assert!(left.due.names.contains("a.b") && left.due.is_about_all());
+        left.long.unnamed = Unnamed::Bound;
+        assert!(!left.long.rests(true) && !is_pinned(&left));
+        parse(&mut left, "", "select 1\0\0\0");
+        assert!(!left.long.rests(false) && !is_pinned(&left), "a query has dropped it");
+        parse(&mut left, "", "select 1\0\0\0");
+        left.failed(&Failure { sqlstate: b"42601", context: b"", routine: b"" });
+        assert!(!left.long.rests(true) && !is_pinned(&left), "it was refused");
+        parse(&mut left, "s", "select 1\0\0\0");
+        assert!(!left.long.rests(false) && is_pinned(&left) && left.long.has(b"s") && !left.long.has(b""));
+        left.long.close(b"s");
+        assert!(!is_pinned(&left));
+        parse(&mut left, "s", "load 'x'\0\0\0");
+        left.long.close(b"s");
+        assert!(is_pinned(&left), "no server tells of a library");
+    }
+
+    #[test]
+    fn long_statements_of_a_session_are_bounded() {
+        let mut left = Left::default();
+        for number in 0..=LONG_NAMED_MAX {
+            left.parses_long(number.to_string().as_bytes(), 1, b"\0", Reads::AsItLooks);
+        }
+        assert_eq!(left.long.named.len(), LONG_NAMED_MAX);
+        left.long.drop_named();
+        assert!(left.pinning().has(StateKind::Unread), "one of them is not known");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::defaults::Defaults;
 use weir_policy::settings::{Recoding, Settings};
+use weir_session::conn::Reading;
 use weir_wire::startup::Parameters;
 use weir_wire::write;
 
@@ -26,8 +27,8 @@ pub struct Welcome {
     pub(super) late: Box<[u8]>,
     /// The application's name is reported, too: the one of the client that was welcomed first.
     pub(super) application: Option<Box<str>>,
-    /// Servers read their texts otherwise than Weir's parser.
-    pub(super) reads_otherwise: bool,
+    /// How servers read their texts, where such clients set nothing.
+    pub(super) reads: Reading,
     /// How they read names, whatever such clients set.
     pub(super) recoding: Recoding,
     /// The defaults of the connection that all this was reported over.

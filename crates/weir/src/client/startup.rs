@@ -41,7 +41,7 @@ use weir_io::socket::Socket;
 use weir_policy::notices;
 use weir_policy::pool::Refused;
 use weir_policy::roles::{self, Standing};
-use weir_policy::settings::{ENCODING, Recoding, Settings, SettingsError};
+use weir_policy::settings::{Settings, SettingsError};
 use weir_session::account::Account;
 use weir_session::conn::of_database;
 use weir_session::fault::{Fault, sqlstate};
@@ -86,15 +86,13 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
         write::parameter_status(&mut statuses, name, value);
     }
     let application = reported.iter().find(|(name, _)| *name == APPLICATION_NAME).map(|(_, value)| value.into());
-    let reads_otherwise = conn.reads.escapes || conn.reads.recoding == Recoding::Characters;
-    let is_own = conn.settings.get(ENCODING).is_some();
-    let recoding = if is_own { of_database(reported) } else { conn.reads.recoding };
+    let recoding = of_database(reported);
     Welcome {
         statuses: statuses.into(),
         early: early.into(),
         late: late.into(),
         application,
-        reads_otherwise,
+        reads: conn.reads,
         recoding,
         defaults: conn.defaults.clone(),
         node: conn.status.address.node,
@@ -381,7 +379,7 @@ impl Door<'_> {
             (self.w.shared.intern_settings(settings).0, meaning)
         };
         let mut state = State::new(settings, meaning, self.w.shared.no_statements.clone(), welcome.defaults.clone());
-        state.begins_otherwise = welcome.reads_otherwise;
+        state.begins = welcome.reads;
         state.begins_recoded = welcome.recoding;
         Ok(Some(Admitted { pools, state, entry }))
     }

@@ -169,6 +169,314 @@ fn every_reason_is_counted_and_shown_when_it_begins() {
     }
 }
 
+/// Sends a text by either protocol.
+fn run_by(client: &mut Raw, text: &str, is_simple: bool) {
+    if is_simple {
+        client.run(text);
+    } else {
+        client.extended(text, &[]).unwrap_or_else(|failure| panic!("{text}: {failure:?}"));
+    }
+}
+
+#[test]
+fn texts_that_are_read_otherwise_keep_a_connection_until_they_are_not() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let mut other = ground.client(&proxy);
+    for (set, back) in [
+        ("set client_encoding = SJIS", "set client_encoding = UTF8"),
+        ("set client_encoding = GBK", "reset client_encoding"),
+        ("set standard_conforming_strings = off", "set standard_conforming_strings = on"),
+        ("select set_config('standard_conforming_strings', 'off', false)", "reset all"),
+    ] {
+        for is_simple in [true, false] {
+            let mut client = ground.client(&proxy);
+            run_by(&mut client, set, is_simple);
+            run_by(&mut client, "select 'a\\\\b', 1 for update", is_simple);
+            wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["encoding or string syntax"]);
+            run_by(&mut client, back, is_simple);
+            check_free(&mut other, back);
+        }
+    }
+    let mut client = ground.client_with(&proxy, &[("client_encoding", "SJIS")]);
+    client.run("select 1 for update");
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["encoding or string syntax"]);
+    client.run("set client_encoding = UTF8");
+    check_free(&mut other, "a session that began so");
+    client.run("reset client_encoding");
+    client.run("select 1 for update");
+    wait_until("the reason to be shown again", || reasons(&ground, &proxy) == ["encoding or string syntax"]);
+}
+
+#[test]
+fn a_role_whose_default_is_another_encoding_keeps_nothing_once_it_sets_utf8() {
+    let ground = Ground::new();
+    let role = format!("sjis_{}", ground.database);
+    ground.prepare(&format!("create role {role} superuser login; alter role {role} set client_encoding = SJIS"));
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let log_in = || Raw::tcp(proxy.port()).log_in(&role, &ground.database, &[]).unwrap();
+    let (mut client, mut other) = (log_in(), log_in());
+    client.run("select 1 for update");
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["encoding or string syntax"]);
+    client.run("set client_encoding = UTF8");
+    wait_until_free(&ground, &proxy, "UTF8");
+    other.run("set client_encoding = UTF8");
+    drop((client, other, proxy));
+    ground.prepare(&format!("drop role {role}"));
+}
+
+#[test]
+fn functions_of_users_with_names_of_others_leave_what_their_sources_say() {
+    let ground = Ground::new();
+    ground.prepare(
+        "create function public.setseed(a text) returns int language sql as 'select 1';
+         create function public.pg_advisory_lock(a text) returns int language sql as 'select 2'",
+    );
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    for text in ["select public.setseed('a'::text)", "select public.pg_advisory_lock('a'::text)"] {
+        for is_simple in [true, false] {
+            run_by(&mut client, text, is_simple);
+            check_free(&mut other, text);
+        }
+    }
+    client.run("select pg_catalog.setseed(.1)");
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["library"]);
+}
+
+#[test]
+fn a_replication_origin_is_kept_until_it_is_reset() {
+    let ground = Ground::new();
+    let name = format!("kept_{}", ground.database);
+    ground.direct().run(&format!("select pg_replication_origin_create('{name}')"));
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    let setup = format!("select pg_replication_origin_session_setup('{name}')");
+    for is_simple in [true, false] {
+        run_by(&mut client, &setup, is_simple);
+        wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["replication origin"]);
+        assert_eq!(client.error("select pg_replication_origin_session_reset(), 1/0").sqlstate, "22012");
+        client.run("select 1");
+        run_by(&mut client, "select pg_replication_origin_session_reset()", is_simple);
+        check_free(&mut other, "its reset");
+        assert_eq!(other.value("select pg_replication_origin_session_is_setup()"), "f");
+    }
+    client.run(&setup);
+    client.send(&wire::terminate());
+    assert_eq!(other.value("select pg_replication_origin_session_is_setup()"), "f", "behind a client that leaves");
+    ground.direct().run(&format!("select pg_replication_origin_drop('{name}')"));
+}
+
+#[test]
+fn long_values_follow_their_session() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    let long = "x".repeat(100_000);
+    let is_there = "select length(current_setting('app.long', true))";
+    for text in [
+        format!("select set_config('app.long', '{long}', false)"),
+        format!("begin; set app.long = '{long}'; commit"),
+        format!("do $$ begin set app.long = '{long}'; end $$"),
+    ] {
+        for is_simple in [true, false] {
+            if is_simple || !text.starts_with("begin") {
+                run_by(&mut client, &text, is_simple);
+                check_free(&mut other, "a long value");
+                assert_ne!(other.try_value(is_there).unwrap_or_default(), "100000");
+                assert_eq!(client.value(is_there), "100000");
+                client.run("set app.long = 'short'");
+            }
+        }
+    }
+    client.run(&format!("prepare p as select length('{long}')"));
+    check_free(&mut other, "a long statement");
+    assert_eq!(other.error("execute p").sqlstate, "26000");
+    assert_eq!(client.value("execute p"), "100000");
+}
+
+#[test]
+fn a_parameter_that_no_server_lists_is_asked_for_until_a_question_is_answered() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let mut client = ground.client(&proxy);
+    // An answer with a row that is too long is not whole.
+    client.run(&format!(
+        "do $$ begin perform set_config('app.name', 'joe', false); perform set_config('app.long', repeat('x', {}), false); end $$",
+        2 << 20
+    ));
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["unknown"]);
+    client.run("do $$ begin perform set_config('app.long', '', false); end $$");
+    let mut other = ground.client(&proxy);
+    check_free(&mut other, "a value that was taken back");
+    let name = "select coalesce(current_setting('app.name', true), '')";
+    assert_eq!((other.value(name), client.value(name)), (String::new(), "joe".to_owned()));
+}
+
+#[test]
+fn a_statement_that_sql_prepared_stays_only_where_it_must() {
+    let ground = Ground::new();
+    let role = format!("reader_{}", ground.database);
+    ground.prepare(&format!("create role {role}"));
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    client.run("prepare p as select 1; deallocate p; prepare p as select 2");
+    check_free(&mut other, "one that was prepared twice in a text");
+    assert_eq!(client.value("execute p"), "2");
+    client.run("deallocate p");
+
+    client.run(&format!("set role {role}"));
+    client.run("prepare p as select current_user");
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["prepared statement"]);
+    assert_eq!(client.value("execute p"), role);
+    client.run("reset role");
+    check_free(&mut other, "a role that was reset");
+    assert_eq!(client.value("execute p"), "postgres");
+    client.run("deallocate p");
+
+    client.run("create temp table mine (a int)");
+    client.run("prepare p as select 3");
+    client.run("drop table mine");
+    check_free(&mut other, "one beside a temporary table");
+    assert_eq!(client.value("execute p"), "3");
+    client.run("deallocate p");
+
+    // It may be wanted again when there is such a table again.
+    client.run("create temp table mine (a int)");
+    client.run("prepare p as select count(*) from mine");
+    client.run("drop table mine");
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["prepared statement"]);
+    client.run("begin; create temp table mine (a int)");
+    assert_eq!(client.value("execute p"), "0");
+    client.run("rollback; deallocate p");
+    check_free(&mut other, "DEALLOCATE");
+    ground.prepare(&format!("drop role {role}"));
+}
+
+#[test]
+fn a_setting_in_other_words_than_the_servers_is_the_sessions_own() {
+    let ground = Ground::new();
+    let role = format!("sets_{}", ground.database);
+    ground.prepare(&format!("create role {role}"));
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    for is_simple in [true, false] {
+        run_by(&mut client, "set log_duration = 1", is_simple);
+        client.run(&format!("set session authorization {role}"));
+        client.run("do 'begin end'");
+        check_free(&mut other, "a superuser's setting");
+        assert_eq!(client.value("show log_duration"), "on");
+        client.run("reset session authorization");
+        client.run("reset log_duration");
+    }
+    if version(&ground) >= 150_000 {
+        ground.prepare(&format!("grant set on parameter log_min_duration_statement to {role}"));
+        client.run(&format!("set session authorization {role}"));
+        client.run("set log_min_duration_statement = 250");
+        client.run("do 'begin end'");
+        check_free(&mut other, "a setting by a grant");
+        assert_eq!(client.value("show log_min_duration_statement"), "250ms");
+        client.run("reset session authorization");
+        ground.prepare(&format!("revoke set on parameter log_min_duration_statement from {role}"));
+    }
+    ground.prepare(&format!("drop role {role}"));
+}
+
+#[test]
+fn a_question_that_is_not_compiled_tells_the_same() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    let costs = "set jit_above_cost = 0; set jit_inline_above_cost = 0; set jit_optimize_above_cost = 0";
+    for jit in ["on", "off"] {
+        client.run(costs);
+        client.run(&format!("do $$ begin set jit = {jit}; set app.name = 'joe'; perform pg_advisory_lock(5); end $$"));
+        wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["advisory lock"]);
+        client.run("select pg_advisory_unlock(5)");
+        check_free(&mut other, "a lock");
+        let state = "select current_setting('jit') || current_setting('jit_above_cost') || current_setting('app.name')";
+        assert_eq!(client.value(state), format!("{jit}0joe"));
+        client.run("begin; set local work_mem = '1MB'; rollback");
+        assert_eq!(client.value("show jit"), jit, "asked for by its name");
+        client.run("reset all");
+    }
+    assert_eq!(other.value("show jit_above_cost"), "100000");
+}
+
+/// A statement of 300 kB, which is more than Weir looks at.
+fn long_text(of: &str) -> String {
+    format!("{of} /*{}*/", "x".repeat(300_000))
+}
+
+#[test]
+fn a_long_parse_keeps_a_connection_no_longer_than_a_long_query() {
+    let ground = Ground::new();
+    ground.prepare("create table long (a int)");
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    let run = |client: &mut Raw, text: &str| {
+        client.send(&[wire::parse("", text), wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
+        wire_tags(&client.until_ready())
+    };
+    assert_eq!(run(&mut client, &long_text("insert into long values (1)")), "12CZ");
+    check_free(&mut other, "an insert");
+    assert_eq!(run(&mut client, &long_text("selec 1")), "EZ");
+    check_free(&mut other, "a typing error");
+    assert_eq!(run(&mut client, &long_text("insert into long values (1/0)")), "1EZ");
+    check_free(&mut other, "one that failed");
+    client.run("begin");
+    assert_eq!(run(&mut client, &long_text("insert into long values (2)")), "12CZ");
+    client.run("commit");
+    check_free(&mut other, "one in a transaction");
+
+    // Its state is asked for.
+    run(&mut client, &long_text("select set_config('app.tenant', 'joe', false), set_config('work_mem', '7MB', false)"));
+    check_free(&mut other, "settings");
+    let tenant = "select current_setting('work_mem') || coalesce(current_setting('app.tenant', true), '')";
+    assert_eq!((client.value(tenant), other.value(tenant)), ("7MBjoe".into(), "4MB".into()));
+    run(&mut client, &long_text("create temp table mine as select 5 as a"));
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["temporary object"]);
+    assert_eq!(client.value("select a from mine"), "5");
+    client.run("drop table mine");
+    run(&mut client, &long_text("load 'plpgsql'"));
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["unknown statement"]);
+    client.run("discard all");
+    check_free(&mut other, "DISCARD ALL");
+
+    // One that waits for its Bind, and one with a name, are on this connection alone.
+    client.send(&[wire::parse("", &long_text("select 6")), wire::describe(b'S', ""), wire::sync()].concat());
+    client.until_ready();
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["unknown statement"]);
+    client.send(&[wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
+    assert_eq!(wire_tags(&client.until_ready()), "2DCZ");
+    check_free(&mut other, "its Bind");
+    client.send(&[wire::bind("", "", &[]), wire::sync()].concat());
+    assert_eq!(client.until_ready()[0].failure().sqlstate, "26000", "it is gone");
+    for end in ["close", "deallocate all"] {
+        client.send(&[wire::parse("mine", &long_text("select 8")), wire::sync()].concat());
+        client.until_ready();
+        for _ in 0..2 {
+            client.send(&[wire::bind("", "mine", &[]), wire::execute("", 0), wire::sync()].concat());
+            assert_eq!(wire_tags(&client.until_ready()), "2DCZ");
+            wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["unknown statement"]);
+        }
+        client.send(&[wire::parse("mine", "select 9"), wire::sync()].concat());
+        assert_eq!(client.until_ready()[0].failure().sqlstate, "42P05", "the name is taken");
+        if end == "close" {
+            client.send(&[wire::close(b'S', "mine"), wire::sync()].concat());
+            client.until_ready();
+        } else {
+            client.run(end);
+        }
+        check_free(&mut other, end);
+    }
+    assert_eq!(other.value("select count(*) from long"), "2");
+}
+
+fn wire_tags(messages: &[crate::support::raw::Message]) -> String {
+    messages.iter().map(|message| char::from(message.tag)).collect()
+}
+
 fn version(ground: &Ground) -> u32 {
     ground.direct().value("show server_version_num").parse().unwrap()
 }
