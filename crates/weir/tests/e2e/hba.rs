@@ -209,7 +209,7 @@ fn rules_with_errors_change_nothing_and_stop_a_start() {
     });
     let log = proxy.log();
     for part in
-        ["pool_hba.conf:3: error: authentication method \"radius\" is not supported", "pool_hba.conf:4: error: invalid CIDR mask"]
+        ["pool_hba.conf:3: authentication method \"radius\" is not supported", "pool_hba.conf:4: invalid CIDR mask"]
     {
         assert!(log.contains(part), "{part} in {log}");
     }

@@ -525,7 +525,7 @@ fn the_file_of_users_counts_at_the_next_login_and_sockets_are_as_good_as_ports()
     assert!(stage.own("pcp_node_count", &[]).err.contains("authentication failed"));
     stage.proxy.write_file("pcp.conf", &format!("nonsense\n{USERS}"));
     assert_eq!(stage.own("pcp_node_count", &[]).out, "3\n");
-    assert!(stage.proxy.log().contains("pcp.conf:1: warning: no colon between user and digest"), "{}", stage.proxy.log());
+    assert!(stage.proxy.log().contains("pcp.conf:1: no colon between user and digest"), "{}", stage.proxy.log());
     assert!(stage.proxy.log().contains("PCP: user \"admin\" from 127.0.0.1: node count"), "log_pcp_processes");
     let (folder, port) = (stage.proxy.folder().display().to_string(), stage.number().to_string());
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -562,7 +562,7 @@ fn without_a_file_of_users_pcp_is_not_served() {
     let proxy = Proxy::with_files(&[ground.cluster.primary()], &lines, &[], &["-F", "/nowhere/pcp.conf"]);
     assert!(TcpStream::connect(("127.0.0.1", port.number())).is_err());
     assert!(!proxy.folder().join(format!(".s.PGSQL.{}", port.number())).exists());
-    assert!(proxy.log().contains("/nowhere/pcp.conf: warning: cannot be read, so that nobody gets in by PCP"), "{}", proxy.log());
+    assert!(proxy.log().contains("/nowhere/pcp.conf: cannot be read, so that nobody gets in by PCP"), "{}", proxy.log());
 }
 
 #[test]

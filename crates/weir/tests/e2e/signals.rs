@@ -275,7 +275,7 @@ fn a_wrong_file_changes_nothing_at_reload_and_the_log_says_what_is_wrong() {
     proxy.reload();
     let log = proxy.log();
     let line = good.lines().count() + 3;
-    assert!(log.contains(&format!("pgpool.conf:{line}: error: ")), "line {line} is wrong: {log}");
+    assert!(log.contains(&format!("pgpool.conf:{line}: ")), "line {line} is wrong: {log}");
     assert!(log.contains("not reloaded"), "{log}");
     assert_eq!(client.value("pgpool show pool_size"), "3");
     fs::remove_file(proxy.conf_path()).unwrap();

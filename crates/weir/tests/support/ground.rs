@@ -101,7 +101,7 @@ impl Ground {
         let database = &self.database;
         // Connections by which Weir reads catalogs serve nobody.
         let text = format!(
-            "select pid from pg_stat_activity where datname = '{database}' and application_name not in ('{DIRECT}', 'weir_catalog')"
+            "select pid from pg_stat_activity where datname = '{database}' and backend_type = 'client backend' and application_name not in ('{DIRECT}', 'weir_catalog')"
         );
         let rows = self.cluster.primary().query(&text).unwrap();
         rows.into_iter().flatten().flatten().collect()
