@@ -69,7 +69,9 @@ fn check_nodes(findings: &mut Findings<'_>) {
     for setting in findings.given.values() {
         let Some(index) = setting.index else { continue };
         let of_node = matches!(setting.param.indexed, Indexed::Node | Indexed::NodeOrDefault);
-        if of_node && !known.contains(&index) && unknown.insert(index) {
+        // An empty name takes a node out.
+        let is_of_none = of_node && !known.contains(&index) && setting.param.name != "backend_hostname";
+        if is_of_none && unknown.insert(index) {
             let message = format!("\"{}\" is ignored because \"backend_hostname{index}\" is not set", setting.name());
             findings.problems.push(Problem::at(Severity::Warning, &setting.source, message));
         }

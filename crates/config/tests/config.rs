@@ -152,6 +152,15 @@ fn the_defaults_are_those_of_pgpool() {
     assert!(config.notices().is_empty());
 }
 
+/// Words of which each parameter takes one that is not its default.
+#[rustfmt::skip]
+const OTHER_VALUES: &[&str] = &[
+    "user=a: pool_size=5", "off", "on", "33", "5000", "session", "DISALLOW_TO_FAILOVER", "other", "8kB", "0700", "panic",
+    "epoll", "json", "syslog", "LOCAL1", "TLSv1.3", "require", "pass", "pin", "disable", "always", "memcached", "wal",
+    "normal", "primary", "a:0", "select 1", "error", "builtin", "4.3", "verify-ca", "db0:9797", "3MB", "raw", "gentle",
+    "lazy", "none", "query", "terse", "load_balance_node", "1", "dynamic", "as_servers", "wait_for_servers",
+];
+
 #[test]
 fn a_built_row_changes_the_typed_fields() {
     // A value other than the default for each kind of row; secrets and texts get a plain word.
@@ -163,52 +172,15 @@ fn a_built_row_changes_the_typed_fields() {
             continue;
         }
         let name = if param.indexed == Indexed::No { param.name.to_string() } else { format!("{}0", param.name) };
-        let candidates = [
-            // For limit_override_list; a text like any other for the rest.
-            "user=a: pool_size=5",
-            "off",
-            "on",
-            "33",
-            "5000",
-            "session",
-            "DISALLOW_TO_FAILOVER",
-            "other",
-            "8kB",
-            "0700",
-            "panic",
-            "epoll",
-            "json",
-            "syslog",
-            "LOCAL1",
-            "TLSv1.3",
-            "require",
-            "pass",
-            "pin",
-            "disable",
-            "always",
-            "memcached",
-            "wal",
-            "normal",
-            "primary",
-            // For the lists of preferred nodes.
-            "a:0",
-            // For server_check_query.
-            "select 1",
-            "error",
-            "builtin",
-            // For pcp_protocol_version.
-            "4.3",
-            "verify-ca",
-            "db0:9797",
-            "3MB",
-        ];
+        // A server given twice is an error.
+        let few = few.lines().filter(|line| !line.starts_with(&name)).collect::<Vec<_>>().join("\n");
         let is_other = |value: &&&str| {
             let text = format!("{few}\n{name} = '{value}'");
             param.kind.parse(param.name, value).is_ok()
                 && param.kind.show(value) != param.kind.show(param.default)
                 && read_bytes(text.as_bytes()).config.is_some()
         };
-        let value = candidates.iter().find(is_other).unwrap_or_else(|| panic!("no other value is known for {name}"));
+        let value = OTHER_VALUES.iter().find(is_other).unwrap_or_else(|| panic!("no other value is known for {name}"));
         let changed = check_read(&format!("{few}\n{name} = '{value}'"));
         let fields = |config: &Config| {
             let secrets = [
@@ -404,49 +376,7 @@ fn a_reload_of_the_same_file_changes_nothing() {
 fn every_parameter_reloads_as_its_row_says() {
     let old = check_read("backend_hostname0 = 'a'");
     for param in params::all().filter(|param| param.indexed == Indexed::No && param.alias_of.is_none()) {
-        let candidates = [
-            "off",
-            "on",
-            "33",
-            "5000",
-            "raw",
-            "gentle",
-            "lazy",
-            "none",
-            "always",
-            "query",
-            "memcached",
-            "wal",
-            "normal",
-            "primary",
-            "terse",
-            "panic",
-            "LOCAL1",
-            "session",
-            "load_balance_node",
-            "syslog",
-            "8kB",
-            "1",
-            "dynamic",
-            "epoll",
-            "json",
-            "user=a: pool_size=5",
-            "TLSv1.3",
-            "require",
-            "pass",
-            "pin",
-            "disable",
-            "a:0",
-            "select 1",
-            "error",
-            "builtin",
-            // For pcp_protocol_version.
-            "4.3",
-            "verify-ca",
-            "db0:9797",
-            "3MB",
-        ];
-        let outcome = candidates.iter().find_map(|value| {
+        let outcome = OTHER_VALUES.iter().find_map(|value| {
             let is_other =
                 param.kind.parse(param.name, value).is_ok() && param.kind.show(value) != param.kind.show(param.default);
             let text = format!("backend_hostname0 = 'a'\n{} = '{value}'", param.name);

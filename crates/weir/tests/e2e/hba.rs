@@ -208,9 +208,7 @@ fn rules_with_errors_change_nothing_and_stop_a_start() {
         proxy.log().contains("configuration not reloaded: a file of access cannot be used")
     });
     let log = proxy.log();
-    for part in
-        ["pool_hba.conf:3: authentication method \"radius\" is not supported", "pool_hba.conf:4: invalid CIDR mask"]
-    {
+    for part in ["pool_hba.conf:3: authentication method \"radius\" is not supported", "pool_hba.conf:4: invalid CIDR mask"] {
         assert!(log.contains(part), "{part} in {log}");
     }
     assert_eq!(log_in(&proxy, "guest", "", "postgres"), Ok("guest".into()));
