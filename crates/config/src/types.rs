@@ -464,13 +464,13 @@ pub enum UnnamedStatements {
 }
 
 impl UnnamedStatements {
-    pub const WORDS: [&'static str; 3] = ["pass", "reuse", "reuse_plans"];
-
-    /// The treatment that a word names, in any case.
-    pub fn of_word(word: &str) -> Option<UnnamedStatements> {
-        let all = [UnnamedStatements::Pass, UnnamedStatements::Reuse, UnnamedStatements::ReusePlans];
-        let at = UnnamedStatements::WORDS.iter().position(|known| known.eq_ignore_ascii_case(word.trim()))?;
-        all.get(at).copied()
+    /// From a word of the table.
+    pub(crate) fn from_word(word: &str) -> UnnamedStatements {
+        match word {
+            "pass" => UnnamedStatements::Pass,
+            "reuse_plans" => UnnamedStatements::ReusePlans,
+            _ => UnnamedStatements::Reuse,
+        }
     }
 }
 

@@ -10,13 +10,14 @@
 use crate::context::Context;
 use crate::metrics::Metric;
 use crate::session::{IDLE, LazyBegin, Server, Session};
-use crate::statements::{Naming, Prepared, Trait};
+use crate::statements::{Naming, Prepared, Statement, Trait};
 use crate::upstream::Gate;
 use crate::upstream::reused::Stage;
 use std::rc::Rc;
 use weir_config::UnnamedStatements;
 use weir_policy::prepared::{Analysis, Plans, StatementId, may_be_of_kept};
 use weir_policy::replies::{Expect, Reply};
+use weir_sql::facts::Verb;
 use weir_wire::back::{Report, read_report};
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
 
@@ -45,7 +46,7 @@ pub fn choose(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, header: Hea
         UnnamedStatements::Reuse => Plans::OfValues,
         UnnamedStatements::ReusePlans => Plans::OfServer,
     };
-    if !prepared.was_sent.get() || s.statements.is_sent_next || !may_reuse(s, prepared) {
+    if !prepared.was_sent.get() || s.statements.is_sent_next || !is_planned(&prepared.statement) || !may_reuse(s, prepared) {
         return UnnamedParse::Pass;
     }
     let here = s.up.unseen();
@@ -63,6 +64,12 @@ pub fn choose(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, header: Hea
     reused.kept.extend_from_slice(s.up.unseen());
     reused.stage = Stage::Unanswered;
     UnnamedParse::Known
+}
+
+/// True if a server makes a plan for a statement. Of others nothing is spared that is worth a place on the connection.
+#[inline]
+fn is_planned(statement: &Statement) -> bool {
+    matches!(statement.verb, Verb::Select | Verb::Insert | Verb::Update | Verb::Delete)
 }
 
 /// True if the session is at rest outside of transactions, nothing of its own is on the server connection, and the text means to it what it means to others.
