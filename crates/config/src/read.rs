@@ -39,7 +39,7 @@ pub struct Stand {
     pub source: Source,
 }
 
-/// The same with values that stand for defaults, as under systemd.
+/// Reads it with values that stand for defaults, as under systemd.
 pub fn read_with_defaults(
     path: &Path,
     defaults: &[Stand],

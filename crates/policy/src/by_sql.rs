@@ -68,7 +68,7 @@ impl BySql {
         self.entries.iter().any(|entry| entry.bound != Bound::Free)
     }
 
-    /// Those that a session has which has no role any more: a server analyses a statement for whoever executes it.
+    /// The statements of a session that has no role any more: a server analyses a statement for whoever executes it.
     #[must_use]
     pub fn without_role(&self) -> BySql {
         let free = |entry: &Arc<Entry>| match entry.bound {

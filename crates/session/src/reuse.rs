@@ -1,7 +1,7 @@
 //! Parses without a name whose text the server connection has already: most drivers and pools send nothing else.
 //!
 //! A text that comes for the second time is prepared under the number of its text, like a named one. From then on its Parse is not sent: the client's
-//! messages behind it go to that statement, and its ParseComplete goes in front of the first answer. What a server keeps may be out of date. If the first
+//! messages behind it go to that statement, and its ParseComplete goes in front of the first answer. A kept statement may be out of date. If the first
 //! answer is an error that may come of that, all messages up to the Sync run again with a Parse: nothing of them has run, and the client hears what the server
 //! says then. Where no error tells, the text is parsed anew after a while, and when something was defined (`policy::prepared::Analysis`).
 //!

@@ -88,11 +88,11 @@ pub enum Door {
 pub enum Stage {
     /// One server.
     One,
-    /// The same, and connections are served by epoll.
+    /// One server, and connections are served by epoll.
     Epoll,
-    /// The same, beside programs that compute without end: `BUSY_PROGRAMS`.
+    /// One server, beside programs that compute without end: `BUSY_PROGRAMS`.
     Busy,
-    /// Both.
+    /// One server beside such programs, and connections are served by epoll.
     BusyEpoll,
     /// One server, and answers are kept: `memory_cache_enabled = on`, with as much memory as by default.
     Cached,

@@ -145,10 +145,10 @@ pub struct Case {
 /// The tests that are wanted.
 #[derive(Debug, Clone, Copy)]
 pub enum Choice<'a> {
-    /// Those about nodes that must pass.
+    /// Tests about nodes that must pass.
     Expected,
     All,
-    /// Those whose names have one of these words.
+    /// Tests whose names have one of these words.
     Words(&'a [String]),
 }
 

@@ -234,7 +234,7 @@ pub enum Failure {
     Unreachable,
     /// No answer within the limit: hung, or packets are lost.
     TimedOut,
-    /// The same, and it answered meanwhile over connections that are open: the server lives, and logins take too long.
+    /// No answer within the limit, but answers meanwhile over connections that are open: the server lives, and logins take too long.
     Late,
     /// The connection ended before the answer, without a word.
     Lost,

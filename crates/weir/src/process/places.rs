@@ -29,7 +29,7 @@ impl Finding {
         Finding { severity: Severity::Warning, parameter, text }
     }
 
-    /// The same at its line of the configuration.
+    /// A problem at its line of the configuration.
     pub fn problem(&self, config: &Config) -> Problem {
         Problem::of_parameter(config, self.severity, self.parameter, &self.text)
     }

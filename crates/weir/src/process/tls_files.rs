@@ -135,7 +135,7 @@ pub struct TlsFileError {
 }
 
 impl TlsFileError {
-    /// The same at the line of the configuration.
+    /// An error at the line of the configuration.
     pub fn problem(&self, config: &Config) -> Problem {
         Problem::of_parameter(config, Severity::Error, &self.parameter, &self.what)
     }

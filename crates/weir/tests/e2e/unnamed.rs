@@ -26,7 +26,7 @@ fn shown(message: &Message) -> String {
 enum Driver {
     /// All in one exchange: libpq's PQexecParams, node-postgres, pgbench.
     AtOnce,
-    /// The same without asking for the columns.
+    /// All in one exchange, without a question for the columns.
     Undescribed,
     /// First a description, then the values: lib/pq, pgx.
     Described,

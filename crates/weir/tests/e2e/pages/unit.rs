@@ -85,7 +85,7 @@ impl Machine {
         self.folder.0.join("work").join(name)
     }
 
-    /// Runs commands of a page there, as root. Those of systemd are left out.
+    /// Runs commands of a page there, as root, but for commands of systemd.
     pub fn run(&mut self, commands: &str) {
         let is_played = |line: &&str| !line.starts_with("systemctl ") && !line.starts_with("journalctl ");
         for line in commands.lines().filter(is_played) {
@@ -252,12 +252,12 @@ impl Service {
         self.psql_at("127.0.0.1", user, password, statement)
     }
 
-    /// The same over a unix socket in this folder, or at another host.
+    /// A client over a unix socket in this folder, or at another host.
     pub fn psql_at(&self, host: &str, user: &str, password: &str, statement: &str) -> Result<String, String> {
         self.psql_to(&format!("host={host} user={user} dbname=shop"), password, statement)
     }
 
-    /// The same with a connection string.
+    /// A client with a connection string.
     pub fn psql_to(&self, target: &str, password: &str, statement: &str) -> Result<String, String> {
         let mut psql = Command::new("psql");
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", target, "-c", statement]);
