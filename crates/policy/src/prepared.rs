@@ -208,6 +208,12 @@ impl Known {
         told.allows(place.shape)
     }
 
+    /// True if one more may be prepared, and none that is of use has to make room for it.
+    #[inline]
+    pub fn has_room(&self, max: usize) -> bool {
+        self.used.len() < max.max(1)
+    }
+
     /// The analysis of a statement that is there.
     #[inline]
     pub fn analysis(&mut self, id: StatementId) -> Option<&mut Analysis> {
@@ -377,13 +383,16 @@ mod tests {
     #[test]
     fn a_new_parse_has_an_analysis_of_its_own() {
         let mut known = Known::default();
+        assert!(known.has_room(1));
         known.touch(1, 5);
+        assert!(known.has_room(2) && !known.has_room(1));
         let analysis = known.analysis(1).expect("there");
         (analysis.binds, analysis.changes) = (5, 1);
         known.touch(1, 5);
         assert_eq!(known.analysis(1).copied(), Some(Analysis::default()));
         known.stale_all();
         assert_eq!(known.analysis(1), None);
+        assert!(known.has_room(1), "stale ones make room");
     }
 
     #[test]

@@ -55,9 +55,13 @@ pub fn choose(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, header: Hea
     }
     let now = now(s, w);
     let Some(server) = &mut s.server else { return UnnamedParse::Pass };
-    let known = server.conn.known.analysis(prepared.id);
-    if known.is_none_or(|analysis| !analysis.stands(now, plans, prepared.takes_values)) {
-        return UnnamedParse::Number;
+    let known = &mut server.conn.known;
+    match known.analysis(prepared.id).map(|analysis| analysis.stands(now, plans, prepared.takes_values)) {
+        Some(true) => {}
+        Some(false) => return UnnamedParse::Number,
+        // It drives out no statement that somebody named, and many such texts do not drive out each other.
+        None if known.has_room(w.peek_config().pool.prepared_max as usize) => return UnnamedParse::Number,
+        None => return UnnamedParse::Pass,
     }
     let reused = &mut server.upstream.reused;
     reused.kept.clear();

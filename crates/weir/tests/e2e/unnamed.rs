@@ -152,6 +152,31 @@ fn a_text_is_parsed_once_for_five_sets_of_values() {
 }
 
 #[test]
+fn texts_without_a_name_drive_out_no_statement_with_one() {
+    const MAX: usize = 5;
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy(&format!("worker_threads = 1\npool_size = 1\nprepared_statements_max = {MAX}"));
+    let (mut named, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    named.send(&[wire::parse("a", "select 1"), wire::parse("b", "select 2"), wire::sync()].concat());
+    named.until_ready();
+    let spared = proxy.metric("parses_spared_total");
+    for _ in 0..4 {
+        for number in 0..20 {
+            assert_eq!(other.extended(&format!("select {number}"), &[]).unwrap(), number.to_string());
+        }
+    }
+    assert!(proxy.metric("parses_spared_total") > spared, "the room is used");
+    let added = proxy.metric("parses_added_total");
+    for name in ["a", "b"] {
+        named.send(&[wire::run(name, &[]), wire::sync()].concat());
+        assert_eq!(named.tags(), "2DCZ");
+    }
+    assert_eq!(proxy.metric("parses_added_total"), added, "both are on the server still");
+    let count = named.value("select count(*) from pg_prepared_statements");
+    assert!(count.parse::<usize>().unwrap() <= MAX, "{count}");
+}
+
+#[test]
 fn a_new_object_that_takes_a_name_is_seen() {
     let ground = Ground::new();
     ground.direct().run(FIXTURE);
