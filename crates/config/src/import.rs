@@ -115,7 +115,7 @@ impl Work {
                 }
             }
             Some(Meaning::Nothing(why)) => self.note(line, format!("{name} = {value}: no equal: {why}")),
-            // What it means hangs on others: it comes at the end.
+            // Its meaning hangs on others: it comes at the end.
             None => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Who asks the servers about a user, by which query and where: for each database of clients.
+//! The asker of the servers about a user, his query and his database: for each database of clients.
 //!
 //! In: the parameters `auth_user`, `auth_query`, `auth_dbname`, and the words of these names in `database_file`. Out: what counts. No IO.
 
@@ -7,7 +7,7 @@ use crate::Config;
 /// How the users of one database are looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookUp<'a> {
-    /// Who asks; empty: nobody is looked up.
+    /// The asker; empty: nobody is looked up.
     pub user: &'a str,
     pub query: &'a str,
     /// The servers' name of the database in which the question is asked.

@@ -326,7 +326,7 @@ pub struct AuthConfig {
     pub ident_file: Option<PathBuf>,
     /// File with users and passwords, relative to the directory of the configuration file.
     pub passwd_file: Option<PathBuf>,
-    /// Whether users of that file are asked for their passwords, where there are no rules.
+    /// The condition on which users of that file are asked for their passwords, where there are no rules.
     pub passwd_proof: PasswdProof,
     /// File with databases by another name, relative to the folder of the configuration; `None`: there is none.
     pub database_file: Option<PathBuf>,

@@ -491,7 +491,7 @@ impl Socket {
         }
     }
 
-    /// Says the last words of a protocol and closes. What has arrived is taken in first: a close with something unread is a reset, which the peer logs and
+    /// Says the last words of a protocol and closes. Bytes that have arrived are taken in first: a close with something unread is a reset, which the peer logs and
     /// by which it may lose the words.
     pub fn part(self, reactor: &Reactor, words: &[u8]) {
         // A peer that takes nothing now learns by the end that it is over.

@@ -348,7 +348,7 @@ impl Event {
     }
 }
 
-/// What connections that are open told of a node while a look at it lasted.
+/// The signs of life of a node over connections that are open, while a look at it lasted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
     /// A statement of a client ended there, or a question of Weir's own.

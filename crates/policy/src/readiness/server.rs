@@ -164,7 +164,7 @@ fn settings(rules: &Rules, cluster: &Cluster, id: NodeId, server: &Server, notes
     }
 }
 
-/// What is kept for superusers is not for clients, and Weir's own questions want a few.
+/// Connections kept for superusers are not for clients, and Weir's own questions want a few.
 fn connections(cluster: &Cluster, settings: &Settings, notes: &mut Notes<'_>) {
     let (Settings { conns_max, conns_reserved, .. }, wanted) = (settings, &cluster.conns);
     let usable = conns_max.saturating_sub(*conns_reserved);

@@ -90,7 +90,7 @@ pub struct Salted {
 /// Roles a user is a member of, and since when that is known.
 type Groups = (Instant, Arc<BTreeSet<String>>);
 
-/// What `auth_query` says of a user.
+/// The answer of `auth_query` about a user.
 #[derive(Clone)]
 pub enum Credential {
     /// There is no such user, or he may not log in.

@@ -239,7 +239,7 @@ fn own_users_of(config: &Config, health: CheckConfig) -> Vec<(Errand, CheckConfi
     all
 }
 
-/// Who runs `auth_query`, each in one of its databases.
+/// The users who run `auth_query`, each in one of its databases.
 fn asking_users(config: &Config) -> Vec<LookUp<'_>> {
     let own = config.databases.iter().filter(|(_, entry)| entry.look_up.user.is_some()).map(|(name, _)| Some(&**name));
     let mut asking: Vec<LookUp<'_>> = Vec::new();

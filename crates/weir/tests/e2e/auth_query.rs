@@ -219,7 +219,7 @@ fn a_database_with_its_own_auth_query_says_it_for_itself_alone() {
         let refused = Err(format!("{WRONG} \"{user}\""));
         assert_eq!(enter(user, password, database), expected.map_or(refused, |name| Ok(name.into())), "{user} {database}");
     }
-    // What the tenants say is not what the others hear, and neither is what was proved there.
+    // Answers and proofs of the tenants count for nobody else.
     assert_eq!(enter("anna", "secret of anna", "closed"), Err(format!("{WRONG} \"anna\"")));
     assert_eq!(enter("anna", "secret of anna", "tenant_two"), Ok("tenant_two".into()), "the parameters' own way");
 }

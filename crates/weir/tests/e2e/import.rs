@@ -93,7 +93,7 @@ fn a_read_replica_of_a_setup_serves_the_reads_of_its_database() {
     let ask = |name: String, text: &str| {
         driver::value(&Login { database: name, ..Login::new(port.number(), "postgres", "secret") }, text)
     };
-    // Whether a text only reads is known once the catalog is.
+    // The catalog tells that a text only reads.
     let place = "select inet_server_port()::text from t";
     wait_until("reads to go to the standby", || ask(format!("{database}_ro"), place) == Ok(standby.to_string()));
     for name in [database.clone(), format!("{database}_again")] {

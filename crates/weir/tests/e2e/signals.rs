@@ -94,7 +94,7 @@ fn sigint_lets_transactions_end_where_the_configuration_says_so() {
     }
     assert!(proxy.wait_end().success());
     assert_eq!(ground.direct().value("select count(*) from t"), "2");
-    // Who has waited long enough sends another one.
+    // An operator who has waited long enough sends another one.
     for second in [Signal::INT, Signal::TERM] {
         let mut proxy = ground.primary_proxy("sigint_stop = wait_for_servers");
         let mut inside = ground.client(&proxy);

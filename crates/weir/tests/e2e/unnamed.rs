@@ -90,7 +90,7 @@ const CHANGES: [&str; 9] = [
     "analyze t",
 ];
 
-/// What a client hears of a statement that it sends again and again, with a change past it in between.
+/// The answers to a statement that a client sends again and again, with a change past it in between.
 fn play(ground: &Ground, client: &mut Raw, driver: Driver, (text, values): (&str, &[&str]), change: &str) -> Vec<Vec<String>> {
     ground.direct().run(FIXTURE);
     let mut said: Vec<Vec<String>> = Vec::new();

@@ -303,7 +303,7 @@ impl Door<'_> {
         if self.w.peek_config().look_up(Some(caller.database)).user.is_empty() { LooksUp::No } else { LooksUp::Yes }
     }
 
-    /// What is known of the user: by the password file, or else by `auth_query`.
+    /// The secret of the user: by the password file, or else by `auth_query`.
     async fn credential(&self, files: &AccessFiles, caller: Caller<'_>) -> Result<Credential, Fault> {
         let user = caller.user;
         if let Some(secret) = files.passwords.get(user) {

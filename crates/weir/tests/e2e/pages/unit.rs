@@ -46,7 +46,7 @@ pub fn has_machine() -> bool {
     has_psql
 }
 
-/// What an operator does before Weir is a service: files in a folder of his own, and commands there.
+/// The work of an operator before Weir is a service: files in a folder of his own, and commands there.
 pub struct Machine {
     folder: Folder,
     port: ReservedPort,

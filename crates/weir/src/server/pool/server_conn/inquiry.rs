@@ -12,7 +12,7 @@ use weir_io::reactor::TaskId;
 /// Lanes of one worker for databases with an `auth_user` or `auth_dbname` of their own: as many connections to the servers.
 const OWN_LANES_MAX: usize = 8;
 
-/// Who asks, and in which database of the servers.
+/// The user who asks, and the database of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asker {
     pub(crate) user: String,
