@@ -265,8 +265,8 @@ impl Work {
         }
     }
 
-    /// What the entry `*` says of look-ups holds for databases without an entry. Here the parameters do that, so that all others say what the
-    /// parameters said.
+    /// The look-ups of the entry `*` hold for databases without an entry. Here the parameters do that, so that each other entry names the look-ups
+    /// that the parameters named.
     fn look_ups_of_others(&mut self) {
         let Some(others) = self.entries.iter().find(|entry| entry.name == "*" && entry.looks_up()).cloned() else { return };
         let default = |word: &str| crate::params::find(word).map_or("", |param| param.default).to_string();

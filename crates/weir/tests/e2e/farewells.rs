@@ -1,11 +1,11 @@
 //! Ends of connections to servers: nothing of them is in PostgreSQL's log, whoever ends one and why.
 
 use crate::support::certs::{Authority, Signed};
-use crate::support::ground::{Owned, cluster_with, wait_for_catalog};
+use crate::support::ground::{Owned, encrypted_cluster, wait_for_catalog};
 use crate::support::proxy::Folder;
 use crate::support::{Proxy, Raw, wait_until, wire};
 use rustix::process::Signal;
-use weir_demo::{Auth, HbaMethod, Options, Server, User};
+use weir_demo::Server;
 
 /// PostgreSQL's words for connections that ended otherwise than by a Terminate. Source: pqcomm.c, be-secure.c, be-secure-openssl.c, postgres.c, walsender.c.
 const COMPLAINTS: [&str; 5] = ["could not receive data", "unexpected EOF", "incomplete message", "SSL error", "invalid message"];
@@ -18,19 +18,8 @@ const OWN: &str = "sr_check_user = 'anna'\nsr_check_password = 'secret of anna'\
 const RULES: &str = "local all all trust\nhost all postgres 127.0.0.1/32 trust\nhost all anna 127.0.0.1/32 scram-sha-256\n";
 
 fn server(signed: &Signed) -> Owned {
-    let users = vec![User { name: "anna".into(), password: "secret of anna".into() }];
-    let hba_lines =
-        vec!["host all,replication postgres samehost trust".into(), "host all anna,carl samehost scram-sha-256".into()];
-    let conf = [("ssl", "on"), ("ssl_cert_file", "weir.crt"), ("ssl_key_file", "weir.key")];
-    let cluster = cluster_with(Options {
-        auth: Auth { method: HbaMethod::Scram, users, hba_lines },
-        extra_conf: conf.map(|(name, value)| (name.to_string(), value.to_string())).into(),
-        extra_files: vec![
-            ("weir.crt".into(), signed.cert.clone().into_bytes()),
-            ("weir.key".into(), signed.key.clone().into_bytes()),
-        ],
-        ..Options::default()
-    });
+    let hba_lines = ["host all,replication postgres samehost trust", "host all anna,carl samehost scram-sha-256"];
+    let cluster = encrypted_cluster(signed, &hba_lines);
     cluster.primary().query("grant pg_monitor to anna; create role carl login password 'secret of carl'").unwrap();
     cluster
 }

@@ -2,7 +2,7 @@
 
 use super::auth::guarded;
 use crate::support::certs::{Authority, Signed};
-use crate::support::ground::{Owned, cluster_with};
+use crate::support::ground::{Owned, encrypted_cluster};
 use crate::support::proxy::{Backend, Folder};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use rustls::pki_types::ServerName;
@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use weir_demo::{Auth, HbaMethod, Options, ReservedPort, User};
+use weir_demo::ReservedPort;
 
 /// TLS settings of every proxy in these tests.
 const TLS: &str = "ssl = on\nssl_cert = 'server.crt'\nssl_key = 'server.key'\n";
@@ -257,22 +257,9 @@ fn logins_are_bound_to_the_channel() {
 
 /// A server that takes `anna` by SCRAM over TLS only, and `postgres` in any case.
 fn encrypted_server(signed: &Signed) -> Owned {
-    let users = vec![User { name: "anna".into(), password: "secret of anna".into() }];
-    let hba_lines = vec![
-        "host all postgres samehost trust".into(),
-        "hostnossl all anna samehost reject".into(),
-        "hostssl all anna samehost scram-sha-256".into(),
-    ];
-    let conf = [("ssl", "on"), ("ssl_cert_file", "weir.crt"), ("ssl_key_file", "weir.key")];
-    cluster_with(Options {
-        auth: Auth { method: HbaMethod::Scram, users, hba_lines },
-        extra_conf: conf.map(|(name, value)| (name.to_string(), value.to_string())).into(),
-        extra_files: vec![
-            ("weir.crt".into(), signed.cert.clone().into_bytes()),
-            ("weir.key".into(), signed.key.clone().into_bytes()),
-        ],
-        ..Options::default()
-    })
+    let hba_lines =
+        ["host all postgres samehost trust", "hostnossl all anna samehost reject", "hostssl all anna samehost scram-sha-256"];
+    encrypted_cluster(signed, &hba_lines)
 }
 
 const IS_ENCRYPTED: &str = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";

@@ -1,11 +1,12 @@
 //! The servers tests share, and a database for each test.
 
+use super::certs::Signed;
 use super::{Proxy, Raw};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use weir_demo::{Cluster, Mode, Options, Server};
+use weir_demo::{Auth, Cluster, HbaMethod, Mode, Options, Server, User};
 
 /// Standbys of the shared cluster.
 const STANDBYS: usize = 2;
@@ -209,6 +210,19 @@ pub fn cluster_with(mut options: Options) -> Owned {
         assert_eq!(major, meant, "WEIR_TEST_PG names another version than WEIR_PG_BIN holds");
     }
     Owned(cluster)
+}
+
+/// A server with TLS that knows `anna` and her password, with these lines of its pg_hba.conf.
+pub fn encrypted_cluster(signed: &Signed, hba_lines: &[&str]) -> Owned {
+    let users = vec![User { name: "anna".into(), password: "secret of anna".into() }];
+    let conf = [("ssl", "on"), ("ssl_cert_file", "weir.crt"), ("ssl_key_file", "weir.key")];
+    let files = [("weir.crt", &signed.cert), ("weir.key", &signed.key)];
+    cluster_with(Options {
+        auth: Auth { method: HbaMethod::Scram, users, hba_lines: hba_lines.iter().map(ToString::to_string).collect() },
+        extra_conf: conf.map(|(name, value)| (name.to_string(), value.to_string())).into(),
+        extra_files: files.map(|(name, text)| (name.into(), text.clone().into_bytes())).into(),
+        ..Options::default()
+    })
 }
 
 /// Waits until the proxy knows a database as it is now, or why it cannot: before, statements with names go to the primary.

@@ -342,13 +342,17 @@ impl Drop for Proxy {
         // It may have ended already; then there is nothing to kill.
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let log = self.log();
-        let has_panicked = log.contains("panicked at");
-        if std::thread::panicking() || has_panicked {
-            eprintln!("--- log of the proxy on port {}:\n{log}---", self.port());
-        }
-        assert!(std::thread::panicking() || !has_panicked, "the proxy panicked");
+        check_last_words(self.port(), &self.log());
     }
+}
+
+/// Shows the log of a proxy that has ended, if its test fails. Panics if the proxy did.
+pub fn check_last_words(port: u16, log: &str) {
+    let has_panicked = log.contains("panicked at");
+    if std::thread::panicking() || has_panicked {
+        eprintln!("--- log of the proxy on port {port}:\n{log}---");
+    }
+    assert!(std::thread::panicking() || !has_panicked, "the proxy panicked");
 }
 
 /// Waits until the thread of a process that writes its log has nothing to do. A line's thread is made ready to run before the one that

@@ -6,7 +6,7 @@
 //! are the order of units and the journal. Weir's log goes to a file.
 
 use super::page::repository;
-use crate::support::proxy::{Folder, wait_for_log_thread};
+use crate::support::proxy::{Folder, check_last_words, wait_for_log_thread};
 use crate::support::{leave_out, wait_until};
 use rustix::process::geteuid;
 use std::fs::{self, File};
@@ -289,11 +289,6 @@ impl Drop for Service {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let log = self.log();
-        let has_panicked = log.contains("panicked at");
-        if std::thread::panicking() || has_panicked {
-            eprintln!("--- log of the service on port {}:\n{log}---", self.port.number());
-        }
-        assert!(std::thread::panicking() || !has_panicked, "the service panicked");
+        check_last_words(self.port.number(), &self.log());
     }
 }
