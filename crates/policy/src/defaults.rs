@@ -10,7 +10,8 @@ use crate::settings::{ROLE, Settings, makes_costly};
 use weir_wire::gather::{Bound, Budget, Exceeded};
 
 /// The rows are the parameters that have another value than PostgreSQL is built with, and those that a login trigger set. `c`: when the
-/// configuration was read, `d`: a default, `p`: a parameter with a dot, which the server lists nowhere, `l`: left by a login trigger.
+/// configuration was read, `d`: a default, `p`: a parameter with a dot, which the server lists nowhere, `l`: left by a login trigger, `r`: the default
+/// of a parameter that is set.
 ///
 /// Parameters that an ordinary user may not set cannot be brought anywhere. Left out are those that are a transaction's, or that cannot be set to
 /// the value they show, and those whose value names an object that may be gone when it is brought elsewhere.
@@ -21,6 +22,8 @@ pub const QUESTION: &str = "SELECT 'c', '', (EXTRACT(epoch FROM pg_catalog.pg_co
      AND (source OPERATOR(pg_catalog.=) 'session' OR COALESCE(reset_val OPERATOR(pg_catalog.<>) boot_val, true)) \
      AND name OPERATOR(pg_catalog.<>) ALL ('{seed,transaction_isolation,transaction_read_only,transaction_deferrable,local_preload_libraries,\
      default_tablespace,temp_tablespaces,default_table_access_method}'::pg_catalog.text[]) \
+     UNION ALL SELECT 'r', pg_catalog.lower(name), reset_val, COALESCE(boot_val, ''), source FROM pg_catalog.pg_settings \
+     WHERE context OPERATOR(pg_catalog.=) 'user' AND source OPERATOR(pg_catalog.=) 'session' AND reset_val IS NOT NULL \
      UNION ALL SELECT 'l', 'role', pg_catalog.current_setting('role'), 'none', 'user' \
      WHERE pg_catalog.current_setting('role') OPERATOR(pg_catalog.<>) 'none' \
      UNION ALL SELECT 'p', pg_catalog.lower(n), pg_catalog.current_setting(n, true), '', 'user' \
@@ -153,6 +156,7 @@ impl Defaults {
             match kind.as_str() {
                 "c" => defaults.read_at_us = value.parse().unwrap_or(0),
                 "l" => defaults.left = defaults.left.with(name, value),
+                "r" => {}
                 _ => {
                     let (name, value, built_in) = (name.clone(), value.clone(), built_in.clone());
                     defaults.entries.push(Entry { name, value, built_in, layer: layer_of(source) });
@@ -169,7 +173,7 @@ impl Defaults {
     }
 
     /// The defaults of the same connection after a reload, by a new answer to `QUESTION`. `set`: settings that were made on it since its login.
-    /// Of these the server shows another value, and what it lists nowhere a reload does not change.
+    /// A reload does not change what the server lists nowhere.
     pub fn reread<'a>(
         &self,
         node: u16,
@@ -181,19 +185,41 @@ impl Defaults {
         let listed: Vec<_> = rows.iter().filter(is_listed).cloned().collect();
         let mut now = Defaults::of(node, &listed, reported)?;
         now.left = self.left.clone();
-        let is_kept =
-            |entry: &&Entry| now.entry(&entry.name).is_none() && (entry.name.contains('.') || set.get(&entry.name).is_some());
-        let kept: Vec<Entry> = self.entries.iter().filter(is_kept).cloned().collect();
-        now.entries.extend(kept);
+        let mut beneath = self.beneath_settings(rows);
+        for entry in &self.entries {
+            let is_unlisted = entry.name.contains('.') || set.get(&entry.name).is_some();
+            if is_unlisted && !beneath.iter().any(|one| one.name == entry.name) {
+                beneath.push(entry.clone());
+            }
+        }
+        beneath.retain(|entry| now.entry(&entry.name).is_none());
+        now.entries.extend(beneath);
         now.entries.sort_by(|one, other| one.name.cmp(&other.name));
         for at in 0..now.reported.len() {
             let name = now.reported[at].0.to_ascii_lowercase();
             if set.get(&name).is_some() {
-                let value = now.entry(&name).map(|entry| entry.value.clone());
-                now.reported[at].1 = value.unwrap_or_else(|| self.reported(&name).unwrap_or_default().to_owned());
+                let default = now.entry(&name).map(|entry| &*entry.value).or(self.reported(&name)).unwrap_or_default().to_owned();
+                now.reported[at].1 = default;
             }
         }
+        now.entries.retain(|entry| entry.value != entry.built_in);
         Ok(now)
+    }
+
+    /// Defaults of the parameters that are set on the connection. A setting hides the layer, which is as before. A value that a login trigger left is
+    /// the default above all.
+    fn beneath_settings(&self, rows: &[Vec<Option<String>>]) -> Vec<Entry> {
+        let of_row = |row: &Vec<Option<String>>| {
+            let [Some(kind), Some(name), Some(value), Some(built_in), Some(_)] = row.as_slice() else { return None };
+            let layer = self.entry(name).map_or(Layer::Server, |entry| entry.layer);
+            (kind == "r" && self.left.get(name).is_none()).then(|| Entry {
+                name: name.clone(),
+                value: value.clone(),
+                built_in: built_in.clone(),
+                layer,
+            })
+        };
+        rows.iter().filter_map(of_row).collect()
     }
 
     /// True if nothing is known of them: the server was not asked, or did not answer.
@@ -472,5 +498,31 @@ mod tests {
             |name: &str, here: &str, there: &str| Difference { name: name.into(), here: here.into(), there: there.into() };
         assert_eq!(one.differences(&other), [difference("timezone", "UTC", "Rome"), difference("jit", "on", "off")]);
         assert!(one.differences(&Defaults::default()).is_empty() && one.differences(&one).is_empty());
+    }
+
+    /// The question came while another session's setting stood on the connection: the default beneath it counted as the one of before the reload.
+    #[test]
+    fn a_setting_hides_no_default_that_a_reload_has_changed() {
+        let before = defaults(0, 5, &[FILE, "d work_mem 5MB 4MB user", "l jit off on session"]);
+        let cells = |line: &str| line.split(' ').map(|cell| Some(cell.to_owned())).collect::<Vec<_>>();
+        let rows = [
+            "c  9  ",
+            "l timezone Paris GMT session",
+            "r timezone Rome GMT session",
+            "r work_mem 5MB 4MB session",
+            "r jit on on session",
+        ];
+        let rows = rows.map(cells);
+        let set = settings(&[("timezone", "Paris"), ("work_mem", "1MB")]);
+        let now = before.reread(0, &rows, &set, [("TimeZone", "Paris")].into_iter()).unwrap();
+        assert_eq!(now.pairs().collect::<Vec<_>>(), [("timezone", "Rome"), ("work_mem", "5MB")]);
+        assert_eq!((now.reported("timezone"), now.left()), (Some("Rome"), &settings(&[("jit", "off")])));
+        let met = before.meet(&now, Place::Primary);
+        assert_eq!(met.news, [News { name: "timezone".into(), before: "UTC".into(), now: "Rome".into() }]);
+        assert!(met.held.is_empty());
+        // What the configuration does not have any more is as the server is built.
+        let rows = ["c  10  ", "l timezone Paris GMT session", "r timezone GMT GMT session"].map(cells);
+        let bare = now.reread(0, &rows, &set, [("TimeZone", "Paris")].into_iter()).unwrap();
+        assert_eq!((bare.pairs().count(), bare.reported("timezone")), (1, Some("GMT")));
     }
 }
