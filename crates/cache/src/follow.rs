@@ -261,6 +261,7 @@ impl Follower {
                 // The round was ahead of the stream: to wait for the next one would keep the tables raised for nothing.
                 Some(round) if round.snapshot.shows(told.xid) => {
                     self.floors.note_changes(&told.slots, round.number, round.position);
+                    versions.note_last(self.database, round.number);
                     versions.settle(&told.slots, Outcome::Committed { round: round.number });
                 }
                 Some(_) | None => self.pending.push(told),
@@ -328,6 +329,7 @@ impl Follower {
         self.floors = Floors::default();
         // The database's slot stands for them from here on.
         for told in self.pending.drain(..) {
+            versions.note_last(self.database, next);
             versions.settle(&told.slots, Outcome::Committed { round: next });
         }
     }
@@ -343,6 +345,7 @@ impl Follower {
             let is_over = round.snapshot.shows(told.xid);
             if is_over {
                 self.floors.note_changes(&told.slots, round.number, round.position);
+                versions.note_last(self.database, round.number);
                 versions.settle(&told.slots, Outcome::Committed { round: round.number });
             }
             !is_over

@@ -31,6 +31,8 @@ pub struct Text {
     strict: Names,
     written: Box<[Name]>,
     changes: Changes,
+    /// It is one statement that only reads, and all that it runs stands in its text.
+    is_plain_read: bool,
     /// It runs event triggers, if there are any: also where it changes no table itself (`COMMENT`, `CREATE INDEX`, `REFRESH`).
     is_event: bool,
     /// It cannot touch a table, whatever the catalog says: `COMMIT`, `SET a = 1`. Not so `SELECT 1 + 2`: the plus sign may be a user's.
@@ -56,6 +58,10 @@ impl Text {
         let is_refused = facts.effect == Effect::Refused;
         Text {
             reads: reads(facts, text, config),
+            is_plain_read: facts.statements == 1
+                && facts.effect == Effect::Reads
+                && facts.changes == Changes::Nothing
+                && !facts.has(Mark::Prepared),
             is_event: facts.fires_events(),
             is_idle: facts.changes == Changes::Nothing
                 && !facts.fires_events()
@@ -75,6 +81,7 @@ impl Text {
     pub fn unread() -> Text {
         Text {
             reads: Reads::Never,
+            is_plain_read: false,
             names: Names::default(),
             vouched: Box::default(),
             strict: Names::default(),
@@ -98,6 +105,11 @@ impl Text {
             }
             Reads::Forced => catalog.reads_at_least(&self.names, path),
         }
+    }
+
+    /// The tables whose rows its answer may show. `None`: any.
+    pub fn tables_shown(&self, catalog: &Catalog, path: &Path) -> Option<Vec<u32>> {
+        if self.is_plain_read { catalog.shows(&self.names, path) } else { None }
     }
 
     /// The tables that it may change. Without a catalog nothing is known of the names in it.

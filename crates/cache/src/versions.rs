@@ -65,6 +65,8 @@ pub struct Versions {
     places: Box<[Place]>,
     /// Slots below are for more than one table.
     wide: Slot,
+    /// The round that covers the last change of any table of a database, by the database's slot.
+    last: Box<[AtomicU64]>,
 }
 
 /// The slot all answers hang on.
@@ -81,7 +83,8 @@ impl Versions {
     pub fn new(count: usize) -> Versions {
         let place = || Place { stamp: AtomicU64::new(0), round: AtomicU64::new(FIRST_ROUND) };
         let wide = (count / WIDE_PART).max(1) as Slot;
-        Versions { places: (0..count.max(2)).map(|_| place()).collect(), wide }
+        let last = (0..wide).map(|_| AtomicU64::new(0)).collect();
+        Versions { places: (0..count.max(2)).map(|_| place()).collect(), wide, last }
     }
 
     /// The slot of all that a database holds, which all answers from it hang on.
@@ -106,6 +109,7 @@ impl Versions {
         SHARED
     }
 
+    #[inline]
     fn place(&self, slot: Slot) -> &Place {
         &self.places[slot as usize % self.places.len()]
     }
@@ -133,6 +137,7 @@ impl Versions {
     }
 
     /// The round that covers a slot's last change. To be asked after `begin`.
+    #[inline]
     pub fn round_of(&self, slot: Slot) -> u64 {
         self.place(slot).round.load(Ordering::SeqCst)
     }
@@ -158,6 +163,33 @@ impl Versions {
                     place.stamp.fetch_sub(1, Ordering::SeqCst);
                 }
             }
+        }
+    }
+
+    /// Some table of a database has changed. `database`: its slot; `round` covers the change.
+    pub fn note_last(&self, database: Slot, round: u64) {
+        if let Some(last) = self.last.get(database as usize) {
+            last.fetch_max(round, Ordering::SeqCst);
+        }
+    }
+
+    /// The round that a standby must cover to show all changes of a database that are settled; 0: none is. `database`: its slot.
+    pub fn last_of(&self, database: Slot) -> u64 {
+        let last = self.last.get(database as usize).map_or(0, |last| last.load(Ordering::SeqCst));
+        last.max(self.round_to_show(&[SHARED, database]))
+    }
+
+    /// The round that a standby must cover to show all settled changes of these slots; 0: none has changed.
+    #[inline]
+    pub fn round_to_show(&self, slots: &[Slot]) -> u64 {
+        let round = slots.iter().map(|slot| self.round_of(*slot)).max().unwrap_or(FIRST_ROUND);
+        if round > FIRST_ROUND { round } else { 0 }
+    }
+
+    /// Part of what writers under way have done is committed, and their clients hear of it: the rest is not known yet.
+    pub fn note_round(&self, slots: &[Slot], round: u64) {
+        for slot in slots {
+            self.place(*slot).round.fetch_max(round, Ordering::SeqCst);
         }
     }
 

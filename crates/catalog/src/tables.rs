@@ -176,6 +176,36 @@ impl Catalog {
         Some(found)
     }
 
+    /// The tables whose rows the answer of a read with these names may show. `None`: any may be among them, since a function of users reads what it
+    /// likes, or a relation is not known.
+    pub fn shows(&self, names: &Names, path: &Path) -> Option<Vec<u32>> {
+        let runs_unseen = self.unsteady.calls
+            || self.unsteady.operators.iter().any(|schema| path.holds(*schema))
+            || names.has_column(&self.unsteady.columns)
+            || names.casts.iter().chain(names.functions.iter()).any(|kind| self.is_unsteady_type(&kind.name))
+            || (!self.types.unsteady.0.is_empty() && names.functions.iter().any(makes_rows));
+        let functions = names.functions.iter().all(|function| self.shows_no_table(function, path));
+        let operators = names.operators.iter().all(|operator| self.is_steady(&self.operators, operator, path));
+        if runs_unseen || !functions || !operators {
+            return None;
+        }
+        let found = closure(self.all_of(&names.relations, path)?, &self.tables.read_with)?;
+        // Views whose functions read, and tables that are elsewhere.
+        let is_open = found.iter().any(|oid| self.tables.fleeting.binary_search(oid).is_ok());
+        (!is_open).then_some(found)
+    }
+
+    /// True if a call shows rows of no table: it is PostgreSQL's own and reads none, or gives the same answer for the same arguments.
+    fn shows_no_table(&self, function: &Name, path: &Path) -> bool {
+        let is_plain = matches!(function.schema.as_str(), "" | "pg_catalog") && builtin::may_run_on_standby(&function.name);
+        if !is_plain {
+            return self.is_steady(&self.functions, function, path);
+        }
+        let of_name = self.functions.named(&self.text, &function.name).iter();
+        let is_users = |object: &&Object| Some(object.schema) != self.pg_catalog && path.holds(object.schema);
+        !function.schema.is_empty() || of_name.filter(is_users).all(|object| object.steady)
+    }
+
     fn is_unsteady_type(&self, kind: &str) -> bool {
         !self.types.unsteady.named(&self.text, kind).is_empty()
     }

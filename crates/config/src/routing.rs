@@ -40,23 +40,25 @@ impl OnWrite {
 }
 
 /// Sessions whose reads never go back in time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CausalReads {
     /// Nobody's.
     Off,
     /// A session's own: its writes and its earlier reads.
-    #[default]
     Session,
+    /// A session's own, and what anybody wrote to the relations that are read.
+    #[default]
+    Tables,
     /// Each session's reads show all that any session was told before them.
     Global,
 }
 
 impl CausalReads {
-    pub const WORDS: [&'static str; 3] = ["off", "session", "global"];
+    pub const WORDS: [&'static str; 4] = ["off", "session", "tables", "global"];
 
     /// The mode a word names, in any case.
     pub fn of_word(word: &str) -> Option<CausalReads> {
-        let all = [CausalReads::Off, CausalReads::Session, CausalReads::Global];
+        let all = [CausalReads::Off, CausalReads::Session, CausalReads::Tables, CausalReads::Global];
         let at = CausalReads::WORDS.iter().position(|known| known.eq_ignore_ascii_case(word.trim()))?;
         all.get(at).copied()
     }

@@ -633,7 +633,7 @@ impl AdminConfig {
 impl RoutingConfig {
     /// Sessions whose reads never go back in time; `disable_load_balance_on_write = dml_adaptive_global` counts, too.
     pub fn causal_reads(&self) -> CausalReads {
-        if self.on_write == OnWrite::DmlAdaptiveGlobal { CausalReads::Global } else { self.causal }
+        if self.on_write == OnWrite::DmlAdaptiveGlobal { self.causal.max(CausalReads::Tables) } else { self.causal }
     }
 
     /// True if a catalog made under the other configuration says the same.

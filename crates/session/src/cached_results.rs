@@ -16,11 +16,9 @@ use std::hash::BuildHasher;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir_cache::{Admission, Deps, End, Outcome, Price, Reads, Slot, Text, Versions};
+use weir_cache::{Admission, Deps, End, Price, Reads, Slot, Text, Versions};
 use weir_config::CacheConfig;
 
-/// Slots of tables: 256 KB. Tables beyond share them, and invalidate each other's results.
-const SLOTS: usize = 16 << 10;
 /// Size of a result beside its bytes and key: its place in the table, counts, allocations.
 const OVERHEAD_BYTES: usize = 256;
 /// Questions under way are noted in so many parts, so that threads rarely meet.
@@ -93,7 +91,6 @@ pub struct CachedResults {
     used: AtomicU64,
     hasher: RandomState,
     boards: Box<[Board]>,
-    doubts: Mutex<Vec<Doubt>>,
     /// Writes past us invalidate results, too.
     pub(crate) follows_wal: bool,
     pub total_bytes: usize,
@@ -103,19 +100,9 @@ pub struct CachedResults {
     is_in_store: bool,
 }
 
-/// Writers whose end is not known: their server process may still commit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Doubt {
-    database: Arc<str>,
-    /// Number of the node.
-    pub node: u16,
-    pub pid: u32,
-    slots: Vec<Slot>,
-}
-
 impl CachedResults {
     /// None if there is to be no cache.
-    pub fn new(config: &CacheConfig) -> Option<Arc<CachedResults>> {
+    pub fn new(config: &CacheConfig, versions: Arc<Versions>) -> Option<Arc<CachedResults>> {
         if !config.enabled || (config.is_in_memory() && (config.total_bytes == 0 || config.answers_max == 0)) {
             return None;
         }
@@ -124,14 +111,13 @@ impl CachedResults {
         let hasher = RandomState::default();
         let kept = Cache::with(ANSWERS_FEW, config.total_bytes as u64, Weight { least }, hasher.clone(), Default::default());
         Some(Arc::new(CachedResults {
-            versions: Arc::new(Versions::new(SLOTS)),
+            versions,
             kept,
             admission: Admission::default(),
             puts: AtomicU64::new(0),
             used: AtomicU64::new(0),
             hasher,
             boards: (0..BOARDS).map(|_| Mutex::default()).collect(),
-            doubts: Mutex::default(),
             follows_wal: config.follows_wal,
             total_bytes: config.total_bytes,
             answer_bytes_max: config.answer_bytes_max,
@@ -172,7 +158,7 @@ impl CachedResults {
     pub fn clear(&self, round: u64) {
         // First, so that results of earlier questions are not stored afterwards. The results in a store are not served any
         // more.
-        self.doubt_all(round);
+        self.versions.change(&[self.versions.of_all()], round);
         self.kept.clear();
     }
 
@@ -225,25 +211,6 @@ impl CachedResults {
     fn board_of(&self, hash: u64) -> &Board {
         &self.boards[hash as usize % BOARDS]
     }
-
-    /// Something unseen may have changed everything: every result is stale from now on. `round` covers it.
-    pub fn doubt_all(&self, round: u64) {
-        self.versions.change(&[self.versions.of_all()], round);
-    }
-
-    /// The writers of a database whose end is not known.
-    pub fn doubts(&self, database: &str) -> Vec<Doubt> {
-        self.doubts.lock().iter().filter(|doubt| *doubt.database == *database).cloned().collect()
-    }
-
-    /// A writer's server process has ended: all it did is done.
-    pub fn dispel(&self, doubt: &Doubt, round: u64) {
-        let mut doubts = self.doubts.lock();
-        if let Some(at) = doubts.iter().position(|known| known == doubt) {
-            doubts.swap_remove(at);
-            self.versions.settle(&doubt.slots, Outcome::Committed { round });
-        }
-    }
 }
 
 /// A question under way. When it is dropped, the waiters for its result look again.
@@ -275,55 +242,6 @@ impl Drop for Fill {
     }
 }
 
-/// Slots raised by a session that writes. Dropped before it is settled, nobody knows how the write ended.
-pub struct Raised {
-    answers: Arc<CachedResults>,
-    slots: Vec<Slot>,
-    at: Doubt,
-}
-
-impl Raised {
-    /// Nothing yet, on this server process.
-    pub fn none(answers: Arc<CachedResults>, database: Arc<str>, node: u16, pid: u32) -> Raised {
-        Raised { answers, slots: Vec::new(), at: Doubt { database, node, pid, slots: Vec::new() } }
-    }
-
-    /// Takes the room of a list that held slots before, so that a write allocates none.
-    pub fn in_room(self, room: Vec<Slot>) -> Raised {
-        debug_assert!(self.slots.is_empty() && room.is_empty());
-        let mut raised = self;
-        raised.slots = room;
-        raised
-    }
-
-    /// Raises those that are not yet.
-    pub fn add(&mut self, slots: &[Slot]) {
-        for slot in slots {
-            if !self.slots.contains(slot) {
-                self.answers.versions.raise(&[*slot]);
-                self.slots.push(*slot);
-            }
-        }
-    }
-
-    /// It is known how the write ended. Returns the room of the list, for the next one.
-    pub fn settle(mut self, outcome: Outcome) -> Vec<Slot> {
-        let mut slots = std::mem::take(&mut self.slots);
-        self.answers.versions.settle(&slots, outcome);
-        slots.clear();
-        slots
-    }
-}
-
-impl Drop for Raised {
-    fn drop(&mut self) {
-        if !self.slots.is_empty() {
-            let slots = std::mem::take(&mut self.slots);
-            self.answers.doubts.lock().push(Doubt { slots, ..self.at.clone() });
-        }
-    }
-}
-
 /// Stands for all places, of which none has this number: they are counted from 1.
 const ANYWHERE: u64 = u64::MAX;
 
@@ -334,6 +252,8 @@ pub struct Caching {
     pub(crate) text: Text,
     pub(crate) reads: Memo<Option<Rc<[Slot]>>>,
     pub(crate) touches: Memo<Rc<[Slot]>>,
+    /// Slots of all that its answer may show; none: anything of its database.
+    pub(crate) shows: Memo<Option<Rc<[Slot]>>>,
     /// The place where neither is the answer kept nor does it change anything: most statements beside a cache stop here.
     indifferent: Cell<u64>,
     /// The place where it writes although nothing shows it.
@@ -342,7 +262,14 @@ pub struct Caching {
 
 impl Caching {
     pub fn new(text: Text) -> Caching {
-        Caching { text, reads: Memo::default(), touches: Memo::default(), indifferent: Cell::new(0), unseen_write: Cell::new(0) }
+        Caching {
+            text,
+            reads: Memo::default(),
+            touches: Memo::default(),
+            shows: Memo::default(),
+            indifferent: Cell::new(0),
+            unseen_write: Cell::new(0),
+        }
     }
 
     /// The empty list of a text that changes no table, wherever it runs. It is remembered since an empty list takes an
@@ -377,9 +304,9 @@ impl Caching {
         place != 0 && self.indifferent.get() == place
     }
 
-    /// Notes that, if both is known and so.
-    pub fn note_indifference(&self, place: u64) {
-        let is_kept = || self.text.reads != Reads::Never && !matches!(self.reads.at(place), Some(None));
+    /// Notes that, if both is known and so. `may_keep`: there is a cache of answers.
+    pub fn note_indifference(&self, place: u64, may_keep: bool) {
+        let is_kept = || may_keep && self.text.reads != Reads::Never && !matches!(self.reads.at(place), Some(None));
         let changes = || !self.touches.at(place).is_some_and(|slots| slots.is_empty());
         if self.text.end == End::None && !is_kept() && !changes() {
             self.indifferent.set(place);
@@ -415,10 +342,11 @@ impl<T: Clone> Memo<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table_changes::{Raised, TableChanges};
 
     fn answers(total_bytes: usize, answers_max: u32) -> Arc<CachedResults> {
         let config = CacheConfig { enabled: true, total_bytes, answers_max, ..CacheConfig::default() };
-        CachedResults::new(&config).unwrap()
+        CachedResults::new(&config, TableChanges::default().versions).unwrap()
     }
 
     fn answer(answers: &CachedResults, bytes: usize) -> CachedResult {
@@ -509,26 +437,25 @@ mod tests {
 
     #[test]
     fn a_write_whose_end_nobody_heard_of_keeps_its_tables_out() {
-        let answers = answers(1 << 20, 100);
+        let changes = Arc::new(TableChanges::default());
+        let config = CacheConfig { enabled: true, total_bytes: 1 << 20, answers_max: 100, ..CacheConfig::default() };
+        let answers = CachedResults::new(&config, changes.versions.clone()).unwrap();
         let table = answers.versions.of_table("d", 1);
         answers.put((*b"k").into(), answer(&answers, 10));
-        let mut raised = Raised::none(answers.clone(), "d".into(), 0, 7);
-        raised.add(&[table, table]);
+        let mut raised = Raised::none(changes.clone(), "d".into(), 0, 7);
+        raised.add(&[table]);
         drop(raised);
         assert!(answers.get(b"k", 0).is_none() && answers.versions.begin(&[table]).is_none());
-        let doubts = answers.doubts("d");
-        assert_eq!((doubts.len(), doubts[0].pid), (1, 7));
-        answers.dispel(&doubts[0], 3);
-        answers.dispel(&doubts[0], 3);
+        changes.dispel(&changes.doubts("d")[0], 3);
         assert!(answers.get(b"k", 0).is_none(), "it may have been carried out");
-        assert!(answers.versions.begin(&[table]).is_some() && answers.doubts("d").is_empty());
+        assert!(answers.versions.begin(&[table]).is_some());
     }
 
     #[test]
     fn an_answer_grows_old() {
         let config =
             CacheConfig { enabled: true, total_bytes: 1 << 20, answers_max: 10, expire_ms: 100, ..CacheConfig::default() };
-        let answers = CachedResults::new(&config).unwrap();
+        let answers = CachedResults::new(&config, TableChanges::default().versions).unwrap();
         answers.put((*b"k").into(), answer(&answers, 10));
         assert!(answers.get(b"k", 99).is_some() && answers.get(b"k", 100).is_none());
     }

@@ -1,6 +1,8 @@
 //! The state that a session has seen, and the servers that may therefore answer it. Decisions are `policy::causal`'s, facts about the servers
 //! are in `positions`. On the hot path: a few atomic loads, no lock, no allocation.
 
+pub mod tables;
+
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
@@ -8,6 +10,10 @@ use crate::metrics::Metric;
 use crate::session::Session;
 use crate::session::causal::Causal;
 pub use crate::session::causal::SETTING;
+use crate::statements::Statement;
+use crate::table_changes::LateReads;
+use std::time::Instant;
+use tables::{ChangeToShow, Extent};
 use weir_config::{CausalReads, OnLost};
 use weir_policy::causal::{Covers, Kept, Life, Nodes, Seen, Throw};
 use weir_policy::cluster::ClusterView;
@@ -98,8 +104,10 @@ pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), Fault> {
 
 /// A statement that a standby may answer is about to be routed: notes what its answer must show.
 #[inline]
-pub fn begin_read(s: &mut Session, w: &Context) {
+pub fn begin_read(s: &mut Session, w: &Context, statement: &Statement, begins: bool) {
     let mode = s.reads.causal.mode(w);
+    let extent = if begins || !s.reads.is_alone { Extent::Open } else { Extent::One };
+    let change = if mode == CausalReads::Tables { tables::to_show(s, w, statement, extent) } else { ChangeToShow::default() };
     s.reads.causal.is_careful = mode != CausalReads::Off;
     s.reads.causal.must_show = match mode {
         CausalReads::Off => Seen::default(),
@@ -107,13 +115,19 @@ pub fn begin_read(s: &mut Session, w: &Context) {
             if std::mem::take(&mut s.reads.causal.missed) {
                 s.reads.causal.seen.heard_primary(w.shared.positions.next_round());
             }
-            if mode == CausalReads::Global { w.shared.positions.told() } else { s.reads.causal.seen }
+            let mut seen = if mode == CausalReads::Global { w.shared.positions.told() } else { s.reads.causal.seen };
+            s.reads.causal.change = if change.round > seen.primary { change } else { ChangeToShow::default() };
+            seen.primary = seen.primary.max(change.round);
+            if w.shared.positions.want(change.round) {
+                wake_sampler(w);
+            }
+            seen
         }
     };
-    let Causal { stint, seen, must_show, .. } = &mut s.reads.causal;
+    let Causal { stint, must_show, .. } = &mut s.reads.causal;
     if must_show.is_empty() {
         s.reads.causal.dice = w.dice();
-    } else if stint.read(seen, w.shared.positions.answered_round()) == Throw::New {
+    } else if stint.read(must_show, w.shared.positions.answered_round()) == Throw::New {
         s.reads.causal.dice = w.even_dice();
     }
 }
@@ -128,8 +142,8 @@ pub fn begin_blind(s: &mut Session) {
 pub fn round_to_show(s: &Session, w: &Context) -> u64 {
     match s.reads.causal.mode(w) {
         CausalReads::Off => 0,
-        CausalReads::Session if s.reads.causal.missed => w.shared.positions.next_round(),
-        CausalReads::Session => s.reads.causal.seen.round(),
+        CausalReads::Session | CausalReads::Tables if s.reads.causal.missed => w.shared.positions.next_round(),
+        CausalReads::Session | CausalReads::Tables => s.reads.causal.seen.round(),
         CausalReads::Global => w.shared.positions.told().round(),
     }
 }
@@ -151,6 +165,40 @@ pub fn fit(s: &Session, w: &Context, view: &ClusterView) -> Nodes {
         }
     }
     fit
+}
+
+/// True if a standby that answers the session's last read may answer this one behind it, which its client may have sent later.
+pub fn may_follow(s: &mut Session, w: &Context, statement: &Statement) -> bool {
+    // The messages up to a Sync are one request.
+    if s.reads.causal.mode(w) != CausalReads::Tables || s.replies().is_unsynced() {
+        return true;
+    }
+    let change = tables::to_show(s, w, statement, Extent::One);
+    change.round == 0 || s.conn().is_some_and(|conn| covers(w, conn, change.round))
+}
+
+/// A read has waited since then for a standby to replay what it must show.
+#[cold]
+pub fn note_wait(s: &Session, w: &Context, since: Instant) {
+    let waited_us = w.now().saturating_duration_since(since).as_micros() as u64;
+    note_late(s, w, |reads| {
+        reads.waits += 1;
+        reads.wait_us += waited_us;
+    });
+}
+
+/// A read goes to the primary, since no standby shows what it must show.
+#[cold]
+pub fn note_not_replayed(s: &Session, w: &Context) {
+    note_late(s, w, |reads| reads.to_primary += 1);
+}
+
+/// Counts a read at the relation whose change it waited for, if it is not one that its own session knows of.
+fn note_late(s: &Session, w: &Context, add: impl Fn(&mut LateReads)) {
+    let change = s.reads.causal.change;
+    if change.round > 0 {
+        w.shared.changes.note_late(&s.account.database, change.slot, add);
+    }
 }
 
 /// Those that soon will.

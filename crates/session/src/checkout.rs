@@ -45,7 +45,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
         let is_free = is_free(s, begins || is_primary);
         let fits = stays || is_primary || {
             let Some(class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
-            class.side == Side::Reader
+            class.side == Side::Reader && causal::may_follow(s, w, statement)
         };
         if is_free && fits {
             if is_primary && s.only_reads() {
@@ -76,7 +76,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
         // It shows nothing of the database.
         causal::begin_blind(s);
     } else if class.side == Side::Reader {
-        causal::begin_read(s, w);
+        causal::begin_read(s, w, statement, begins);
         let hinted = statement.read_target.or_else(|| lazy_begin::read_target(s));
         need.wish = read_preference::of(s, w, hinted);
     }
@@ -183,6 +183,7 @@ fn is_free(s: &Session, begins: bool) -> bool {
 #[inline]
 fn class_in_pipeline(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way>) -> Option<Class> {
     let class = class_at(s, w, statement, way);
+    s.reads.is_alone = s.up.unseen().first() == Some(&front::QUERY);
     if class.side != Side::Reader || way.is_some() || s.transaction() != IDLE || !w.has_readers() {
         return Some(class);
     }
@@ -248,6 +249,7 @@ pub fn count(s: &Session, w: &Context, need: Need, node: u16) {
         w.count(Metric::ReadsSpread);
         if s.handle.clock.rule.get() == Rule::ReadNotReplayed {
             w.count(Metric::ReadsNotReplayed);
+            causal::note_not_replayed(s, w);
         }
     }
     if need.is_read {

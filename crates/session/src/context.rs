@@ -15,6 +15,7 @@ use crate::statements::Statements;
 use crate::status::SessionStatuses;
 use crate::store::Store;
 use crate::suspects::Suspects;
+use crate::table_changes::TableChanges;
 use crate::task::Us;
 use crate::task::WorkerId;
 use crate::upstream::Upstream;
@@ -52,6 +53,7 @@ pub struct Common {
     pub suspects: Suspects,
     /// The query cache, if there is one.
     pub cached_results: Option<Arc<CachedResults>>,
+    pub changes: Arc<TableChanges>,
     pub catalogs: Catalogs,
     pub session_statuses: SessionStatuses,
     /// One set for each worker, and the last one for the control thread.
@@ -164,10 +166,12 @@ impl Common {
     pub fn new(config: &Config, threads: usize, begun: Instant, seed: u32) -> Common {
         let positions = Positions::default();
         positions.obey(config.routing.causal_reads());
+        let changes = Arc::new(TableChanges::default());
         Common {
             positions,
             suspects: Suspects::default(),
-            cached_results: CachedResults::new(&config.cache),
+            cached_results: CachedResults::new(&config.cache, changes.versions.clone()),
+            changes,
             catalogs: Catalogs::default(),
             session_statuses: SessionStatuses::new(seed),
             counters: (0..threads).map(|_| Counters::default()).collect(),
@@ -426,8 +430,9 @@ impl Context {
     }
 
     /// Has the log of a database taken in from now on.
-    pub fn follow_log(&self, database: &Arc<Database>, answers: &CachedResults) {
-        if database.follow.want(answers.versions.of_database(&database.name), &answers.versions) {
+    pub fn follow_log(&self, database: &Arc<Database>) {
+        let versions = &self.shared.changes.versions;
+        if database.follow.want(versions.of_database(&database.name), versions) {
             self.shared.positions.follow();
             // The node monitor may sleep with a round wanted that nobody had a use for.
             self.program.sample();

@@ -258,6 +258,7 @@ fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) -> Result<
     }
     if header.tag == back::COMMAND_COMPLETE {
         outcome::on_tag(s);
+        query_cache::on_tag(s, w, header);
     }
     s.down.pass(header, &w.buffers);
     if header.tag == back::COPY_DATA && !query_cache::is_watching(s) {

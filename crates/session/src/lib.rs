@@ -62,6 +62,7 @@ pub mod stats;
 pub mod status;
 pub mod store;
 pub mod suspects;
+pub mod table_changes;
 pub mod task;
 pub mod teardown;
 pub mod timing;

@@ -52,7 +52,8 @@ pub fn look(s: &mut Session, w: &Context) -> Ahead {
     let here = s.up.unseen();
     let is_extended = matches!(here.first(), Some(&(front::PARSE | front::BIND | front::DESCRIBE)));
     // Most pipelines are of one statement.
-    if !is_extended || s.reads.only_reads || Batch::read(here).is_some_and(|batch| batch.is_synced) {
+    s.reads.is_alone = !is_extended || (!s.reads.only_reads && Batch::read(here).is_some_and(|batch| batch.is_synced));
+    if s.reads.is_alone || s.reads.only_reads {
         return Ahead::Reads;
     }
     look_far(s, w)

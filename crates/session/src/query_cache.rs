@@ -19,6 +19,7 @@ use crate::session::{FAILED, IDLE, LazyBegin, Own, Server, Session};
 use crate::statement_log;
 use crate::statements::{Naming, Prepared, Statement};
 use crate::unit::{Concern, Ended, Unit};
+use crate::upstream::Upstream;
 use crate::{causal, classify, lazy_begin};
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
@@ -53,6 +54,7 @@ pub fn must_let_go(s: &mut Session, w: &Context, statement: &Statement) -> bool 
 /// Answers a Query from memory, has it wait for another's answer, or notes that its own may be stored. `None`: it takes its way.
 #[inline]
 pub fn on_query(s: &mut Session, w: &Context, statement: &Statement, header: Header) -> Option<Flow> {
+    w.shared.cached_results.as_ref()?;
     let caching = statement.caching.as_deref()?;
     // An answer on its way is not stored if more comes before it is here. A question that did not get on its way comes by again.
     let before = s.cache.capture.take();
@@ -133,6 +135,15 @@ fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<Capture>>) -> Opti
 fn shares_snapshot(s: &mut Session, w: &Context) -> bool {
     let reads_committed = transaction::may_ask_memory(Begin::default(), classify::defaults(s, w), true);
     !reads_committed || (!s.lazy_begin.is_open() && s.transaction() == IDLE && pipeline::look(s, w) != Ahead::Reads)
+}
+
+/// The client is about to see a command tag. A COMMIT within a pipeline is acknowledged before the pipeline is over.
+#[inline]
+pub fn on_tag(s: &mut Session, w: &Context, header: Header) {
+    let is_raised = s.upstream().is_some_and(|upstream| upstream.writes.raised.is_some());
+    if is_raised && s.down.whole(header).is_some_and(|tag| tag.starts_with(b"COMMIT")) {
+        writes::acknowledge(s, w);
+    }
 }
 
 /// The result of looking further for an answer that our memory does not have.
@@ -335,7 +346,7 @@ fn prepare(
     key: Key,
     deps: Option<Deps>,
 ) -> Option<Flow> {
-    fresh::follow(s, w, answers);
+    fresh::follow(s, w);
     let flight = match before {
         Some(before) => before.flight,
         _ if s.cache.waits_until.is_some_and(|until| !still_waits(s, w, answers, &key, until)) => None,
@@ -475,15 +486,18 @@ impl Concern for QueryCache {
 /// A statement is about to be sent over the session's server connection. Its possible changes are noted, and an answer that may be stored is expected.
 #[inline]
 fn sent(s: &mut Session, w: &Context, statement: &Statement) {
+    if w.shared.cached_results.is_none() && !w.shared.changes.are_tracked() {
+        return;
+    }
+    if w.shared.changes.are_tracked() || w.peek_config().cache.follows_writes {
+        note_write(s, w, statement);
+    }
+    s.cache.is_adrift |= moves(s, statement);
     let Some(answers) = &w.shared.cached_results else { return };
     if statement.caching.is_none() {
         // By its text an answer was expected; by now nothing is known of it.
         give_up(s, w);
     }
-    if w.peek_config().cache.follows_writes {
-        note_write(s, w, answers, statement);
-    }
-    s.cache.is_adrift |= moves(s, statement);
     forget_waits(s);
     // One whose question is on its way belongs to a statement before this one.
     if s.cache.capture.as_ref().is_some_and(|capture| capture.since.is_none()) {
@@ -552,10 +566,16 @@ fn copy(s: &mut Session, w: &Context, header: Header) -> bool {
 #[inline]
 fn ready(s: &mut Session, w: &Context, status: u8) {
     note_rest(s, status);
-    let has_something = s.cache.capture.is_some() || s.upstream().is_some_and(|upstream| !upstream.writes.is_empty());
+    let has_something = s.cache.capture.is_some() || may_have_written(s, w);
     if has_something || s.cache.spared_at.is_some() {
         close(s, w, status);
     }
+}
+
+#[inline]
+fn may_have_written(s: &Session, w: &Context) -> bool {
+    let is_untold = |upstream: &Upstream| !upstream.writes.is_tracked && w.shared.changes.are_tracked();
+    s.upstream().is_some_and(|upstream| !upstream.writes.is_empty() || is_untold(upstream))
 }
 
 fn close(s: &mut Session, w: &Context, status: u8) {
@@ -623,16 +643,14 @@ pub fn skipped(s: &mut Session) {
 /// A Sync of ours has ended an implicit transaction, whose last messages wait for none of the client's.
 fn synced(s: &mut Session, w: &Context, status: u8) {
     note_rest(s, status);
-    let has_something = s.upstream().is_some_and(|upstream| !upstream.writes.is_empty());
-    if has_something && status == IDLE {
+    if status == IDLE && may_have_written(s, w) {
         settle(s, w);
     }
 }
 
 /// The server connection is gone, and with it what was written over it: that may still be carried out (`Raised` is dropped unsettled).
 pub fn lost(s: &mut Session, w: &Context) {
-    let Some(answers) = &w.shared.cached_results else { return };
     refused(s, w);
     // A server that went down may have lost what it had not flushed.
-    answers.doubt_all(w.shared.positions.next_round());
+    w.shared.changes.doubt_all(w.shared.positions.next_round());
 }

@@ -36,7 +36,11 @@ pub const SETTINGS: [Setting; 4] = [
         allowed: "primary, standby, node=number, or nothing",
         takes: |value| value.trim().is_empty() || ReadTarget::of_hint(Hint::of_word(value)).is_some(),
     },
-    Setting { name: causal::SETTING, allowed: "off, session, global", takes: |value| CausalReads::of_word(value).is_some() },
+    Setting {
+        name: causal::SETTING,
+        allowed: "off, session, tables, global",
+        takes: |value| CausalReads::of_word(value).is_some(),
+    },
     Setting { name: choice::OUTCOME, allowed: "on, off", takes: |value| choice::of_word(value).is_some() },
     Setting { name: choice::REPLAY, allowed: "on, off", takes: |value| choice::of_word(value).is_some() },
 ];

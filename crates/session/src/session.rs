@@ -97,6 +97,8 @@ pub struct Reads {
     pub(crate) place: Place,
     /// All that comes up to the next Sync was seen, and only reads.
     pub(crate) only_reads: bool,
+    /// The statement that comes next is all up to the next Sync.
+    pub(crate) is_alone: bool,
 }
 
 /// The next bytes to take from the client, and the way to treat them.
@@ -203,7 +205,7 @@ impl Session {
             state,
             handle,
             statements: OwnStatements::default(),
-            reads: Reads { favourite: None, preferences, causal, place, only_reads: false },
+            reads: Reads { favourite: None, preferences, causal, place, only_reads: false, is_alone: false },
             retry: Net::default(),
             cache: Cached::default(),
             intake: Intake::default(),
@@ -419,6 +421,7 @@ impl Session {
         self.handle.status.set_doing(Doing::Executing);
         let mut upstream = w.upstreams.borrow_mut().pop().unwrap_or_default();
         upstream.role = role;
+        upstream.writes.is_tracked = w.shared.changes.are_tracked();
         self.server = Some(Server { conn, upstream });
     }
 

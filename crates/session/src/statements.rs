@@ -56,7 +56,7 @@ pub struct Statement {
     /// Its hint, and where that wants it to go, if it only reads.
     pub(crate) hint: Hint,
     pub(crate) read_target: Option<ReadTarget>,
-    /// The facts of it for the cache of answers, if there is one. None although there is: it may do anything.
+    /// The tables that it reads and writes, for the query cache and for causal reads. None although there is a cache or a standby: it may do anything.
     pub(crate) caching: Option<Box<Caching>>,
 }
 
@@ -570,7 +570,8 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     let may_call = facts.has(Mark::Prepared) || facts.state.keeps.has(StateKind::Unknown) || !functions.is_empty();
     let calls = may_call || facts.named.functions.iter().any(writes_rows);
     let draws = facts.effect == Effect::Writes || calls;
-    let caching = config.cache.enabled.then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
+    let caching = (config.cache.enabled || config.nodes.len() > 1)
+        .then(|| Box::new(Caching::new(Text::of(&facts, &readable, &config.cache))));
     let recalls = Recalls::of(&facts);
     let asks_later = if recalls == Recalls::Shown { StateKinds::of(StateKind::Sequence) } else { StateKinds::NONE };
     let may_change = facts.state.keeps.and(now).and(left_by_path(&facts, &readable));

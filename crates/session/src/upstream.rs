@@ -8,9 +8,9 @@ pub mod left;
 pub mod numbered;
 pub mod reused;
 
-use crate::cached_results::Raised;
 use crate::fault::Fault;
 use crate::statements::Statement;
+use crate::table_changes::Raised;
 use changes::{Brought, Entered};
 use left::{Left, Resetting};
 use numbered::Numbered;
@@ -169,6 +169,8 @@ pub struct Writes {
     /// The catalog's number when the first of `wrote` and `raised` was found.
     pub(crate) edition: u64,
     pub(crate) ending: Ending,
+    /// Whatever is under way was noted when it was sent. False: it may have been sent before anybody wanted to know.
+    pub(crate) is_tracked: bool,
 }
 
 impl Writes {

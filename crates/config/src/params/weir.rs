@@ -49,7 +49,7 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "statement_analysis_max", kind: Kind::Bytes { min: 0, max: 1 << 30 }, default: "256kB", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.statement_analysis_bytes_max = v.bytes(),
         help: "Longest statement that is analysed; a longer one goes to the primary.", ..BUILT },
-    Param { name: "causal_reads", kind: Kind::Enum { values: &CausalReads::WORDS, also: &[] }, default: "session", applies: Applies::OnReload, since: "Weir 0.1",
+    Param { name: "causal_reads", kind: Kind::Enum { values: &CausalReads::WORDS, also: &[] }, default: "tables", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.causal = CausalReads::of_word(v.word()).unwrap_or_default(),
         help: "StateKind reads from going back in time. session: a client sees what it wrote and what it has read, whichever server answers next. global: every client sees what any was told before. off: a standby may lag behind both. A client may SET weir.causal_reads for itself.", ..BUILT },
     Param { name: "causal_wait", kind: Kind::Millis { min: 0, max: 60_000 }, default: "20", applies: Applies::OnReload, since: "Weir 0.1",

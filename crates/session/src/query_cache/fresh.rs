@@ -2,7 +2,6 @@
 //!
 //! To be asked before the answer itself is looked at: the covered position was raised before.
 
-use crate::cached_results::CachedResults;
 use crate::catalogs::Database;
 use crate::causal;
 use crate::context::Context;
@@ -74,9 +73,9 @@ pub fn must_wait(s: &mut Session, w: &Context) -> bool {
 }
 
 /// An answer of the session's database would be kept: from now on its log is followed, if it is to be. To be called before versions are noted.
-pub fn follow(s: &Session, w: &Context, answers: &CachedResults) {
+pub fn follow(s: &Session, w: &Context) {
     if w.peek_config().cache.follows_wal && !s.account.known.follow.is_watched() {
-        w.follow_log(&s.account.known, answers);
+        w.follow_log(&s.account.known);
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn look(
     slots: &[Slot],
 ) -> Look {
     let Some(fetched) = s.cache.fetch.take().filter(|fetched| fetched.fetch.is_for(key)) else {
-        return ask(s, w, answers, stores, key);
+        return ask(s, w, stores, key);
     };
     if !fetched.fetch.is_over() {
         s.cache.fetch = Some(fetched);
@@ -54,7 +54,7 @@ pub(super) fn look(
     }
 }
 
-fn ask(s: &mut Session, w: &Context, answers: &CachedResults, stores: &Rc<dyn Store>, key: &[u8]) -> Look {
+fn ask(s: &mut Session, w: &Context, stores: &Rc<dyn Store>, key: &[u8]) -> Look {
     // A session that has a server connection by now has asked before: others would have it meanwhile, and the session would ask for ever.
     if s.has_server() {
         return Look::Off;
@@ -65,7 +65,7 @@ fn ask(s: &mut Session, w: &Context, answers: &CachedResults, stores: &Rc<dyn St
         s.cache.spared_at = Some(w.now());
         return Look::Off;
     }
-    fresh::follow(s, w, answers);
+    fresh::follow(s, w);
     // In this order: the covered position was raised before an answer is looked at.
     if !fresh::is_fresh(s, w) {
         if fresh::must_wait(s, w) {

@@ -1,15 +1,14 @@
 //! The changes that a session's statements may make, and the answers that these make untrue. Changes are noted when statements are sent, raised
 //! before the commit leaves, and settled when it is answered.
 
-use super::{CachedResults, Context, Session};
-use crate::cached_results::Raised;
+use super::{Context, Session};
 use crate::catalogs::UNKNOWN;
 use crate::classify;
 use crate::session::{FAILED, IDLE, Server};
 use crate::statements::{Statement, Trait};
+use crate::table_changes::{Raised, TableChanges};
 use crate::upstream::{Ending, Upstream, Writes};
 use std::rc::Rc;
-use std::sync::Arc;
 use weir_cache::{End, Outcome, Slot};
 use weir_catalog::{Path, Touched};
 use weir_policy::temporary::Temporaries;
@@ -64,8 +63,8 @@ fn place_to_write(s: &mut Session, w: &Context, is_adrift: bool) -> u64 {
 }
 
 /// The slots that a statement may change; empty: it changes nothing.
-fn slots_touched(s: &mut Session, w: &Context, answers: &CachedResults, statement: &Statement) -> Rc<[Slot]> {
-    let versions = &answers.versions;
+fn slots_touched(s: &mut Session, w: &Context, statement: &Statement) -> Rc<[Slot]> {
+    let versions = &w.shared.changes.versions;
     let all = [versions.of_all()];
     let Some(caching) = statement.caching.as_deref() else { return Rc::new(all) };
     if caching.writes_unseen(classify::place_of(s, w)) {
@@ -112,10 +111,10 @@ enum Plan {
     Raise(Rc<[Slot]>),
 }
 
-fn plan(s: &mut Session, w: &Context, answers: &CachedResults, statement: &Statement) -> Plan {
+fn plan(s: &mut Session, w: &Context, statement: &Statement) -> Plan {
     let text = statement.caching.as_deref().map(|caching| &caching.text);
     let ends = text.is_none_or(|text| text.end != End::None);
-    let slots = slots_touched(s, w, answers, statement);
+    let slots = slots_touched(s, w, statement);
     let Some(Upstream { writes, txn, .. }) = s.upstream() else { return Plan::Nothing };
     if slots.is_empty() && (!ends || writes.wrote.is_empty()) {
         return Plan::Nothing;
@@ -128,18 +127,18 @@ fn plan(s: &mut Session, w: &Context, answers: &CachedResults, statement: &State
     if is_rollback && slots.is_empty() && writes.raised.is_none() {
         Plan::RollBack
     } else {
-        Plan::Raise(with_what_changed(s, writes, answers, slots))
+        Plan::Raise(with_what_changed(s, writes, &w.shared.changes, slots))
     }
 }
 
 /// A transaction about to commit may have written more than was known, if something was defined since the slots were found. An example is a trigger
 /// for whose maker's lock the write waited. That must be known before the commit leaves: a session that waits for its answer may be told late.
-fn with_what_changed(s: &Session, writes: &Writes, answers: &CachedResults, slots: Rc<[Slot]>) -> Rc<[Slot]> {
+fn with_what_changed(s: &Session, writes: &Writes, changes: &TableChanges, slots: Rc<[Slot]>) -> Rc<[Slot]> {
     let has_more = !writes.wrote.is_empty() || writes.raised.is_some();
     if !has_more || !is_redefined(s, writes) {
         return slots;
     }
-    slots.iter().copied().chain([answers.versions.of_database(&s.account.database)]).collect()
+    slots.iter().copied().chain([changes.versions.of_database(&s.account.database)]).collect()
 }
 
 /// True if what the open transaction writes was found in another catalog than the one of now.
@@ -147,7 +146,8 @@ fn is_redefined(s: &Session, writes: &Writes) -> bool {
     writes.edition == UNKNOWN || s.account.known.edition() != writes.edition
 }
 
-pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResults>, statement: &Statement) {
+pub(super) fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
+    let changes = &w.shared.changes;
     let caching = statement.caching.as_deref();
     let is_adrift = is_adrift(s, statement);
     let place = place_to_write(s, w, is_adrift);
@@ -155,10 +155,10 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
     if !is_hidden && caching.is_some_and(|caching| caching.is_indifferent(place)) {
         return;
     }
-    let plan = plan(s, w, answers, statement);
+    let plan = plan(s, w, statement);
     if matches!(plan, Plan::Nothing) {
         if let Some(caching) = caching {
-            caching.note_indifference(place);
+            caching.note_indifference(place, w.shared.cached_results.is_some());
         }
         return;
     }
@@ -169,7 +169,7 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
     }
     if let (true, Plan::Note(slots) | Plan::Raise(slots)) = (s.state.by_mode, &plan) {
         // A statement that may do anything may have changed the path or made temporary relations, and nobody will ask.
-        let wide = [answers.versions.of_all(), answers.versions.of_database(&s.account.database)];
+        let wide = [changes.versions.of_all(), changes.versions.of_database(&s.account.database)];
         let is_wide = slots.iter().any(|slot| wide.contains(slot));
         s.cache.is_adrift |= is_wide;
         if is_wide && !(statement.has(Trait::Read) && statement.state.functions.is_empty()) {
@@ -194,7 +194,7 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
             writes.ending = writes.ending.with(ends);
             let raised = writes.raised.get_or_insert_with(|| {
                 let status = &conn.status;
-                let none = Raised::none(answers.clone(), s.account.database.clone(), status.address.node, status.pid);
+                let none = Raised::none(changes.clone(), s.account.database.clone(), status.address.node, status.pid);
                 none.in_room(std::mem::take(&mut writes.room))
             });
             raised.add(&writes.wrote);
@@ -204,20 +204,33 @@ pub(super) fn note_write(s: &mut Session, w: &Context, answers: &Arc<CachedResul
     }
 }
 
+/// Some of the writes are committed, and their client hears of it.
+pub(super) fn acknowledge(s: &Session, w: &Context) {
+    let raised = s.upstream().and_then(|upstream| upstream.writes.raised.as_ref());
+    raised.into_iter().for_each(|raised| raised.note_round(w.shared.positions.next_round()));
+}
+
 /// No transaction is open on the server connection: the writes hold now, if nothing more is under way.
 pub(super) fn settle(s: &mut Session, w: &Context) {
-    let round = w.shared.positions.next_round();
-    let Some(answers) = &w.shared.cached_results else { return };
+    let (changes, round) = (&w.shared.changes, w.shared.positions.next_round());
     let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
     let Some(Server { upstream, .. }) = &mut s.server else { return };
-    if !upstream.replies.is_only_ours() {
+    let is_over = upstream.replies.is_only_ours();
+    let writes = &mut upstream.writes;
+    if !writes.is_tracked && changes.are_tracked() {
+        // Something that nobody has looked at may be among what has ended.
+        changes.doubt_all(round);
+        writes.is_tracked = is_over;
+    }
+    if !is_over {
+        acknowledge(s, w);
         return;
     }
-    let writes = &mut upstream.writes;
     // These are the writes of a transaction that has ended without our knowing how.
     if !writes.wrote.is_empty() {
         if writes.ending != Ending::RollsBack {
-            answers.versions.change(&writes.wrote, round);
+            changes.versions.note_last(changes.versions.of_database(&s.account.database), round);
+            changes.versions.change(&writes.wrote, round);
         }
         writes.wrote.clear();
     }
@@ -225,7 +238,7 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
     if let Some(mut raised) = writes.raised.take() {
         if is_redefined {
             // Another definition has come meanwhile: it may have written more than was known.
-            raised.add(&[answers.versions.of_database(&s.account.database)]);
+            raised.add(&[changes.versions.of_database(&s.account.database)]);
         }
         writes.room = raised.settle(Outcome::Committed { round });
     }

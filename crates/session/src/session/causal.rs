@@ -1,5 +1,6 @@
 //! Positions that a session has seen, as its task keeps them. `traffic::causal` works with them.
 
+use crate::causal::tables::ChangeToShow;
 use crate::context::Common;
 use crate::context::Context;
 use weir_config::CausalReads;
@@ -19,6 +20,8 @@ pub struct Causal {
     pub primary_since: u64,
     /// Positions that the answer to the statement under way must show.
     pub(crate) must_show: Seen,
+    /// The change by somebody that the read under way must show beside all that the session has seen.
+    pub(crate) change: ChangeToShow,
     /// The dice of the statement under way: a session that waits does not throw again.
     pub(crate) dice: u32,
     pub(crate) stint: Stint,

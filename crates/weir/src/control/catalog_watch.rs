@@ -26,10 +26,10 @@ use weir_config::passwd::Secret;
 use weir_policy::look_places::{Urgency, hold, looks_max};
 use weir_policy::own_login::OwnUse;
 use weir_policy::roles;
-use weir_session::cached_results::{CachedResults, Doubt};
 use weir_session::catalogs::{Database, Mark, Reading, UNKNOWN};
 use weir_session::fault::sqlstate;
 use weir_session::metrics::Metric;
+use weir_session::table_changes::Doubt;
 use weir_wire::frame::back;
 
 /// Shortest time between two looks that nobody asked for.
@@ -161,7 +161,7 @@ pub async fn watch(c: Rc<Control>, database: Arc<Database>) {
     let mut used_at = Instant::now();
     while c.shared.stop_mode() < Stop::Fast {
         // Of a writer whose end nobody heard of it must be seen that it has ended.
-        let has_doubts = || c.shared.cached_results.as_ref().is_some_and(|answers| !answers.doubts(&database.name).is_empty());
+        let has_doubts = || !c.shared.changes.doubts(&database.name).is_empty();
         if database.has_sessions() || (!database.is_wanted_empty() && has_doubts()) {
             used_at = Instant::now();
         } else if used_at.elapsed() >= LINGER || database.is_wanted_empty() {
@@ -349,9 +349,7 @@ async fn look(
         }
     }
     line.query(COMMIT).await?;
-    if let Some(answers) = &c.shared.cached_results {
-        dispel(c, database, answers, line).await?;
-    }
+    dispel(c, database, line).await?;
     database.report.lock().look_ms = took.as_millis() as u64;
     Ok(took)
 }
@@ -461,14 +459,13 @@ async fn look_beside(
 /// Something was defined or granted, perhaps past us: answers of before are not true any more, and names may be other tables'. To be done before a
 /// new catalog is published, and after it.
 fn doubt(c: &Control, database: &Database) {
-    if let Some(answers) = &c.shared.cached_results {
-        answers.versions.change(&[answers.versions.of_database(&database.name)], c.shared.positions.next_round());
-    }
+    c.shared.changes.doubt_database(&database.name, c.shared.positions.next_round());
 }
 
 /// Looks whether the server processes of writers have ended whose end nobody heard of. Not cancel safe.
-async fn dispel(c: &Control, database: &Database, answers: &CachedResults, line: &mut Conn) -> Result<(), SurveyError> {
-    let doubts = answers.doubts(&database.name);
+async fn dispel(c: &Control, database: &Database, line: &mut Conn) -> Result<(), SurveyError> {
+    let changes = &c.shared.changes;
+    let doubts = changes.doubts(&database.name);
     // A standby does not know what the primary of before and after still does.
     if doubts.is_empty() || !c.shared.cluster.view.load().is_primary(line.address.node) {
         return Ok(());
@@ -478,7 +475,7 @@ async fn dispel(c: &Control, database: &Database, answers: &CachedResults, line:
     let round = c.shared.positions.next_round();
     // The work of a node other than the primary shows in nobody's answer.
     let is_over = |doubt: &&Doubt| doubt.node != line.address.node || !running.contains(&doubt.pid.to_string());
-    doubts.iter().filter(is_over).for_each(|doubt| answers.dispel(doubt, round));
+    doubts.iter().filter(is_over).for_each(|doubt| changes.dispel(doubt, round));
     Ok(())
 }
 

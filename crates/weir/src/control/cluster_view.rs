@@ -32,8 +32,8 @@ pub fn publish(c: &Control, changed: bool) {
     }
     c.shared.cluster.view.store(Arc::new(view));
     // Writes that the primary before had confirmed may be lost.
-    if let (true, Some(answers)) = (is_another, &c.shared.cached_results) {
-        answers.doubt_all(c.shared.positions.next_round());
+    if is_another {
+        c.shared.changes.doubt_all(c.shared.positions.next_round());
     }
     c.shared.tell_all(|| Message::Refresh);
     if !moved.is_empty() {

@@ -494,8 +494,7 @@ impl Source<'_> {
     }
 
     fn slot_of(&self, table: &Table<'_>) -> Slot {
-        let Some(answers) = &self.c.shared.cached_results else { return 0 };
-        let (versions, database) = (&answers.versions, &self.database);
+        let (versions, database) = (&self.c.shared.changes.versions, &self.database);
         let number = match table {
             Table::Number(number) => Some(*number),
             Table::Name { schema, name } => database.catalog().and_then(|catalog| catalog.number_of(schema, name)),

@@ -194,6 +194,12 @@ pub const VIEWS: &[View] = &[
         rows: Source::Roles(cache::pool_cache_entries),
     },
     View {
+        name: "pool_causal",
+        help: "Reads that a standby could not answer at once with `causal_reads = tables`, since somebody had changed what they read: by the relation that was changed last. Tables that share a place of the bounded list show together.",
+        columns: cache::POOL_CAUSAL,
+        rows: Source::Plain(cache::pool_causal),
+    },
+    View {
         name: "pool_cache_tables",
         help: "How often the tables of this database changed. Each change invalidates their cached results.",
         columns: cache::POOL_CACHE_TABLES,

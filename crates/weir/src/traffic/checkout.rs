@@ -45,7 +45,7 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
     // A client that had said all and gone before the wait began gets it done. One that leaves during the wait does not want it any more.
     let was_gone = client.is_hung_up();
     let mut replay = Replay::new(w);
-    let mut waited = false;
+    let mut waited_since = None;
     loop {
         let (at, node) = match choose(s, w, Need { class, ..need }, !replay.is_over(w)) {
             Chosen::Node(at, node) => (at, node),
@@ -61,7 +61,7 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
                 continue;
             }
             Chosen::Replay => {
-                w.count_if(!std::mem::replace(&mut waited, true), Metric::ReplayWaits);
+                w.count_if(waited_since.replace(waited_since.unwrap_or(w.now())).is_none(), Metric::ReplayWaits);
                 replay.wait(w).await;
                 continue;
             }
@@ -77,6 +77,9 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
             Leased::ServerConn(conn) => {
                 let shown = shown_by(s, w, class, at, &conn.conn);
                 if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
+                    if let Some(since) = waited_since {
+                        causal::note_wait(s, w, since);
+                    }
                     begin_with(s, w, host.take(conn), (need, class, node), begins);
                     return Ok(());
                 }

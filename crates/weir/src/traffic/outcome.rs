@@ -63,7 +63,12 @@ async fn ask(served: &Served, number: &Number, asked_at: Us) -> Verdict {
                     Verdict::NotYet => {}
                     Verdict::Untold if w.now() < *untold_until.get_or_insert(w.now() + UNTOLD_LIMIT) => {}
                     Verdict::Untold => return Verdict::Unknown,
-                    Verdict::Committed | Verdict::RolledBack | Verdict::Unknown => return verdict,
+                    Verdict::Committed => {
+                        // The commit came later than the loss of its connection. Its client hears of it now, and others read.
+                        w.shared.changes.doubt_all(w.shared.positions.next_round());
+                        return verdict;
+                    }
+                    Verdict::RolledBack | Verdict::Unknown => return verdict,
                 }
             }
         }

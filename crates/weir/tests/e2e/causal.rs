@@ -49,6 +49,9 @@ fn a_client_reads_what_it_wrote_while_standbys_do_not_replay() {
     }
     assert!(proxy.metric("reads_not_replayed_total") >= 20);
     let mut other = proxy.console();
+    assert_eq!(other.value("select count(*) from t"), "20", "it was acknowledged to somebody");
+    let mut other = proxy.console();
+    other.run("PGPOOL SET weir.causal_reads TO session");
     assert_eq!(other.value("select count(*) from t"), "0", "who has seen nothing may read from any standby");
     cluster.standbys()[1].resume_replay().unwrap();
     let port = cluster.standbys()[1].port().to_string();

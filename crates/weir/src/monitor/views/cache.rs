@@ -1,11 +1,13 @@
 //! Views of the query cache.
 
 use super::{Asker, Column, RoleRow, Rows, open, own};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use weir_cache::Standing;
+use weir_cache::{Slot, Standing};
 use weir_session::cached_results::{CachedResult, Key};
 use weir_session::metrics::{Metric, NODES_MAX};
+use weir_session::table_changes::LateReads;
 
 pub(super) const POOL_CACHE: &[Column] = &[
     open("num_cache_hits"),
@@ -32,6 +34,9 @@ pub(super) const POOL_CACHE_ENTRIES: &[Column] = &[
 ];
 
 pub(super) const POOL_CACHE_TABLES: &[Column] = &[open("schema"), open("table"), open("changes"), open("writers")];
+
+pub(super) const POOL_CAUSAL: &[Column] =
+    &[open("schema"), open("table"), open("last_round"), open("waited"), open("wait_ms"), open("to_primary")];
 
 pub(super) const POOL_CACHE_WAL: &[Column] = &[
     open("database"),
@@ -123,6 +128,32 @@ pub(super) fn pool_cache_tables(ask: &Asker<'_>) -> Rows {
         .into_iter()
         .map(|(schema, table, changes, writers)| vec![schema, table, changes.to_string(), writers.to_string()])
         .collect()
+}
+
+/// Relations of the session's database whose changes reads on standbys had to show, and did not find there at once.
+pub(super) fn pool_causal(ask: &Asker<'_>) -> Rows {
+    let changes = &ask.w.shared.changes;
+    let (versions, database) = (&changes.versions, &ask.pools.database);
+    let mut late: HashMap<Option<Slot>, LateReads> = changes.late(database).into_iter().collect();
+    let mut rows = Rows::new();
+    let mut add = |schema: &str, table: &str, round: u64, reads: Option<LateReads>| {
+        if let Some(LateReads { waits, wait_us, to_primary }) = reads.filter(|reads| *reads != LateReads::default()) {
+            let counts = [round, waits, wait_us / 1000, to_primary].map(|count| count.to_string());
+            rows.push([schema.to_string(), table.to_string()].into_iter().chain(counts).collect());
+        }
+    };
+    add("", "(all databases)", versions.round_of(versions.of_all()), late.remove(&Some(versions.of_all())));
+    let whole = versions.of_database(database);
+    add("", "(all of the database)", versions.round_of(whole), late.remove(&Some(whole)));
+    add("", "(any of the database)", versions.last_of(whole), late.remove(&None));
+    if let Some(catalog) = ask.pools.known.catalog() {
+        for (schema, table, oid) in catalog.tables() {
+            let slot = versions.of_table(database, oid);
+            add(schema, table, versions.round_of(slot), late.get(&Some(slot)).copied());
+        }
+    }
+    add("", "(others)", 0, changes.late("").first().map(|(_, reads)| *reads));
+    rows
 }
 
 /// Databases whose logs are followed, or should be.

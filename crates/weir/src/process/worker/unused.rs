@@ -40,10 +40,8 @@ impl Worker {
         }
         self.shared.pools.forget_unheld();
         for database in self.shared.catalogs.forget_unheld() {
-            if let Some(results) = &self.shared.cached_results {
-                // Nobody will notice what is defined there until somebody uses it again.
-                results.versions.change(&[results.versions.of_database(&database.name)], self.shared.positions.next_round());
-            }
+            // Nobody will notice what is defined there until somebody uses it again.
+            self.shared.changes.doubt_database(&database.name, self.shared.positions.next_round());
         }
         let mut roles = self.shared.clients.roles.lock();
         // A login takes its seat, and has a pool, before it notes a role.

@@ -1,0 +1,73 @@
+//! What anybody wrote to the relations that a read shows: `causal_reads = tables`. The changes are `table_changes`', which sessions note as they write.
+
+use crate::classify;
+use crate::context::Context;
+use crate::session::Session;
+use crate::statements::Statement;
+use std::rc::Rc;
+use weir_cache::Slot;
+
+/// Tables of a read that are looked at one by one; with more, all of the database count.
+const TABLES_MAX: usize = 64;
+
+/// A change that a read must show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangeToShow {
+    /// The round that covers it; 0: there is none.
+    pub round: u64,
+    /// The slot of the relation that was changed last; `None`: of any of the database.
+    pub slot: Option<Slot>,
+}
+
+/// Reads whose answers have one snapshot, or come as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// A statement.
+    One,
+    /// Statements of which not all are known yet: the rest of a pipeline, or of a transaction with one snapshot.
+    Open,
+}
+
+/// The last change of anything that a statement's answer may show.
+#[inline]
+pub fn to_show(s: &mut Session, w: &Context, statement: &Statement, extent: Extent) -> ChangeToShow {
+    let changes = &w.shared.changes;
+    changes.track(|| w.shared.positions.next_round());
+    let versions = &changes.versions;
+    let slots = if extent == Extent::One { slots_shown(s, w, statement) } else { None };
+    let Some(slots) = slots else {
+        return ChangeToShow { round: versions.last_of(versions.of_database(&s.account.database)), slot: None };
+    };
+    let mut last = ChangeToShow::default();
+    for slot in slots.iter() {
+        let round = versions.round_to_show(&[*slot]);
+        if round > last.round {
+            last = ChangeToShow { round, slot: Some(*slot) };
+        }
+    }
+    last
+}
+
+/// The slots of all that a statement's answer may show. `None`: any relation of its database.
+#[inline]
+fn slots_shown(s: &mut Session, w: &Context, statement: &Statement) -> Option<Rc<[Slot]>> {
+    let caching = statement.caching.as_deref()?;
+    let place = classify::place_of(s, w);
+    if place == 0 {
+        return None;
+    }
+    if let Some(known) = caching.shows.at(place) {
+        return known;
+    }
+    let catalog = s.account.known.catalog()?;
+    let tables = caching.text.tables_shown(&catalog, &classify::path_in(s, &catalog));
+    let slots = tables.filter(|tables| tables.len() <= TABLES_MAX).map(|tables| {
+        let versions = &w.shared.changes.versions;
+        let shared = [versions.of_all(), versions.of_database(&s.account.database)];
+        shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(&s.account.database, *oid))).collect::<Rc<[Slot]>>()
+    });
+    if s.account.known.edition() == s.reads.place.edition() {
+        caching.shows.note(place, slots.clone());
+    }
+    slots
+}

@@ -1,0 +1,251 @@
+//! Changes of tables by all sessions, for the query cache and for `causal_reads = tables`: versions with the round that covers the last change of
+//! each table, writers whose end is not known, and reads that waited for a change. Decisions are in `weir_cache`.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use weir_cache::{Outcome, Slot, Versions};
+
+/// Slots of tables: 256 KB. Tables beyond share them: they invalidate each other's results, and reads of one wait for changes of the other.
+const SLOTS: usize = 16 << 10;
+
+/// Slots whose reads are counted; others count together.
+const COUNTED_MAX: usize = 1024;
+
+/// See the module.
+#[derive(Debug)]
+pub struct TableChanges {
+    pub versions: Arc<Versions>,
+    doubts: Mutex<Vec<Doubt>>,
+    /// Changes are noted for reads on standbys, with the query cache or without. Never taken back.
+    is_tracking: AtomicBool,
+    /// Changes of before that are covered. Set after `is_tracking`.
+    is_complete: AtomicBool,
+    late: Mutex<HashMap<(Arc<str>, Option<Slot>), LateReads>>,
+}
+
+/// Writers whose end is not known: their server process may still commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    database: Arc<str>,
+    /// Number of the node.
+    pub node: u16,
+    pub pid: u32,
+    slots: Vec<Slot>,
+}
+
+/// Reads that no standby could answer at once, since a change was not replayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LateReads {
+    /// Reads that waited for a standby.
+    pub waits: u64,
+    pub wait_us: u64,
+    /// Reads that went to the primary.
+    pub to_primary: u64,
+}
+
+impl Default for TableChanges {
+    fn default() -> TableChanges {
+        TableChanges {
+            versions: Arc::new(Versions::new(SLOTS)),
+            doubts: Mutex::default(),
+            is_tracking: AtomicBool::new(false),
+            is_complete: AtomicBool::new(false),
+            late: Mutex::default(),
+        }
+    }
+}
+
+impl TableChanges {
+    #[inline]
+    pub fn are_tracked(&self) -> bool {
+        self.is_tracking.load(Ordering::SeqCst)
+    }
+
+    /// A read wants to know of changes: they are noted from now on. Nobody noted earlier ones: `next_round` gives the round that covers those that were
+    /// acknowledged by then, and a session whose statement is under way says itself when it is over.
+    #[inline]
+    pub fn track(&self, next_round: impl Fn() -> u64) {
+        if !self.is_complete.load(Ordering::SeqCst) {
+            self.begin(next_round);
+        }
+    }
+
+    #[cold]
+    fn begin(&self, next_round: impl Fn() -> u64) {
+        // In this order: of two that begin, neither goes on before earlier changes are covered.
+        self.is_tracking.store(true, Ordering::SeqCst);
+        self.doubt_all(next_round());
+        self.is_complete.store(true, Ordering::SeqCst);
+    }
+
+    /// Something unseen may have changed everything: each result is stale from now on. `round` covers it.
+    pub fn doubt_all(&self, round: u64) {
+        self.versions.change(&[self.versions.of_all()], round);
+    }
+
+    /// Anything in a database may have changed.
+    pub fn doubt_database(&self, database: &str, round: u64) {
+        self.versions.change(&[self.versions.of_database(database)], round);
+    }
+
+    /// The writers of a database whose end is not known.
+    pub fn doubts(&self, database: &str) -> Vec<Doubt> {
+        self.doubts.lock().iter().filter(|doubt| *doubt.database == *database).cloned().collect()
+    }
+
+    /// A writer's server process has ended: all it did is done.
+    pub fn dispel(&self, doubt: &Doubt, round: u64) {
+        let mut doubts = self.doubts.lock();
+        if let Some(at) = doubts.iter().position(|known| known == doubt) {
+            doubts.swap_remove(at);
+            self.versions.note_last(self.versions.of_database(&doubt.database), round);
+            self.versions.settle(&doubt.slots, Outcome::Committed { round });
+        }
+    }
+
+    /// A read could not be answered at once for a change of this slot; `None`: for a change of any table of the database.
+    #[cold]
+    pub fn note_late(&self, database: &Arc<str>, slot: Option<Slot>, add: impl Fn(&mut LateReads)) {
+        let mut late = self.late.lock();
+        let key = (database.clone(), slot);
+        if late.len() < COUNTED_MAX || late.contains_key(&key) {
+            add(late.entry(key).or_default());
+        } else {
+            add(late.entry(("".into(), None)).or_default());
+        }
+    }
+
+    /// The reads of a database that could not be answered at once, by slot. Of no database: those that are not counted apart.
+    pub fn late(&self, database: &str) -> Vec<(Option<Slot>, LateReads)> {
+        let late = self.late.lock();
+        late.iter().filter(|((name, _), _)| **name == *database).map(|((_, slot), reads)| (*slot, *reads)).collect()
+    }
+}
+
+/// Slots raised by a session that writes. Dropped before it is settled, nobody knows how the write ended.
+pub struct Raised {
+    changes: Arc<TableChanges>,
+    slots: Vec<Slot>,
+    at: Doubt,
+}
+
+impl Raised {
+    /// Nothing yet, on this server process.
+    pub fn none(changes: Arc<TableChanges>, database: Arc<str>, node: u16, pid: u32) -> Raised {
+        Raised { changes, slots: Vec::new(), at: Doubt { database, node, pid, slots: Vec::new() } }
+    }
+
+    /// Takes the room of a list that held slots before, so that a write allocates none.
+    pub fn in_room(self, room: Vec<Slot>) -> Raised {
+        debug_assert!(self.slots.is_empty() && room.is_empty());
+        let mut raised = self;
+        raised.slots = room;
+        raised
+    }
+
+    /// Raises those that are not yet.
+    pub fn add(&mut self, slots: &[Slot]) {
+        for slot in slots {
+            if !self.slots.contains(slot) {
+                self.changes.versions.raise(&[*slot]);
+                self.slots.push(*slot);
+            }
+        }
+    }
+
+    /// Some of the writes are committed and acknowledged, while others are under way.
+    pub fn note_round(&self, round: u64) {
+        let versions = &self.changes.versions;
+        versions.note_last(versions.of_database(&self.at.database), round);
+        versions.note_round(&self.slots, round);
+    }
+
+    /// It is known how the write ended. Returns the room of the list, for the next one.
+    pub fn settle(mut self, outcome: Outcome) -> Vec<Slot> {
+        let mut slots = std::mem::take(&mut self.slots);
+        let versions = &self.changes.versions;
+        if let (false, Outcome::Committed { round }) = (slots.is_empty(), outcome) {
+            versions.note_last(versions.of_database(&self.at.database), round);
+        }
+        versions.settle(&slots, outcome);
+        slots.clear();
+        slots
+    }
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        if !self.slots.is_empty() {
+            let slots = std::mem::take(&mut self.slots);
+            self.changes.doubts.lock().push(Doubt { slots, ..self.at.clone() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_whose_end_nobody_heard_of_is_settled_when_its_process_is_gone() {
+        let changes = Arc::new(TableChanges::default());
+        let table = changes.versions.of_table("d", 1);
+        let mut raised = Raised::none(changes.clone(), "d".into(), 0, 7);
+        raised.add(&[table, table]);
+        drop(raised);
+        assert!(changes.versions.begin(&[table]).is_none());
+        let doubts = changes.doubts("d");
+        assert_eq!((doubts.len(), doubts[0].pid), (1, 7));
+        changes.dispel(&doubts[0], 3);
+        changes.dispel(&doubts[0], 3);
+        assert!(changes.versions.begin(&[table]).is_some() && changes.doubts("d").is_empty());
+        let database = changes.versions.of_database("d");
+        assert_eq!((changes.versions.round_to_show(&[table]), changes.versions.last_of(database)), (3, 3));
+    }
+
+    #[test]
+    fn a_write_is_needed_by_reads_of_its_table_and_of_whatever_may_be_read() {
+        let changes = Arc::new(TableChanges::default());
+        let versions = &changes.versions;
+        let (written, other, database) = (versions.of_table("d", 1), versions.of_table("d", 2), versions.of_database("d"));
+        assert_eq!((versions.round_to_show(&[written]), versions.last_of(database)), (0, 0), "nothing was written");
+        let mut raised = Raised::none(changes.clone(), "d".into(), 0, 7);
+        raised.add(&[written]);
+        assert_eq!(versions.round_to_show(&[written]), 0, "nobody was told of it");
+        raised.note_round(4);
+        assert_eq!((versions.round_to_show(&[written]), versions.last_of(database)), (4, 4));
+        assert_eq!(raised.settle(Outcome::Committed { round: 5 }).len(), 0);
+        assert_eq!([written, other].map(|slot| versions.round_to_show(&[slot])), [5, 0]);
+        assert_eq!([database, versions.of_database("e")].map(|database| versions.last_of(database)), [5, 0]);
+        let mut raised = Raised::none(changes.clone(), "d".into(), 0, 7);
+        raised.add(&[written]);
+        raised.settle(Outcome::RolledBack);
+        assert_eq!((versions.round_to_show(&[written]), versions.last_of(database)), (5, 5), "nothing was changed");
+    }
+
+    #[test]
+    fn earlier_writes_are_covered_once_when_changes_begin_to_be_noted() {
+        let changes = TableChanges::default();
+        let (table, all) = (changes.versions.of_table("d", 1), changes.versions.of_all());
+        assert!(!changes.are_tracked());
+        changes.track(|| 7);
+        changes.track(|| 9);
+        assert!(changes.are_tracked());
+        assert_eq!(changes.versions.round_to_show(&[all, table]), 7);
+    }
+
+    #[test]
+    fn counts_of_late_reads_are_bounded() {
+        let changes = TableChanges::default();
+        let database: Arc<str> = "d".into();
+        for slot in 0..2 * COUNTED_MAX as u32 {
+            changes.note_late(&database, Some(slot), |reads| reads.waits += 1);
+        }
+        assert_eq!((changes.late("d").len(), changes.late("")[0].1.waits), (COUNTED_MAX, COUNTED_MAX as u64));
+        changes.note_late(&database, Some(1), |reads| reads.to_primary += 1);
+        let reads = changes.late("d").into_iter().find(|(slot, _)| *slot == Some(1)).unwrap().1;
+        assert_eq!(reads, LateReads { waits: 1, wait_us: 0, to_primary: 1 });
+    }
+}

@@ -1,0 +1,188 @@
+//! `causal_reads = tables`: a read on a connection shows what was acknowledged on any other before, to the relations that it reads.
+
+use super::cache::{OBJECTS, WRITES};
+use super::cache_wal;
+use crate::support::ground::{Owned, cluster, wait_for_catalog};
+use crate::support::{Proxy, Raw, wait_until, wire};
+
+/// The port of the server that answers.
+const PORT: &str = "select inet_server_port()";
+
+/// Two standbys that have all there is, and replay no more until they are told to.
+fn paused(objects: &[&str]) -> Owned {
+    let cluster = cluster(2);
+    objects.iter().for_each(|text| drop(cluster.primary().query(text).unwrap()));
+    cluster.primary().query("create table quiet as select 1 as a").unwrap();
+    cluster.wait_caught_up().unwrap();
+    cluster.standbys().iter().for_each(|standby| standby.pause_replay().unwrap());
+    cluster
+}
+
+/// A client that has seen nothing yet, once reads go where they may.
+fn fresh(proxy: &Proxy) -> Raw {
+    let mut client = proxy.console();
+    wait_for_catalog(&mut client, "postgres");
+    client
+}
+
+/// The port of the server where a client that has seen nothing reads a table.
+fn port_of(proxy: &Proxy, from: &str) -> String {
+    fresh(proxy).value(&format!("{PORT} from {from} limit 1"))
+}
+
+fn wait_for_standbys(cluster: &Owned, proxy: &Proxy) {
+    let primary = cluster.primary().port().to_string();
+    wait_until("reads to go to a standby", || port_of(proxy, "quiet") != primary);
+}
+
+/// How a reader asks.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Simple,
+    Extended,
+    /// Two statements up to one Sync, of which the second is meant.
+    Pipeline,
+    /// Behind another statement of one message.
+    Many,
+    /// In a transaction with one snapshot that began with something else.
+    Snapshot,
+    /// In a transaction that only reads.
+    ReadOnly,
+}
+
+fn read_by(way: Way, client: &mut Raw, text: &str) -> String {
+    match way {
+        Way::Simple => client.value(text),
+        Way::Extended => client.extended(text, &[]).unwrap(),
+        Way::Pipeline => {
+            client.send(&[wire::unnamed("select a from quiet", &[]), wire::unnamed(text, &[]), wire::sync()].concat());
+            let said = client.until_ready();
+            // The first one has one row.
+            let row = said.iter().filter(|message| message.tag == b'D').nth(1).unwrap_or_else(|| panic!("{said:?}"));
+            row.row()[0].clone().unwrap()
+        }
+        Way::Many => client.rows(&format!("select a from quiet; {text}"))[1][0].clone(),
+        Way::Snapshot | Way::ReadOnly => {
+            client.run(match way {
+                Way::Snapshot => "begin isolation level repeatable read read only",
+                _ => "begin read only",
+            });
+            client.value("select a from quiet");
+            let value = client.value(text);
+            client.run("commit");
+            value
+        }
+    }
+}
+
+const WAYS: [Way; 6] = [Way::Simple, Way::Extended, Way::Pipeline, Way::Many, Way::Snapshot, Way::ReadOnly];
+
+#[test]
+fn each_kind_of_write_is_shown_to_whoever_reads_next_while_no_standby_replays() {
+    for more in ["", "memory_cache_enabled = on"] {
+        let cluster = paused(&[OBJECTS]);
+        let proxy = Proxy::start(&cluster, &format!("causal_wait = 1ms\npool_size = 4\nworker_threads = 2\n{more}"));
+        let mut direct = Raw::tcp(cluster.primary().port()).log_in("postgres", "postgres", &[]).unwrap();
+        wait_for_standbys(&cluster, &proxy);
+        for (read, write) in WRITES {
+            fresh(&proxy).run(write);
+            let expected = direct.rows(read);
+            for way in WAYS {
+                assert_eq!(read_by(way, &mut fresh(&proxy), read), expected[0][0], "{read} after {write}, {way:?}, {more}");
+            }
+        }
+    }
+}
+
+#[test]
+fn writes_by_several_messages_are_shown_and_other_tables_stay_where_they_are() {
+    let cluster = paused(cache_wal::OBJECTS);
+    let proxy = Proxy::start(&cluster, "causal_wait = 1ms\nworker_threads = 2");
+    let mut direct = Raw::tcp(cluster.primary().port()).log_in("postgres", "postgres", &[]).unwrap();
+    wait_for_standbys(&cluster, &proxy);
+    let mut quiet_elsewhere = 0;
+    for (read, writes) in cache_wal::WRITES {
+        let mut writer = fresh(&proxy);
+        writes.iter().for_each(|text| writer.run(text));
+        for way in WAYS {
+            assert_eq!(read_by(way, &mut fresh(&proxy), read), direct.value(read), "{read} after {writes:?}, {way:?}");
+        }
+        // A DO may have written anything.
+        let is_told = !writes.iter().any(|text| text.starts_with("do "));
+        let is_on_primary = port_of(&proxy, "quiet") == cluster.primary().port().to_string();
+        quiet_elsewhere += usize::from(!is_on_primary);
+        assert!(!is_on_primary || !is_told || quiet_elsewhere >= 6, "{writes:?} concerns no reader of another table");
+    }
+    assert!(quiet_elsewhere >= 6);
+}
+
+#[test]
+fn a_function_that_reads_shows_what_was_written_to_any_table() {
+    let cluster = paused(&[
+        "create table t (a int)",
+        "create function counted() returns bigint language sql stable as 'select count(*) from t'",
+        "create view counting as select counted() as n",
+    ]);
+    let proxy = Proxy::start(&cluster, "causal_wait = 1ms");
+    wait_for_standbys(&cluster, &proxy);
+    for count in 1..=3 {
+        fresh(&proxy).run("insert into t values (1)");
+        for text in ["select counted()", "select n from counting", "select a * 0 + counted() from quiet"] {
+            assert_eq!(fresh(&proxy).value(text), count.to_string(), "{text}");
+        }
+        assert_ne!(port_of(&proxy, "quiet"), cluster.primary().port().to_string());
+    }
+}
+
+#[test]
+fn two_phases_and_pipelines_count_when_they_are_acknowledged() {
+    let cluster = cluster(1);
+    let primary = cluster.primary();
+    primary.query("create table t (a int)").unwrap();
+    primary.query("create table quiet as select 1 as a").unwrap();
+    cluster.wait_caught_up().unwrap();
+    cluster.standbys()[0].pause_replay().unwrap();
+    let proxy = Proxy::start(&cluster, "causal_wait = 1ms");
+    wait_for_standbys(&cluster, &proxy);
+    let count = |proxy: &Proxy| fresh(proxy).value("select count(*) from t");
+    let mut writer = fresh(&proxy);
+    ["begin", "insert into t values (1)", "prepare transaction 'one'"].iter().for_each(|text| writer.run(text));
+    assert_eq!(count(&proxy), "0");
+    fresh(&proxy).run("commit prepared 'one'");
+    assert_eq!(count(&proxy), "1");
+    // The first of two is acknowledged while the second one runs.
+    let mut holder = Raw::tcp(primary.port()).log_in("postgres", "postgres", &[]).unwrap();
+    ["begin", "lock table quiet"].iter().for_each(|text| holder.run(text));
+    let mut writer = fresh(&proxy);
+    let second = wire::unnamed("update quiet set a = 2", &[]);
+    writer.send(&[wire::unnamed("insert into t values (2)", &[]), wire::sync(), second, wire::sync()].concat());
+    writer.until_ready();
+    assert_eq!(count(&proxy), "2");
+    holder.run("rollback");
+    writer.until_ready();
+    // A COMMIT that is told before its pipeline is over.
+    ["begin", "lock table quiet"].iter().for_each(|text| holder.run(text));
+    let mut writer = fresh(&proxy);
+    let parts = ["begin", "insert into t values (3)", "commit"].map(|text| wire::unnamed(text, &[]));
+    writer.send(&[parts.concat(), wire::flush()].concat());
+    while writer.read().body != b"COMMIT\0" {}
+    assert_eq!(count(&proxy), "3");
+    writer.send(&wire::sync());
+    writer.until_ready();
+    holder.run("rollback");
+}
+
+#[test]
+fn reads_that_had_to_wait_are_counted_by_relation() {
+    let cluster = paused(&["create table t (a int)"]);
+    let proxy = Proxy::start(&cluster, "causal_wait = 1ms");
+    wait_for_standbys(&cluster, &proxy);
+    fresh(&proxy).run("insert into t values (1)");
+    for _ in 0..3 {
+        assert_eq!(fresh(&proxy).value("select count(*) from t"), "1");
+    }
+    let rows = fresh(&proxy).rows("show pool_causal");
+    let of_t = rows.iter().find(|row| row[1] == "t").unwrap_or_else(|| panic!("{rows:?}"));
+    assert_eq!((&*of_t[0], of_t[5].parse::<u64>().unwrap()), ("public", 3), "{rows:?}");
+    assert!(rows.iter().all(|row| row[1] != "quiet"), "{rows:?}");
+}
