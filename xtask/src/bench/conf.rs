@@ -51,7 +51,7 @@ pub struct Settings {
 fn backends(s: &Settings) -> String {
     let mut lines = String::new();
     for (at, port) in s.server_ports.iter().enumerate() {
-        let is_spared = at == 0 && matches!(s.stage, Stage::Standbys | Stage::Uncausal);
+        let is_spared = at == 0 && s.stage.is_of_standbys();
         let weight = u8::from(!is_spared);
         // Writing to a String cannot fail.
         let _ = write!(
@@ -76,7 +76,12 @@ pub fn weir(s: &Settings) -> String {
         _ => String::new(),
     };
     let io = if s.stage.has_epoll() { "io_method = epoll\n" } else { "" };
-    let causal = if s.stage == Stage::Uncausal { "causal_reads = off\n" } else { "" };
+    let causal = match s.stage {
+        Stage::Uncausal => "causal_reads = off\n",
+        Stage::Session => "causal_reads = session\n",
+        Stage::Global => "causal_reads = global\n",
+        _ => "",
+    };
     let door = match s.door {
         Door::Open => String::new(),
         Door::Tls => format!("ssl = on\nssl_cert = '{folder}/server.crt'\nssl_key = '{folder}/server.key'\n"),

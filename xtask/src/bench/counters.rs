@@ -92,16 +92,21 @@ pub fn count(workload: &Workload, system: System, running: &Running, launcher: &
 fn amounts(workload: &Workload) -> Option<(u32, u32)> {
     let few = workload.clients * 5;
     match workload.kind {
-        Kind::Select(_) | Kind::Same | Kind::Hits | Kind::Rush | Kind::HitRatio { .. } | Kind::Uncacheable => {
-            Some((few, few + workload.clients * 4000_u32.div_ceil(workload.clients)))
-        }
+        Kind::Select(_)
+        | Kind::Beside { writes: 0, .. }
+        | Kind::Same
+        | Kind::Hits
+        | Kind::Rush
+        | Kind::HitRatio { .. }
+        | Kind::Uncacheable => Some((few, few + workload.clients * 4000_u32.div_ceil(workload.clients))),
         Kind::Mixed => Some((few, few + 400)),
         Kind::TpcbLike => Some((few, few + 800)),
         Kind::Connect => Some((few, few + 300)),
         Kind::Rows { .. } => Some((1, 7)),
         Kind::Pipeline { .. } => Some((PIPELINE_STATEMENTS, PIPELINE_STATEMENTS * 41)),
         // A script of many tables is long enough to be told by its CPU time.
-        Kind::Tenants { .. }
+        Kind::Beside { .. }
+        | Kind::Tenants { .. }
         | Kind::Tables { .. }
         | Kind::FirstSight
         | Kind::Catalog

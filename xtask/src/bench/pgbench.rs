@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,7 +11,7 @@ use super::metric::{Metric, Sample};
 use super::run::Amount;
 use super::secrets;
 use super::stats::percentile;
-use super::workload::{Door, HIT_ROWS, Kind, Workload};
+use super::workload::{Door, HIT_ROWS, Kind, Mode, WRITERS, Workload, Written};
 use crate::process::{self, Output};
 
 /// A run may take this much longer than asked before it is given up.
@@ -65,9 +65,45 @@ pub fn run(workload: &Workload, port: u16, database: &str, amount: Amount, folde
     Ok(run)
 }
 
+/// A pgbench that writes until it is dropped.
+pub struct Writers(Child);
+
+impl Writers {
+    /// Starts one that writes to a table so many times a second.
+    pub fn start(port: u16, database: &str, writes: u32, table: Written, folder: &Path) -> Result<Writers> {
+        let text = match table {
+            Written::Read => "UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = :row;",
+            Written::Another => "UPDATE pgbench_tellers SET tbalance = tbalance + 1 WHERE tid = :row % 10 + 1;",
+        };
+        let script = folder.join("writes.sql");
+        fs::write(&script, format!("\\set row random(1, 100000)\n{text}\n"))?;
+        let mut command = Command::new("pgbench");
+        command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", "postgres", "-n", "-M", "prepared", "-T", "3600"]);
+        command.args(["-c", &WRITERS.to_string(), "-R", &writes.to_string(), "-f"]).arg(&script).arg(database);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("cannot run pgbench")?;
+        Ok(Writers(child))
+    }
+
+    /// Error: it has ended, so that nobody wrote.
+    pub fn check(&mut self) -> Result<()> {
+        let ended = self.0.try_wait()?;
+        ensure!(ended.is_none(), "the writers ended: {ended:?}");
+        Ok(())
+    }
+}
+
+impl Drop for Writers {
+    fn drop(&mut self) {
+        // An error means that it ended by itself meanwhile.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 fn kind_arguments(kind: Kind) -> Result<Vec<&'static str>> {
     match kind {
         Kind::Select(mode) => Ok(vec!["-S", "-M", mode.argument()]),
+        Kind::Beside { .. } => Ok(vec!["-S", "-M", Mode::Prepared.argument()]),
         Kind::Connect => Ok(vec!["-S", "-C"]),
         Kind::TpcbLike | Kind::Same | Kind::Mixed | Kind::Hits | Kind::HitRatio { .. } | Kind::Uncacheable => Ok(vec![]),
         Kind::Tables { .. } => Ok(vec!["-C"]),
@@ -104,6 +140,7 @@ fn scripts_of(kind: Kind) -> Vec<(String, u32)> {
         }
         Kind::Tables { tables } => Some((1..=tables).map(|table| format!("SELECT * FROM bench_table_{table};\n")).collect()),
         Kind::Select(_)
+        | Kind::Beside { .. }
         | Kind::Connect
         | Kind::TpcbLike
         | Kind::Idle { .. }

@@ -64,9 +64,16 @@ pub fn measure(workload: &Workload, system: &Running, seconds: u32, folder: &Pat
         kept::warm(system)?;
     }
     let _busy = if workload.stage.is_busy() { Busy::start()? } else { Busy::default() };
+    let mut writers = match workload.kind {
+        Kind::Beside { writes, table } if writes > 0 => {
+            Some(pgbench::Writers::start(system.port, system.database(workload), writes, table, folder)?)
+        }
+        _ => None,
+    };
     let reads_before = reads_by_node(workload, system)?;
     let before = system.pid().map(proc::cpu_seconds).transpose()?;
     let done = perform(workload, system, Amount::Seconds(seconds), folder)?;
+    writers.iter_mut().try_for_each(pgbench::Writers::check)?;
     let mut sample = done.sample;
     if let (Some(pid), Some(before)) = (system.pid(), before) {
         let cpu = proc::cpu_seconds(pid)? - before;
@@ -110,7 +117,7 @@ impl Drop for Busy {
 
 /// How many reads each node has answered, the primary first; nothing where that is not asked for.
 fn reads_by_node(workload: &Workload, system: &Running) -> Result<Vec<f64>> {
-    if workload.kind != Kind::Mixed {
+    if !matches!(workload.kind, Kind::Mixed | Kind::Beside { .. }) {
         return Ok(vec![]);
     }
     let rows = Sql::connect_tcp("127.0.0.1", system.port, "postgres", "postgres")?.query("SHOW pool_nodes")?;
@@ -140,6 +147,7 @@ fn perform(workload: &Workload, system: &Running, amount: Amount, folder: &Path)
             Ok(Done { transactions, bytes: 0.0, sample })
         }
         Kind::Select(_)
+        | Kind::Beside { .. }
         | Kind::Connect
         | Kind::TpcbLike
         | Kind::Same

@@ -53,6 +53,8 @@ pub enum Kind {
     Rush,
     /// Such reads, of which this many in a hundred are of those rows; the others were never read before.
     HitRatio { percent: u32 },
+    /// A prepared indexed read, while `WRITERS` clients write rows of a table together so many times a second.
+    Beside { writes: u32, table: Written },
     /// An indexed read whose answer nobody may keep.
     Uncacheable,
     /// A write to a table of which so many answers are kept.
@@ -62,6 +64,17 @@ pub enum Kind {
     /// Reads of a quiet tenant, while so many clients of another keep all server connections that both may have busy.
     Tenants { noisy: u32 },
 }
+
+/// The table that is written while another workload reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// The one that is read.
+    Read,
+    Another,
+}
+
+/// Clients that write beside `Kind::Beside`.
+pub const WRITERS: u32 = 4;
 
 /// Statements in one pipeline.
 pub const PIPELINE_STATEMENTS: u32 = 100;
@@ -110,6 +123,10 @@ pub enum Stage {
     Standbys,
     /// As `Standbys`, with `causal_reads = off`.
     Uncausal,
+    /// As `Standbys`, with `causal_reads = session`.
+    Session,
+    /// As `Standbys`, with `causal_reads = global`.
+    Global,
 }
 
 /// Programs that compute beside the systems of a busy stage.
@@ -118,7 +135,12 @@ pub const BUSY_PROGRAMS: usize = 3;
 impl Stage {
     /// One server is behind the system.
     pub fn has_one_server(self) -> bool {
-        !matches!(self, Stage::Spread | Stage::Unspread | Stage::Standbys | Stage::Uncausal)
+        self != Stage::Spread && self != Stage::Unspread && !self.is_of_standbys()
+    }
+
+    /// All reads go to standbys.
+    pub fn is_of_standbys(self) -> bool {
+        matches!(self, Stage::Standbys | Stage::Uncausal | Stage::Session | Stage::Global)
     }
 
     /// One server, and nothing that another pooler lacks.
@@ -190,6 +212,10 @@ const fn other(name: &'static str, kind: Kind, clients: u32, unit: &'static str)
 
 const fn before(stage: Stage, name: &'static str, kind: Kind, clients: u32, unit: &'static str) -> Workload {
     Workload { name, kind, door: Door::Open, stage, clients, unit, runs: Runs::Full, file: None }
+}
+
+const fn beside(stage: Stage, name: &'static str, writes: u32, table: Written) -> Workload {
+    before(stage, name, Kind::Beside { writes, table }, 8, "prepared read beside writes")
 }
 
 const fn cached(name: &'static str, kind: Kind, clients: u32, unit: &'static str) -> Workload {
@@ -265,8 +291,20 @@ pub const WORKLOADS: &[Workload] = &[
     before(Stage::Unspread, "unrouted-8", Kind::Select(Mode::Simple), 8, "read, all on the primary").kept(File::Table),
     before(Stage::Spread, "spread-8", Kind::Select(Mode::Simple), 8, "read on one of three servers").kept(File::Table),
     before(Stage::Spread, "spread-64", Kind::Select(Mode::Simple), 64, "read on one of three servers").kept(File::Table),
-    before(Stage::Standbys, "causal-session", Kind::Mixed, 8, "write and nine reads"),
+    before(Stage::Session, "causal-session", Kind::Mixed, 8, "write and nine reads"),
     before(Stage::Uncausal, "causal-off", Kind::Mixed, 8, "write and nine reads"),
+    beside(Stage::Session, "beside-session-0", 0, Written::Another),
+    beside(Stage::Standbys, "beside-tables-0", 0, Written::Another),
+    beside(Stage::Global, "beside-global-0", 0, Written::Another),
+    beside(Stage::Session, "beside-session-20", 20, Written::Another),
+    beside(Stage::Standbys, "beside-tables-20", 20, Written::Another),
+    beside(Stage::Session, "beside-session-200", 200, Written::Another),
+    beside(Stage::Standbys, "beside-tables-200", 200, Written::Another),
+    beside(Stage::Session, "beside-session-1000", 1000, Written::Another),
+    beside(Stage::Standbys, "beside-tables-1000", 1000, Written::Another),
+    beside(Stage::Session, "within-session-200", 200, Written::Read),
+    beside(Stage::Standbys, "within-tables-200", 200, Written::Read),
+    beside(Stage::Unspread, "within-primary-200", 200, Written::Read),
     tables("tables-1", 1).kept(File::Table),
     tables("tables-2", 2),
     tables("tables-4", 4),
