@@ -2,6 +2,7 @@
 //! ports and addresses are others, and what a page leaves to its reader, which is said where it is done.
 
 mod page;
+mod running;
 mod unit;
 
 use crate::agent::stand::{Agent, SECRET, wait_streams};
@@ -10,6 +11,7 @@ use crate::support::certs::Authority;
 use crate::support::ground::{Owned, cluster_with};
 use crate::support::{has_programs, leave_out, wait_until};
 use page::{Page, with};
+use running::Pcp;
 use unit::{Machine, Service, has_machine};
 use weir_demo::{Auth, HbaMethod, Options, Server, WalLevel};
 
@@ -227,7 +229,8 @@ fn with_agents_a_primary_that_was_killed_comes_back_and_a_switchover_moves_the_w
     machine.write("agent_secret", SECRET);
     let secret = page.blocks("Install", "sh")[0].lines().find(|line| line.starts_with("chmod ")).unwrap().to_owned();
     machine.run(&format!("install agent_secret /etc/weir/agent_secret\n{secret}\nchown weir /etc/weir/agent_secret\n"));
-    let conf = conf_of_failover(&machine, &cluster) + &of_agents + &more;
+    let pcp = Pcp::set_up(&mut machine);
+    let conf = conf_of_failover(&machine, &cluster) + &of_agents + &more + &pcp.conf();
     reconfigure(&mut machine, &conf, &passwd_of_failover());
     let service = machine.start();
     wait_writable(&service);
@@ -249,6 +252,20 @@ fn with_agents_a_primary_that_was_killed_comes_back_and_a_switchover_moves_the_w
     assert_eq!(primary(&cluster).port(), cluster.servers()[next].port());
     assert_eq!(joe(&service, "/*NO LOAD BALANCE*/ select count(*) from written"), "3");
     wait_streams(new, primary(&cluster));
+
+    // A rolling upgrade starts each server anew.
+    let began = |server: &Server| server.value("select pg_postmaster_start_time()").unwrap();
+    let before: Vec<String> = cluster.servers().iter().map(began).collect();
+    wait_until("all nodes to be in use", || down(&service) == 0);
+    pcp.remember_password(&service);
+    let commands = switchover.block("Rolling upgrades", "sh");
+    let walk = commands.lines().find(|line| line.starts_with("weir pcp ")).unwrap();
+    service.said(&pcp.at_its_port(walk));
+    for (server, before) in cluster.servers().iter().zip(&before) {
+        assert_ne!(began(server), *before, "node on port {}", server.port());
+    }
+    joe(&service, "insert into written values (4)");
+    assert_eq!(joe(&service, "/*NO LOAD BALANCE*/ select count(*) from written"), "4");
 }
 
 /// The first column of `SHOW pool_cache`.
