@@ -21,8 +21,8 @@ use crate::statements::{self, Naming, Prepared, Statement, Trait};
 use crate::stats::Stat;
 use crate::timing;
 use crate::unit::Unit;
-use crate::upstream::Gate;
 use crate::upstream::changes::{OwnStatements, ServerName, Whose};
+use crate::upstream::{Flushed, Gate};
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, key, push_name};
@@ -273,7 +273,7 @@ fn refuse_behind(
         // Under a name: a Parse without one would drop the unnamed statement before it fails.
         write::parse(s.up.extra(&w.buffers), NO_STATEMENT, FAILING_PARSE);
         upstream.replies.push(Expect::Refused);
-        upstream.is_flushed = false;
+        upstream.flushed = Flushed::No;
         upstream.brought.refusals.push_back(Refusal { parameters, fault });
     } else {
         result_shape::tell_parameters(s, w, parameters);
