@@ -21,7 +21,7 @@ use crate::signals;
 use crate::statement_log;
 use crate::statements::{self, Statement};
 use crate::unit::Unit;
-use crate::upstream::changes::Claim;
+use crate::upstream::changes::{Claim, LongUnnamed};
 use crate::upstream::{Flushed, Gate};
 use std::rc::Rc;
 use weir_policy::replies::Expect;
@@ -321,7 +321,7 @@ fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statem
         let before = s.statements.unnamed.take();
         s.enter(Change::Unnamed { before, made: None });
     }
-    s.statements.is_unnamed_on_server = false;
+    s.statements.long_unnamed = LongUnnamed::Not;
     s.statements.portal = None;
     if let Some(conn) = s.conn_mut() {
         conn.unnamed = None;

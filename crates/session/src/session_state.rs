@@ -16,7 +16,7 @@ use crate::session::{FAILED, IDLE, Server, Session};
 use crate::state::{Plain, State};
 use crate::statements::{Prepared, Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
-use crate::upstream::changes::Claim;
+use crate::upstream::changes::{Claim, LongUnnamed};
 use crate::upstream::left::{Asking, Left, Parting, Telling, Unproven};
 use crate::upstream::{Gate, Upstream};
 pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
@@ -377,7 +377,10 @@ pub fn settle(s: &mut Session, w: &Context) {
     if let Some(Server { upstream, .. }) = &mut s.server
         && !upstream.left.long.is_empty()
     {
-        s.statements.is_unnamed_on_server = upstream.left.long.rests(s.statements.is_unnamed_on_server);
+        let was_there = s.statements.long_unnamed == LongUnnamed::OnServer;
+        if !upstream.left.long.rests(was_there) && was_there {
+            s.statements.long_unnamed = LongUnnamed::Gone;
+        }
     }
     if s.pin().is_some() {
         show_pin(s, w);

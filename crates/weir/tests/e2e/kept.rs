@@ -453,7 +453,9 @@ fn a_long_parse_keeps_a_connection_no_longer_than_a_long_query() {
     assert_eq!(wire_tags(&client.until_ready()), "2DCZ");
     check_free(&mut other, "its Bind");
     client.send(&[wire::bind("", "", &[]), wire::sync()].concat());
-    assert_eq!(client.until_ready()[0].failure().sqlstate, "26000", "it is gone");
+    let gone = client.until_ready()[0].failure();
+    assert_eq!(gone.sqlstate, "26000");
+    assert!(gone.hint.contains("statement_analysis_max = 262144 bytes"), "{gone:?}");
     for end in ["close", "deallocate all"] {
         client.send(&[wire::parse("mine", &long_text("select 8")), wire::sync()].concat());
         client.until_ready();
@@ -776,4 +778,20 @@ fn a_server_connection_with_very_many_names_of_parameters_is_closed() {
         let mut client = ground.client(&proxy);
         (0..400).for_each(|number| client.run(&format!("set app.name_{round}_{number} = 'x'")));
     }
+}
+
+#[test]
+fn where_a_node_has_room_for_one_connection_a_listening_session_keeps_it() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("max_server_connections_per_node = 1\npool_wait_timeout = 1s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    client.run("listen news");
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["listen"]);
+    let failure = other.error("select 1 for update");
+    assert_eq!(failure.sqlstate, "53300");
+    assert!(failure.detail.contains("(listen: 1)"), "{failure:?}");
+    ground.direct().run("notify news, 'all is well'");
+    assert_eq!(client.read().tag, b'A');
+    client.run("unlisten *");
+    check_free(&mut other, "UNLISTEN");
 }
