@@ -286,6 +286,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn users_of_pcp_that_cannot_be_read_are_none_until_they_can() {
+        let read = |pcp: PathBuf| Files { pcp: Some(pcp), ..Files::default() }.read_pcp();
+        let (users, problems) = read(std::env::temp_dir());
+        assert!(users.is_some_and(|users| users.is_empty()) && problems.len() == 1, "a folder stands for a file without rights");
+        let (users, problems) = read("/nowhere/pcp.conf".into());
+        assert!(users.is_none() && problems.len() == 1);
+    }
+
+    #[test]
     fn under_systemd_folders_of_the_unit_stand_for_tmp() {
         let values = |state: &str, runtime: &str| {
             in_place_of_tmp(|name| Some(if name == "STATE_DIRECTORY" { state } else { runtime }.to_owned()))

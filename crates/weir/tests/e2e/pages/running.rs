@@ -2,13 +2,18 @@
 
 use super::page::{Page, with};
 use super::unit::{Machine, Service, has_machine};
-use super::{JOE, conf_of_start, hba_of_start, joe, reconfigure, servers, started, wait_writable};
+use super::{
+    JOE, WithAgents, conf_of_start, down, hba_of_start, installed, joe, reconfigure, servers, started, wait_agents,
+    wait_forecast, wait_writable,
+};
 use crate::support::certs::Authority;
 use crate::support::ground::cluster_with;
 use crate::support::wait_until;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
-use weir_demo::{Auth, HbaMethod, Options, ReservedPort, WalLevel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use weir_demo::{Auth, HbaMethod, Options, ReservedPort, Server, WalLevel};
 
 fn passwd_of_start() -> String {
     Page::read("getting-started.md").block("4. Write pool_passwd", "")
@@ -73,11 +78,64 @@ fn pcp_answers_as_its_page_says() {
     service.said("pg_md5 'a long password'; pg_enc --help > /dev/null");
     let detach = pcp.at_its_port("pcp_detach_node -h localhost -U admin -w -n 1");
     service.said(&detach);
-    assert_eq!(super::down(&service), 1);
+    assert_eq!(down(&service), 1);
     service.said(&detach.replace("detach", "attach"));
-    assert_eq!(super::down(&service), 0);
+    assert_eq!(down(&service), 0);
     let wrong = "echo 'localhost:*:admin:another' > ~/.pcppass; ";
     assert!(!service.inside(&format!("{wrong}{ask}")).status.success());
+}
+
+/// Two Weirs, of which one is asked. With several, the pages have `failover_alone` left off, and `auto_failback` on.
+#[test]
+fn a_rolling_upgrade_before_two_weirs_starts_each_server_anew_and_fails_no_statement() {
+    let Some(stand) = WithAgents::new() else { return };
+    let cluster = &stand.cluster;
+    Page::read("failover.md").says("With several Weirs leave it `off`");
+    let mut machines = [started(cluster), installed(cluster)];
+    let pcp = Pcp::set_up(&mut machines[0]);
+    let alone = [("failover_alone = on ", "failover_alone = off ")];
+    let more = "auto_failback = on\nauto_failback_interval = 1\n";
+    Page::read("switchover.md").says("set `auto_failback = on` and `auto_failback_interval = 1` for all");
+    stand.configure(&mut machines[0], &alone, &(pcp.conf() + more));
+    stand.configure(&mut machines[1], &alone, more);
+    let services = machines.map(Machine::start);
+    for service in &services {
+        wait_writable(service);
+        wait_agents(service);
+        wait_forecast(service);
+    }
+    let began = |server: &Server| server.value("select pg_postmaster_start_time()").unwrap();
+    let before: Vec<String> = cluster.servers().iter().map(began).collect();
+    pcp.remember_password(&services[0]);
+    let commands = Page::read("switchover.md").block("Rolling upgrades", "sh");
+    let walk = pcp.at_its_port(commands.lines().find(|line| line.starts_with("weir pcp ")).unwrap());
+    let is_over = AtomicBool::new(false);
+    let written: usize = thread::scope(|scope| {
+        let write = |service| {
+            let mut count = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                joe(service, "insert into written values (2)");
+                count += 1;
+            }
+            count
+        };
+        let writers: Vec<_> = services.iter().map(|service| scope.spawn(move || write(service))).collect();
+        let said = services[0].inside(&walk);
+        is_over.store(true, Ordering::Relaxed);
+        let written = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
+        assert!(said.status.success(), "{}\n{}", String::from_utf8_lossy(&said.stderr), services[0].log());
+        written
+    });
+    for (server, before) in cluster.servers().iter().zip(&before) {
+        assert_ne!(began(server), *before, "the server on port {}", server.port());
+    }
+    let is_standby = |server: &Server| server.in_recovery().unwrap();
+    assert!(is_standby(cluster.primary()), "the old primary follows the new one");
+    for service in &services {
+        wait_until("all nodes to be in use", || down(service) == 0);
+        let count = joe(service, "/*NO LOAD BALANCE*/ select count(*) from written where number = 2");
+        assert_eq!(count, written.to_string());
+    }
 }
 
 #[test]
