@@ -10,6 +10,7 @@ pub mod listening;
 pub mod look_places;
 pub mod looks;
 pub mod loss;
+pub mod made_up;
 pub mod notices;
 pub mod outcome;
 pub mod own_login;

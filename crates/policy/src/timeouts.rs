@@ -5,6 +5,20 @@
 use weir_config::Config;
 use weir_config::limits::{self, Limits};
 
+/// What a client has left unfinished on its server connection, without which the server says nothing: the connection is of no use to others meanwhile, and
+/// PostgreSQL waits for the client without an end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unfinished {
+    #[default]
+    Nothing,
+    /// A message of which the rest has not come. Its statement does not run yet.
+    Message,
+    /// Messages of the extended protocol without a Sync. All of them are answered.
+    Series,
+    /// The same without a Flush: a statement among them may still run.
+    Unasked,
+}
+
 /// Times that a session has spent in its present state, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
@@ -16,6 +30,7 @@ pub struct Spent {
     pub quiet: u64,
     /// It waits for a server connection: not its own doing.
     pub waits: bool,
+    pub unfinished: Unfinished,
 }
 
 /// A limit on time that is exceeded, and which.
@@ -33,17 +48,27 @@ pub fn overtime(limits: &Limits, spent: &Spent) -> Option<Overtime> {
     if spent.transaction.is_some_and(|ms| is_over(limits.transaction_ms, ms)) {
         return Some(Overtime::Transaction { limit_ms: limits.transaction_ms });
     }
-    if let Some(ms) = spent.statement {
-        return is_over(limits.query_ms, ms).then_some(Overtime::Statement { limit_ms: limits.query_ms });
+    let (statement, is_quiet) = match spent.unfinished {
+        Unfinished::Nothing => (spent.statement, spent.statement.is_none()),
+        Unfinished::Message | Unfinished::Series => (None, true),
+        Unfinished::Unasked => (spent.statement, true),
+    };
+    if statement.is_some_and(|ms| is_over(limits.query_ms, ms)) {
+        return Some(Overtime::Statement { limit_ms: limits.query_ms });
     }
-    if spent.waits {
+    if spent.waits || !is_quiet {
         return None;
     }
-    if spent.transaction.is_some() && is_over(limits.idle_transaction_ms, spent.quiet) {
+    // What is unfinished holds a server connection as an open transaction does.
+    let is_within = spent.transaction.is_some() || spent.unfinished != Unfinished::Nothing;
+    if is_within && is_over(limits.idle_transaction_ms, spent.quiet) {
         return Some(Overtime::IdleInTransaction { limit_ms: limits.idle_transaction_ms });
     }
     is_over(limits.idle_ms, spent.quiet).then_some(Overtime::Idle { limit_ms: limits.idle_ms })
 }
+
+/// Time after which an unfinished message or series counts as a reason that keeps a server connection: most clients send the rest at once.
+pub const UNFINISHED_SHOWN_MS: u64 = 1000;
 
 /// Shortest and longest time between two looks at the limits on time.
 const LOOKS_MS: (u64, u64) = (20, 1000);
@@ -86,6 +111,24 @@ mod tests {
             (Spent { transaction: Some(1000), statement: Some(900), ..idle }, Some(Overtime::Transaction { limit_ms: 1000 })),
         ] {
             assert_eq!(overtime(&limits, &spent), expected, "{spent:?}");
+        }
+        let busy = Spent { statement: Some(100), quiet: 50, ..idle };
+        let quiet = Some(Overtime::IdleInTransaction { limit_ms: 50 });
+        for (unfinished, expected) in [
+            (Unfinished::Nothing, Some(Overtime::Statement { limit_ms: 100 })),
+            (Unfinished::Message, quiet),
+            (Unfinished::Series, quiet),
+            (Unfinished::Unasked, Some(Overtime::Statement { limit_ms: 100 })),
+        ] {
+            assert_eq!(overtime(&limits, &Spent { unfinished, ..busy }), expected, "{unfinished:?}");
+            let expected = if unfinished == Unfinished::Nothing { None } else { quiet };
+            assert_eq!(overtime(&limits, &Spent { unfinished, statement: Some(99), ..busy }), expected, "{unfinished:?}");
+            let waits = Spent { unfinished, waits: true, quiet: 50, ..idle };
+            assert_eq!(overtime(&limits, &waits), None, "{unfinished:?} and waits");
+            let only_idle = Limits { idle_transaction_ms: 0, query_ms: 0, ..limits };
+            let long = Spent { unfinished, quiet: 500, ..busy };
+            let expected = (unfinished != Unfinished::Nothing).then_some(Overtime::Idle { limit_ms: 500 });
+            assert_eq!(overtime(&only_idle, &long), expected, "{unfinished:?}");
         }
         assert_eq!(overtime(&of(&config(""), "", ""), &Spent { quiet: u64::MAX, ..idle }), None, "no limits by default");
     }

@@ -18,7 +18,7 @@ use crate::session_state;
 use crate::session_state::defaults::{self, Met};
 use crate::statements::{Statement, Trait};
 use crate::stats::Stat;
-use crate::upstream::TakenFor;
+use crate::upstream::{Flushed, TakenFor};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -301,10 +301,10 @@ pub fn misplaced(s: &mut Session, w: &Context, statement: &Statement) -> Option<
 pub fn hold(s: &mut Session, w: &Context) -> Flow {
     if let Some(Server { upstream, .. }) = &mut s.server
         && upstream.replies.is_unsynced()
-        && !upstream.is_flushed
+        && upstream.flushed != Flushed::ByUs
     {
         weir_wire::write::bare(s.up.extra(&w.buffers), front::FLUSH);
-        upstream.is_flushed = true;
+        upstream.flushed = Flushed::ByUs;
     }
     Flow::Hold
 }

@@ -1,5 +1,6 @@
 //! A server connection as a session uses it: the known state of its server, and the ways to use it. Its socket is the program's.
 
+use crate::conn_settings::ConnSettings;
 use crate::flow::Kept;
 use crate::reports::Reports;
 use crate::task::Us;
@@ -17,7 +18,7 @@ use weir_policy::defaults::Defaults;
 use weir_policy::outcome::Line;
 use weir_policy::prepared::{Known, Shape, StatementId};
 use weir_policy::sequences::Tally;
-use weir_policy::settings::{ENCODING, ESCAPES_UNLESS, Recoding, Settings};
+use weir_policy::settings::{ENCODING, ESCAPES_UNLESS, Recoding};
 use weir_wire::gather::Exceeded;
 use weir_wire::startup::Version;
 
@@ -185,6 +186,16 @@ impl ConnStatus {
         self.given_up.store(true, Ordering::Relaxed);
         self.breaker.shut();
     }
+
+    /// Why the session that has it keeps it. True: it was kept already.
+    pub fn set_pin(&self, kept: Option<Kept>, now_ms: u64) -> bool {
+        let was_kept = self.keeping.code.load(Ordering::Relaxed) > 0;
+        if !was_kept && kept.is_some() {
+            self.keeping.since_ms.store(now_ms, Ordering::Relaxed);
+        }
+        self.keeping.code.store(kept.map_or(0, Kept::code), Ordering::Relaxed);
+        was_kept
+    }
 }
 
 /// See the module.
@@ -194,7 +205,7 @@ pub struct Conn {
     /// The statement under no name, if we know which, and the server's description of it.
     pub unnamed: Option<(StatementId, Shape)>,
     /// The settings it was brought to.
-    pub settings: Arc<Settings>,
+    pub settings: ConnSettings,
     /// Its begin, where nothing is set.
     pub defaults: Arc<Defaults>,
     /// The reloads of its server's configuration that were known when its defaults were asked for: see `Reloads`.
@@ -277,17 +288,6 @@ impl Conn {
         self.reported.note(body)?;
         self.reads = Reading { escapes: escapes(&self.reported), recoding: recoding(&self.reported) };
         Ok(())
-    }
-
-    /// Why the session that has it keeps it.
-    /// True: it was kept already.
-    pub fn set_pin(&self, kept: Option<Kept>, now_ms: u64) -> bool {
-        let was_kept = self.status.keeping.code.load(Ordering::Relaxed) > 0;
-        if !was_kept && kept.is_some() {
-            self.status.keeping.since_ms.store(now_ms, Ordering::Relaxed);
-        }
-        self.status.keeping.code.store(kept.map_or(0, Kept::code), Ordering::Relaxed);
-        was_kept
     }
 }
 

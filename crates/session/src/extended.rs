@@ -21,8 +21,8 @@ use crate::statements::{self, Naming, Prepared, Statement, Trait};
 use crate::stats::Stat;
 use crate::timing;
 use crate::unit::Unit;
-use crate::upstream::Gate;
-use crate::upstream::changes::{OwnStatements, ServerName, Whose};
+use crate::upstream::changes::{LongUnnamed, OwnStatements, ServerName, Whose};
+use crate::upstream::{Flushed, Gate};
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, key, push_name};
@@ -134,7 +134,7 @@ fn parse_unnamed(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prep
 
 /// The unnamed statement is another one from here on. `made`: the statement that is prepared for it.
 fn replace_unnamed(s: &mut Session, own: Own, made: Option<StatementId>) {
-    (s.statements.is_unnamed_on_server, s.statements.is_sent_next) = (false, false);
+    (s.statements.long_unnamed, s.statements.is_sent_next) = (LongUnnamed::Not, false);
     let before = s.statements.unnamed.replace(own);
     s.enter(Change::Unnamed { before, made });
 }
@@ -242,7 +242,7 @@ fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, F
     if is_unnamed {
         let before = s.statements.unnamed.take();
         s.enter(Change::Unnamed { before, made: None });
-        s.statements.is_unnamed_on_server = true;
+        s.statements.long_unnamed = LongUnnamed::OnServer;
         if let Some(conn) = s.conn_mut() {
             conn.unnamed = None;
         }
@@ -273,7 +273,7 @@ fn refuse_behind(
         // Under a name: a Parse without one would drop the unnamed statement before it fails.
         write::parse(s.up.extra(&w.buffers), NO_STATEMENT, FAILING_PARSE);
         upstream.replies.push(Expect::Refused);
-        upstream.is_flushed = false;
+        upstream.flushed = Flushed::No;
         upstream.brought.refusals.push_back(Refusal { parameters, fault });
     } else {
         result_shape::tell_parameters(s, w, parameters);
@@ -318,7 +318,7 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
             }
             return Ok(flow);
         }
-        let fault = no_such_statement(name);
+        let fault = no_such_statement(s, w, name);
         return refuse(s, w, header, fault);
     };
     if answer::is_in_doubt(s, &prepared.statement) {
@@ -510,7 +510,7 @@ fn analysed_now(s: &mut Session, w: &Context, prepared: Rc<Prepared>) -> Rc<Prep
 /// here. On a server connection that has nothing of this session's it would be another client's.
 fn is_on_link_only(s: &Session, name: &[u8]) -> bool {
     if name.is_empty() {
-        return s.statements.is_unnamed_on_server;
+        return s.statements.long_unnamed == LongUnnamed::OnServer;
     }
     let may_be = s.state.by_sql.has(key(name)) || s.is_unsure() || !s.stuck().is_empty() || has_long(s, key(name));
     may_be && !name.starts_with(NAME_PREFIX)
@@ -521,13 +521,22 @@ fn has_long(s: &Session, name: &[u8]) -> bool {
     s.upstream().is_some_and(|upstream| upstream.left.long.has(name))
 }
 
-fn no_such_statement(name: &[u8]) -> Fault {
+#[cold]
+fn no_such_statement(s: &Session, w: &Context, name: &[u8]) -> Fault {
     let text = if name.is_empty() {
         "unnamed prepared statement does not exist".to_string()
     } else {
         format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name))
     };
-    Fault::error(sqlstate::UNDEFINED_STATEMENT, text)
+    let fault = Fault::error(sqlstate::UNDEFINED_STATEMENT, text);
+    if !name.is_empty() || s.statements.long_unnamed != LongUnnamed::Gone {
+        return fault;
+    }
+    let limit = w.peek_config().routing.statement_analysis_bytes_max;
+    fault.hint(format!(
+        "Weir did not analyse its text (statement_analysis_max = {limit} bytes, or the session's encoding), and keeps such a statement \
+         up to the Sync behind its first execution. Parse it again, or give it a name."
+    ))
 }
 
 /// A server's complaint about a Bind, if it has the statement's name on the servers: the client knows it under its own.
@@ -662,7 +671,7 @@ pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow,
         if is_on_link_only(s, name) {
             return pass_unknown(s, w, header, Expect::Describe);
         }
-        let fault = no_such_statement(name);
+        let fault = no_such_statement(s, w, name);
         return refuse(s, w, header, fault);
     };
     let whose = match told {
@@ -791,8 +800,8 @@ pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
     }
     if kind == b'S' && name.is_empty() {
         change = Change::Unnamed { before: s.statements.unnamed.take(), made: None };
-        passes = s.statements.is_unnamed_on_server;
-        s.statements.is_unnamed_on_server = false;
+        passes = s.statements.long_unnamed == LongUnnamed::OnServer;
+        s.statements.long_unnamed = LongUnnamed::Not;
     } else if kind == b'S' {
         let before = s.statements.named.remove(name);
         s.upstream_mut().into_iter().for_each(|upstream| upstream.left.long.close(name));

@@ -41,6 +41,10 @@ pub enum Kept {
     Replication,
     /// No client's: it listens for many.
     Listener,
+    /// The client has sent half of a message.
+    Message,
+    /// The client has sent messages of the extended protocol and no Sync.
+    Series,
 }
 
 impl Kept {
@@ -50,7 +54,9 @@ impl Kept {
             Kept::Mode => 1,
             Kept::Replication => 2,
             Kept::Listener => 3,
-            Kept::State(kind) => 4 + kind as u8,
+            Kept::Message => 4,
+            Kept::Series => 5,
+            Kept::State(kind) => 6 + kind as u8,
         }
     }
 
@@ -61,7 +67,9 @@ impl Kept {
             1 => "pool_mode",
             2 => "replication",
             3 => "listens for clients",
-            _ => StateKind::ALL.get(usize::from(code) - 4).map_or("unknown", |kind| kind.name()),
+            4 => "half a message",
+            5 => "no Sync",
+            _ => StateKind::ALL.get(usize::from(code) - 6).map_or("unknown", |kind| kind.name()),
         }
     }
 }
@@ -76,5 +84,6 @@ mod tests {
             assert_eq!(Kept::reason(Kept::State(kind).code()), kind.name());
         }
         assert_eq!((Kept::reason(Kept::Mode.code()), Kept::reason(0)), ("pool_mode", ""));
+        assert_eq!([Kept::Message, Kept::Series].map(|kept| Kept::reason(kept.code())), ["half a message", "no Sync"]);
     }
 }

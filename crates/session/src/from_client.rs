@@ -21,8 +21,8 @@ use crate::signals;
 use crate::statement_log;
 use crate::statements::{self, Statement};
 use crate::unit::Unit;
-use crate::upstream::Gate;
-use crate::upstream::changes::Claim;
+use crate::upstream::changes::{Claim, LongUnnamed};
+use crate::upstream::{Flushed, Gate};
 use std::rc::Rc;
 use weir_policy::replies::Expect;
 use weir_wire::frame::{Header, front};
@@ -102,7 +102,12 @@ fn decide(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
         front::EXECUTE => check_small(header).and_then(|()| extended::on_execute(s, w, header)),
         front::CLOSE => check_small(header).and_then(|()| extended::on_close(s, w, header)),
         front::FLUSH if header.body_bytes > 0 => on_garbled_flush(s, w, header),
-        front::FLUSH => Ok(pass_if_linked(s, w, header)),
+        front::FLUSH => {
+            if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.flushed == Flushed::No) {
+                upstream.flushed = Flushed::ByClient;
+            }
+            Ok(pass_if_linked(s, w, header))
+        }
         front::SYNC if header.body_bytes > 0 => on_garbled_sync(s, w, header),
         front::SYNC => Ok(on_sync(s, w, header)),
         front::COPY_DATA => {
@@ -316,7 +321,7 @@ fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statem
         let before = s.statements.unnamed.take();
         s.enter(Change::Unnamed { before, made: None });
     }
-    s.statements.is_unnamed_on_server = false;
+    s.statements.long_unnamed = LongUnnamed::Not;
     s.statements.portal = None;
     if let Some(conn) = s.conn_mut() {
         conn.unnamed = None;

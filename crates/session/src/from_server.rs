@@ -21,7 +21,7 @@ use crate::timing;
 use crate::unit::Ended;
 use crate::upstream::changes::{Claim, OwnStatements};
 use crate::upstream::left::{Parting, Telling};
-use crate::upstream::{Heard, Upstream};
+use crate::upstream::{Flushed, Heard, Upstream};
 use std::collections::VecDeque;
 use weir_policy::loss::Control;
 use weir_policy::read_retry::is_of_recovery;
@@ -301,7 +301,7 @@ fn on_ready(s: &mut Session, w: &Context, header: Header, status: u8, whose: Who
     if whose == Whose::Begin || !matches!(s.lazy_begin, LazyBegin::Sent(_)) {
         upstream.txn.status = status;
     }
-    upstream.is_flushed = false;
+    upstream.flushed = Flushed::No;
     match whose {
         Whose::Client => {}
         Whose::ClientChange => drop(upstream.journal.pop_front()),

@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use weir_catalog::rule::Rule;
 use weir_policy::loss::Commits;
+use weir_policy::timeouts::Unfinished;
 use weir_policy::transaction::HeldLimits;
 
 /// Since when a session does what it does; see `timing`.
@@ -26,6 +27,8 @@ pub struct Clock {
     pub idle_ms: Cell<Option<u64>>,
     /// End of the last statement.
     pub ready_at: Cell<Us>,
+    /// What the client has left unfinished, and since when: see `unfinished`.
+    pub unfinished: Cell<(Unfinished, Us)>,
     /// Wait for a server connection before the statement that runs, in microseconds.
     pub(crate) waited_us: Cell<u64>,
     /// The rule that chose the node of the server connection in use.
@@ -45,6 +48,7 @@ impl Clock {
             held: Cell::default(),
             idle_ms: Cell::new(None),
             ready_at: Cell::new(now),
+            unfinished: Cell::new((Unfinished::Nothing, now)),
             waited_us: Cell::new(0),
             rule: Cell::new(Rule::Read),
             flight: Cell::new(None),

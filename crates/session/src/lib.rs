@@ -16,6 +16,7 @@ pub mod choice;
 pub mod classify;
 pub mod concern;
 pub mod conn;
+pub mod conn_settings;
 pub mod context;
 pub mod doubt;
 pub mod extended;

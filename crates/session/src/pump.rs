@@ -105,7 +105,10 @@ impl<X: Sockets> Pump<'_, X> {
                 Ok(from_server) if (from_client || from_server || is_lost) && self.has_more(from_server || is_lost) => {}
                 Ok(_) => match from_client::notify(self.s, self.w) {
                     Ok(true) => {}
-                    Ok(false) => return Step::Park,
+                    Ok(false) => {
+                        session_state::note_unfinished(self.s, self.w);
+                        return Step::Park;
+                    }
                     Err(fault) => return Step::End(End::Fault(fault)),
                 },
                 Err(fault) => return Step::End(End::Fault(fault)),

@@ -20,6 +20,7 @@ use crate::statement_log;
 use crate::statements::{Naming, Prepared, Statement};
 use crate::unit::{Concern, Ended, Unit};
 use crate::upstream::Upstream;
+use crate::upstream::changes::LongUnnamed;
 use crate::{causal, classify, lazy_begin};
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
@@ -211,7 +212,7 @@ fn give_batch(s: &mut Session, w: &Context, prepared: Rc<Prepared>, bytes: &[u8]
     statement_log::answered_by_cache(s, w, Some(&prepared));
     s.statements.portal = None;
     if has_parse {
-        (s.statements.unnamed, s.statements.is_unnamed_on_server) = (Some(Own::without_name(prepared)), false);
+        (s.statements.unnamed, s.statements.long_unnamed) = (Some(Own::without_name(prepared)), LongUnnamed::Not);
         s.say_bare(w, back::PARSE_COMPLETE);
     }
     s.say_bare(w, back::BIND_COMPLETE);
@@ -301,7 +302,7 @@ fn give(s: &mut Session, w: &Context, header: Header, bytes: &[u8], round: u64) 
     causal::heard_from_memory(s, w, round);
     w.count(Metric::CacheHits);
     statement_log::answered_by_cache(s, w, None);
-    (s.statements.unnamed, s.statements.is_unnamed_on_server, s.statements.portal) = (None, false, None);
+    s.statements.drop_unnamed();
     s.down.extra(&w.buffers).extend_from_slice(bytes);
     s.say_ready(w);
     s.up.eat(header);

@@ -21,6 +21,7 @@ use crate::session::read_retry::{AGAIN_MAX, Group, Net, Refused, State, Statemen
 use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
 use crate::statements::{Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
+use crate::upstream::Flushed;
 use crate::upstream::left::Parting;
 use weir_catalog::rule::Rule;
 use weir_policy::cluster::ClusterView;
@@ -295,7 +296,7 @@ fn look(s: &mut Session, w: &Context) -> Look {
 
 /// True if the server will say more by itself.
 fn may_wait(s: &Session) -> bool {
-    s.upstream().is_none_or(|upstream| !upstream.is_flushed)
+    s.upstream().is_none_or(|upstream| upstream.flushed != Flushed::ByUs)
         && s.retry.groups.front().is_some_and(|group| group.is_whole && !group.is_flushed)
 }
 

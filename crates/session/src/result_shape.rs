@@ -10,8 +10,8 @@ use crate::fault::{Fault, sqlstate};
 use crate::session::{Described, IDLE, Server, Session};
 use crate::statements::Prepared;
 use crate::timing;
-use crate::upstream::Gate;
 use crate::upstream::changes::{Asked, Claim, Whose};
+use crate::upstream::{Flushed, Gate};
 use std::rc::Rc;
 use weir_policy::prepared::{Shape, StatementId, key, push_name};
 use weir_policy::replies::Expect;
@@ -57,7 +57,7 @@ pub fn ask(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, whose: Whose) 
 fn await_description(s: &mut Session, expect: Expect, prepared: Rc<Prepared>, whose: Whose) {
     let Some(upstream) = s.upstream_mut() else { return };
     upstream.replies.push(expect);
-    upstream.is_flushed = false;
+    upstream.flushed = Flushed::No;
     if !upstream.replies.is_skipping() {
         upstream.brought.described.push_back(Described::new(prepared, whose));
     }
@@ -74,7 +74,7 @@ pub fn wait(s: &mut Session, w: &Context, id: StatementId, is_alone: bool, param
     if let Some(upstream) = s.upstream_mut() {
         upstream.brought.asked = Some(Asked { id, parameters });
         upstream.brought.claim = Claim::Describing;
-        upstream.is_flushed = false;
+        upstream.flushed = Flushed::No;
         upstream.gate = Gate::Barrier;
     }
     timing::asked(s, w);

@@ -13,6 +13,7 @@ use crate::session::{FAILED, Server, Session};
 use crate::session_state;
 use crate::statements::{Recalls, Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
+use crate::upstream::changes::LongUnnamed;
 use weir_catalog::Hidden;
 use weir_config::{PoolMode, SequenceSessions};
 use weir_policy::pool::Fit;
@@ -148,7 +149,7 @@ fn facts(s: &Session, w: &Context, statement: &Statement) -> Option<Facts> {
 fn may_ask(s: &Session) -> bool {
     s.replies().is_only_ours()
         && s.upstream().is_none_or(|upstream| upstream.brought.asked.is_none())
-        && !s.statements.is_unnamed_on_server
+        && s.statements.long_unnamed != LongUnnamed::OnServer
         && s.transaction() != FAILED
         && !s.up.is_mid_message()
 }

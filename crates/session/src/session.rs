@@ -23,7 +23,7 @@ use crate::task::Waiter;
 pub use crate::upstream::changes::{Change, Described, Entered, Own, Portal, Refusal};
 use crate::upstream::changes::{OwnStatements, last_of};
 pub use crate::upstream::{FAILED, IDLE, LazyBegin, WITHIN};
-use crate::upstream::{Gate, TakenFor, Upstream};
+use crate::upstream::{Flushed, Gate, TakenFor, Upstream};
 use causal::Causal;
 use doubt::Doubt;
 use query_cache::Cached;
@@ -39,6 +39,7 @@ use weir_policy::cluster::NodeIndex;
 use weir_policy::prepared::StatementId;
 use weir_policy::replies::{Dropped, Expect, Failed, Owed, Replies};
 use weir_policy::settings::Recoding;
+use weir_policy::timeouts::Unfinished;
 use weir_policy::transaction::Written;
 use weir_sql::facts::{StateKind, StateKinds};
 use weir_wire::write;
@@ -268,7 +269,7 @@ impl Session {
     pub fn expect_more(&mut self, expect: Expect) {
         if let Some(upstream) = self.upstream_mut() {
             upstream.replies.push(expect);
-            upstream.is_flushed = false;
+            upstream.flushed = Flushed::No;
         }
     }
 
@@ -318,6 +319,29 @@ impl Session {
         let kinds = self.upstream()?.left.pinning();
         let is_read_otherwise = !self.is_on_standby() && self.reads_otherwise();
         kinds.kinds().next().or(is_read_otherwise.then_some(StateKind::Reading)).map(Kept::State)
+    }
+
+    /// What the client has left unfinished on the server connection: nothing happens there until it says more.
+    #[inline]
+    pub fn unfinished(&self) -> Unfinished {
+        match &self.server {
+            Some(Server { upstream, .. }) if !upstream.replies.is_settled() => self.left_unfinished(upstream),
+            _ => Unfinished::Nothing,
+        }
+    }
+
+    fn left_unfinished(&self, upstream: &Upstream) -> Unfinished {
+        let replies = &upstream.replies;
+        let is_half = self.up.is_mid_message() && !self.intake.in_copy_message;
+        let is_asked = upstream.flushed != Flushed::No && !is_half && !replies.is_empty();
+        if is_asked || replies.is_copying_in() || replies.will_answer(usize::from(is_half)) {
+            return Unfinished::Nothing;
+        }
+        match (is_half, replies.is_empty()) {
+            (true, _) => Unfinished::Message,
+            (false, true) => Unfinished::Series,
+            (false, false) => Unfinished::Unasked,
+        }
     }
 
     /// The server may have more of the session's than is known.

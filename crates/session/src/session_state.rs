@@ -4,24 +4,25 @@
 pub mod defaults;
 pub mod listening;
 mod long_texts;
+mod pins;
 mod unseen;
 
 use crate::choice::Choice;
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::Fault;
-use crate::flow::Kept;
-use crate::host::{Level, Who};
 use crate::metrics::Metric;
 use crate::session::{FAILED, IDLE, Server, Session};
 use crate::state::{Plain, State};
 use crate::statements::{Prepared, Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
-use crate::upstream::changes::Claim;
+use crate::upstream::changes::{Claim, LongUnnamed};
 use crate::upstream::left::{Asking, Left, Parting, Telling, Unproven};
 use crate::upstream::{Gate, Upstream};
 pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
 pub use long_texts::{note_long_bound, note_long_parse, pass_on};
+use pins::show_pin;
+pub use pins::{note_unfinished, show_unfinished};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 pub use unseen::note_analysed;
@@ -376,7 +377,10 @@ pub fn settle(s: &mut Session, w: &Context) {
     if let Some(Server { upstream, .. }) = &mut s.server
         && !upstream.left.long.is_empty()
     {
-        s.statements.is_unnamed_on_server = upstream.left.long.rests(s.statements.is_unnamed_on_server);
+        let was_there = s.statements.long_unnamed == LongUnnamed::OnServer;
+        if !upstream.left.long.rests(was_there) && was_there {
+            s.statements.long_unnamed = LongUnnamed::Gone;
+        }
     }
     if s.pin().is_some() {
         show_pin(s, w);
@@ -428,9 +432,12 @@ pub fn parting_for_good(s: &Session) -> Parting {
     parting(s).max(if has_some { Parting::Cleaned } else { Parting::AsItIs })
 }
 
-/// The fate of a server connection that nothing is known to keep: something was refused, or the operator wants it cleaned.
+/// The fate of a server connection that nothing is known to keep: something was refused, it has become slow, or the operator wants it cleaned.
 #[inline]
 fn parting(s: &Session) -> Parting {
+    if s.conn().is_some_and(|conn| conn.settings.are_worn()) {
+        return Parting::Closed;
+    }
     let by_state = s.upstream().map_or(Parting::AsItIs, |upstream| upstream.left.parting());
     if s.account.limits.get().on_release.resets_always { by_state.max(Parting::Cleaned) } else { by_state }
 }
@@ -557,7 +564,7 @@ pub fn on_answer(s: &mut Session, w: &Context) {
             if outcome.has_new_foreign || (had_foreign && !answer.foreign.is_empty()) {
                 left.found.add(StateKind::ForeignSetting);
             }
-            conn.settings = w.shared.intern_settings(outcome.of_conn).0;
+            conn.settings.set(w.shared.intern_settings(outcome.of_conn).0);
             if ask.any_setting || ask.is_about_all() {
                 defaults::look(conn, w);
             }
@@ -663,34 +670,6 @@ pub fn deallocate(s: &mut Session, w: &Context, name: &str) {
     }
 }
 
-/// Shows operators that a server connection is kept, or is no longer. A pin that is shown already is not told again.
-fn show_pin(s: &Session, w: &Context) {
-    let kept = s.pin();
-    let Some(conn) = s.conn() else { return };
-    let was_kept = conn.set_pin(kept, w.now_ms());
-    let (false, Some(kept)) = (was_kept, kept) else { return };
-    if kept == Kept::State(StateKind::Listen) && s.state.listening.is_some() {
-        // For as long as it takes to move it.
-        return;
-    }
-    w.count(Metric::SessionsPinned);
-    let bit = 1 << kept.code();
-    if kept != Kept::Mode && w.shared.told.pins.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-        let who = Who {
-            user: &s.account.client_user,
-            database: &s.account.client_database,
-            session: s.handle.status.pid,
-            ..Who::default()
-        };
-        let reason = Kept::reason(kept.code());
-        let text = format_args!(
-            "a client keeps its server connection as long as this exists: {reason}. SHOW pool_pools lists such connections; \
-             pool_size must have room for them. This is said once for each kind"
-        );
-        w.log(Level::Warning, &who, text);
-    }
-}
-
 /// Notes state of which it is known at once that it keeps the server connection.
 pub fn keep(s: &mut Session, w: &Context, kind: Option<StateKind>) {
     match kind {
@@ -723,7 +702,7 @@ fn bring_settings(s: &mut Session, w: &Context) {
     let sql = conn.settings.change_to(&s.state.settings);
     // Nothing may run as somebody else, or under settings of others: settings that may be refused must be certain first.
     let needs_answer = conn.settings.may_be_refused(&s.state.settings);
-    conn.settings = s.state.settings.clone();
+    conn.settings.set(s.state.settings.clone());
     send_settings(s, w, &sql);
     let Some(upstream) = s.upstream_mut() else { return };
     if needs_answer && !upstream.replies.is_empty() {
@@ -799,7 +778,7 @@ pub fn restores(s: &mut Session, w: &Context, telling: Telling) -> bool {
     }
     let sql = if std::mem::take(&mut upstream.resetting.was_discarded) {
         // The server connection has nothing any more.
-        let had = std::mem::replace(&mut conn.settings, s.state.settings.clone());
+        let had = conn.settings.set(s.state.settings.clone());
         had.change_to(&s.state.settings)
     } else {
         s.state.startup.again(&reset)
@@ -838,7 +817,7 @@ pub fn before_ready(s: &mut Session, w: &Context) {
         };
         set_settings(s, w, settings);
         if let Some(Server { conn, .. }) = &mut s.server {
-            conn.settings = s.state.settings.clone();
+            conn.settings.set(s.state.settings.clone());
         }
     }
     if s.upstream().is_some_and(|upstream| !upstream.resetting.untold.is_empty()) {
@@ -891,7 +870,7 @@ pub fn discarded(s: &mut Session, w: &Context) {
     }
     set_settings(s, w, after);
     if let Some(Server { conn, upstream }) = &mut s.server {
-        conn.settings = w.no_settings();
+        conn.settings.set(w.no_settings());
         upstream.resetting.was_discarded = true;
         upstream.left.discarded();
     }

@@ -51,8 +51,7 @@ pub struct Upstream {
     pub(crate) writes: Writes,
     /// FATAL of the server, until its end of file follows.
     pub(crate) final_error: Option<Fault>,
-    /// A Flush was sent for the replies waited for.
-    pub(crate) is_flushed: bool,
+    pub(crate) flushed: Flushed,
     /// CopyData was sent on before the server said that it reads any.
     pub(crate) is_copied_ahead: bool,
     /// A command on the whole session was bound and not executed yet.
@@ -124,6 +123,16 @@ pub enum TakenFor {
     PrimaryToRead,
     /// Its reads may run again elsewhere.
     Standby,
+}
+
+/// A Flush was sent for the replies that are due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Flushed {
+    #[default]
+    No,
+    /// Weir waits for them.
+    ByUs,
+    ByClient,
 }
 
 /// Messages of the client are looked at, or wait.
@@ -289,7 +298,8 @@ impl Upstream {
         if final_error.is_some() {
             *final_error = None;
         }
-        (self.is_flushed, self.is_copied_ahead, self.is_command_bound) = (false, false, false);
+        self.flushed = Flushed::No;
+        (self.is_copied_ahead, self.is_command_bound) = (false, false);
     }
 }
 

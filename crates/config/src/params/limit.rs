@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Time a transaction may take. Then the client is disconnected with SQLSTATE 25P04. 0: no limit.", ..ROW },
     Param { name: "idle_transaction_timeout", kind: TIME, default: "0",
         set: |c, _, v| c.limits.idle_transaction_ms = v.millis(),
-        help: "Time a client may do nothing within a transaction. Then it is disconnected with SQLSTATE 25P03. 0: no limit.", ..ROW },
+        help: "Time a client may do nothing within a transaction, a message or a series without a Sync. Then it is disconnected with SQLSTATE 25P03. 0: no limit.", ..ROW },
     Param { name: "limit_override_list", kind: Kind::Text(Operators), default: "", applies: Applies::OnReload,
         set: |c, _, v| c.limits.overrides = crate::limits::read_overrides(&v.text()).unwrap_or_default(),
         help: "Other limits for some users and databases, with semicolons between them: 'user=joe: pool_size=2 query_timeout=30s; database=shop: pool_size=50; user=joe database=shop: pool_size=5'. A user's go before a database's, those of both before either's.", ..ROW },

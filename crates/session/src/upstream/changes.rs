@@ -124,8 +124,7 @@ pub struct OwnStatements {
     /// By the client's names.
     pub(crate) named: HashMap<Box<[u8]>, Own>,
     pub(crate) unnamed: Option<Own>,
-    /// The unnamed statement was too long to be kept here: it is on the server only.
-    pub(crate) is_unnamed_on_server: bool,
+    pub(crate) long_unnamed: LongUnnamed,
     /// The next Parse without a name is sent, whatever the server connection has.
     pub(crate) is_sent_next: bool,
     /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
@@ -134,6 +133,17 @@ pub struct OwnStatements {
     pub(crate) bound: Option<Rc<Prepared>>,
     /// A statement of Weir's own that the unnamed portal stands for.
     pub(crate) portal: Option<Portal>,
+}
+
+/// An unnamed statement that was too long to be kept here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LongUnnamed {
+    #[default]
+    Not,
+    /// It is on the server only.
+    OnServer,
+    /// A question of ours has dropped it behind its first execution.
+    Gone,
 }
 
 /// A bound statement that Weir answers itself.
@@ -178,7 +188,7 @@ impl OwnStatements {
     /// A simple query, or what is answered in its place, drops the unnamed statement and portal.
     #[inline]
     pub fn drop_unnamed(&mut self) {
-        (self.unnamed, self.is_unnamed_on_server, self.portal) = (None, false, None);
+        (self.unnamed, self.long_unnamed, self.portal) = (None, LongUnnamed::Not, None);
     }
 
     /// Undoes the change that stood at `at` in the journal. If the name was changed again since, that change is what now began from

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_policy::cluster::Probe;
 use weir_policy::outcome::Verdict;
+use weir_policy::timeouts::Unfinished;
 use weir_session::doubt::settle;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::Overdue;
@@ -119,8 +120,17 @@ fn show(log: &Log, client: &Client) {
     let conn = s.conn().map_or("none".to_owned(), name_of);
     let alike = s.conn().is_none_or(|conn| Arc::ptr_eq(&conn.settings, &s.state.settings));
     let alike = if alike { "" } else { ", which has others" };
+    let unfinished = match s.handle.clock.unfinished.get().0 {
+        Unfinished::Nothing => String::new(),
+        some => format!(", unfinished {some:?}"),
+    };
+    let mark = match &*s.handle.overdue.borrow() {
+        Overdue::No => String::new(),
+        Overdue::Cancelling(fault) => format!(", cancelled by {fault}"),
+        other => format!(", overdue {other:?}"),
+    };
     let text = format!(
-        "is {}, connection {conn}{alike}, kept by {pin}, settings [{}], rule {}",
+        "is {}, connection {conn}{alike}, kept by {pin}, settings [{}], rule {}{unfinished}{mark}",
         s.handle.status.doing().name(),
         settings.join(" "),
         s.handle.clock.rule.get().name()

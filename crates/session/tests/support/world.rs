@@ -21,6 +21,7 @@ use weir_policy::sequences::Tally;
 use weir_session::account::Account;
 use weir_session::catalogs::Database;
 use weir_session::conn::{Address, Breaker, Conn, ConnStatus, Keeping, LastStatement, Reading, ServerLine, Terms};
+use weir_session::conn_settings::ConnSettings;
 use weir_session::context::{Common, Context, Parts};
 use weir_session::host::{Field, Level, Nudge, Program, Signal, Stop, Who};
 use weir_session::listen_hub::Hub;
@@ -244,7 +245,7 @@ impl World {
     /// Connections that were to be cleaned are clean, and at rest.
     pub fn finish_resets(&self) {
         for mut conn in self.pool.resets.take() {
-            conn.settings = self.w.no_settings();
+            conn.settings.set(self.w.no_settings());
             conn.by_sql = self.w.shared.no_statements.clone();
             conn.known = Known::default();
             conn.unnamed = None;
@@ -334,7 +335,7 @@ fn conn(w: &Context, node: u16, serial: u64) -> Conn {
     Conn {
         known: Known::default(),
         unnamed: None,
-        settings: w.no_settings(),
+        settings: ConnSettings::new(w.no_settings()),
         defaults: w.shared.unknown_defaults(),
         reloads: 0,
         by_sql: w.shared.no_statements.clone(),

@@ -798,7 +798,7 @@ async fn configure(w: &Rc<Worker>, mut conn: ServerConn, settings: &Arc<Settings
         true => Settings::default().change_to(settings),
         false => conn.settings.change_to(settings),
     };
-    conn.settings = settings.clone();
+    conn.settings.set(settings.clone());
     if sql.is_empty() {
         return Ok(conn);
     }

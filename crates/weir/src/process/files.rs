@@ -97,7 +97,7 @@ impl Files {
         tls_files::read(config, &self.beside(Path::new("")))
     }
 
-    /// Reads the users of PCP. `None`: there is no such file, or none that can be read; the problems say why, unless nobody named one.
+    /// Reads the users of PCP. `None`: there is no such file; the problems say so, unless nobody named one. One that cannot be read has no users until it can.
     pub fn read_pcp(&self) -> (Option<PcpUsers>, Vec<Problem>) {
         let path = match (&self.pcp, &self.config) {
             (Some(path), _) => path.clone(),
@@ -108,7 +108,8 @@ impl Files {
             Ok(bytes) => zeroize::Zeroizing::new(bytes),
             Err(cause) if cause.kind() == ErrorKind::NotFound && self.pcp.is_none() => return (None, Vec::new()),
             Err(cause) => {
-                return (None, vec![warning(&path, None, format!("cannot be read, so that nobody gets in by PCP: {cause}"))]);
+                let users = (cause.kind() != ErrorKind::NotFound).then(PcpUsers::default);
+                return (users, vec![warning(&path, None, format!("cannot be read, so that nobody gets in by PCP: {cause}"))]);
             }
         };
         let (users, bad) = PcpUsers::read(&bytes);
@@ -283,6 +284,15 @@ fn networks() -> Vec<Network> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_of_pcp_that_cannot_be_read_are_none_until_they_can() {
+        let read = |pcp: PathBuf| Files { pcp: Some(pcp), ..Files::default() }.read_pcp();
+        let (users, problems) = read(std::env::temp_dir());
+        assert!(users.is_some_and(|users| users.is_empty()) && problems.len() == 1, "a folder stands for a file without rights");
+        let (users, problems) = read("/nowhere/pcp.conf".into());
+        assert!(users.is_none() && problems.len() == 1);
+    }
 
     #[test]
     fn under_systemd_folders_of_the_unit_stand_for_tmp() {

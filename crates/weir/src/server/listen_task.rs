@@ -95,7 +95,7 @@ async fn open(w: &Rc<Worker>, hub: &Hub, pools: &PoolSet) -> Option<ServerConn> 
     let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
     match lease::lease_conn(w, &pool, node, &[], wait, gives_up).await {
         Ok(Ok(conn)) => {
-            conn.set_pin(Some(Kept::Listener), w.now_ms());
+            conn.status.set_pin(Some(Kept::Listener), w.now_ms());
             conn.transport.socket.set_task(w.reactor.current_task());
             Some(conn)
         }

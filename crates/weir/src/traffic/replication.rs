@@ -90,7 +90,7 @@ impl<'a> Listed<'a> {
         conn.transport.socket.set_task(task);
         conn.status.session.store(entry.status.pid, Ordering::Relaxed);
         conn.status.uses.store(1, Ordering::Relaxed);
-        conn.set_pin(Some(Kept::Replication), w.now_ms());
+        conn.status.set_pin(Some(Kept::Replication), w.now_ms());
         *entry.conn.borrow_mut() = Some(conn.status.clone());
         entry.status.set_doing(Doing::Executing);
         w.shared.session_statuses.add(entry.status.clone());

@@ -10,10 +10,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_policy::loss::Commits;
-use weir_policy::timeouts::{Overtime, Spent, look_period_ms, overtime};
+use weir_policy::timeouts::{Overtime, Spent, UNFINISHED_SHOWN_MS, Unfinished, look_period_ms, overtime};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::Overdue;
 use weir_session::metrics::Metric;
+use weir_session::session_state::show_unfinished;
 use weir_session::status::Doing;
 use weir_session::task::Us;
 use weir_session::timing::held_too_long;
@@ -54,6 +55,9 @@ fn look_at(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) {
         return;
     }
     let spent = spent(entry, w.now_us());
+    if spent.unfinished != Unfinished::Nothing && spent.quiet >= UNFINISHED_SHOWN_MS {
+        show_unfinished(entry, w);
+    }
     if let Some(fault) = held_too_long(entry, w.now_us()).filter(|_| !spent.waits) {
         return dismiss(w, entry, fault);
     }
@@ -85,11 +89,15 @@ fn look_at(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) {
 fn spent(entry: &Entry, now: Us) -> Spent {
     let ms = |since: Us| now.saturating_sub(since) / 1000;
     let clock = &entry.clock;
+    let (unfinished, since) = clock.unfinished.get();
+    let unfinished_since = (unfinished != Unfinished::Nothing).then_some(since);
+    let quiet_since = entry.active_at.get().max(clock.ready_at.get());
     Spent {
         statement: clock.busy_since.get().or(clock.asked_since.get()).map(ms),
-        transaction: clock.transaction_since.get().map(ms),
-        quiet: ms(entry.active_at.get().max(clock.ready_at.get())),
+        transaction: clock.transaction_since.get().or(unfinished_since).map(ms),
+        quiet: ms(unfinished_since.map_or(quiet_since, |since| quiet_since.max(since))),
         waits: entry.status.doing() == Doing::WaitingForConnection,
+        unfinished,
     }
 }
 

@@ -453,7 +453,9 @@ fn a_long_parse_keeps_a_connection_no_longer_than_a_long_query() {
     assert_eq!(wire_tags(&client.until_ready()), "2DCZ");
     check_free(&mut other, "its Bind");
     client.send(&[wire::bind("", "", &[]), wire::sync()].concat());
-    assert_eq!(client.until_ready()[0].failure().sqlstate, "26000", "it is gone");
+    let gone = client.until_ready()[0].failure();
+    assert_eq!(gone.sqlstate, "26000");
+    assert!(gone.hint.contains("statement_analysis_max = 262144 bytes"), "{gone:?}");
     for end in ["close", "deallocate all"] {
         client.send(&[wire::parse("mine", &long_text("select 8")), wire::sync()].concat());
         client.until_ready();
@@ -666,4 +668,130 @@ fn names_that_a_library_took_away_end_no_session() {
     client.run("load 'plpgsql'");
     client.run("discard all");
     assert_eq!(client.value("select 2"), "2");
+}
+
+/// Messages that a client leaves unfinished.
+struct Unfinished {
+    story: &'static str,
+    begin: Vec<u8>,
+    /// The reason that is shown.
+    reason: &'static str,
+    end: Vec<u8>,
+    /// Of all answers.
+    tags: &'static str,
+}
+
+fn unfinished() -> [Unfinished; 6] {
+    let start = || [wire::parse("", "select 1 for update"), wire::bind("", "", &[])].concat();
+    let run = || [start(), wire::execute("", 0)].concat();
+    let halves = |mut whole: Vec<u8>| {
+        let rest = whole.split_off(whole.len() - 100_000);
+        (whole, rest)
+    };
+    let (query, rest_of_query) = halves(wire::query(&long_text("select 1 for update")));
+    let (parse, rest_of_parse) = halves(wire::parse("", &long_text("select 1 for update")));
+    let rest_of_parse = [rest_of_parse, wire::sync()].concat();
+    [
+        ("half a query", query, "half a message", rest_of_query, "TDCZ"),
+        ("half a Parse", parse, "half a message", rest_of_parse, "1Z"),
+        ("a Parse", wire::parse("", "select 1 for update"), "no Sync", wire::sync(), "1Z"),
+        ("an Execute", run(), "no Sync", wire::sync(), "12DCZ"),
+        ("an Execute with Flush", [run(), wire::flush()].concat(), "no Sync", wire::sync(), "12DCZ"),
+        ("an error", [wire::parse("", "selec 1"), start()].concat(), "no Sync", wire::sync(), "EZ"),
+    ]
+    .map(|(story, begin, reason, end, tags)| Unfinished { story, begin, reason, end, tags })
+}
+
+#[test]
+fn a_message_or_series_without_its_end_is_a_reason_that_is_shown() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 1s");
+    let mut other = ground.client(&proxy);
+    for Unfinished { story, begin, reason, end, tags } in unfinished() {
+        let counted = proxy.metric("sessions_pinned_total");
+        let mut client = ground.client(&proxy);
+        client.send(&begin);
+        wait_until(&format!("the reason of {story} to be shown"), || reasons(&ground, &proxy) == [reason]);
+        assert_eq!(proxy.metric("sessions_pinned_total"), counted + 1, "{story}");
+        let failure = other.error("select 1 for update");
+        assert_eq!(failure.sqlstate, "53300", "{story}");
+        assert!(failure.detail.contains(&format!("({reason}: 1)")), "{story}: {failure:?}");
+        client.send(&end);
+        assert_eq!(wire_tags(&client.until_ready()), tags, "{story}");
+        if story == "half a Parse" {
+            // Its Bind may come.
+            client.run("select 1");
+        }
+        wait_until_free(&ground, &proxy, story);
+        check_free(&mut other, story);
+    }
+}
+
+#[test]
+fn a_client_that_never_sends_the_end_is_ended_by_the_limit_on_idleness() {
+    let ground = Ground::new();
+    for (limit, sqlstate) in [("idle_transaction_timeout = 1s", "25P03"), ("client_idle_limit = 1s", "57P05")] {
+        let proxy = ground.primary_proxy(&format!("pool_size = 1\npool_wait_timeout = 20s\n{limit}"));
+        for Unfinished { story, begin, .. } in unfinished() {
+            let mut client = ground.client(&proxy);
+            client.send(&begin);
+            let messages = client.until_end();
+            let last = messages.last().unwrap_or_else(|| panic!("{story}: no word"));
+            assert_eq!(last.failure().sqlstate, sqlstate, "{story} with {limit}");
+            check_free(&mut ground.client(&proxy), story);
+        }
+        // A statement that runs is none of that, nor is a client that waits for its answer.
+        let mut client = ground.client(&proxy);
+        let sleep =
+            [wire::parse("", "select pg_sleep(2.5)"), wire::bind("", "", &[]), wire::execute("", 0), wire::flush()].concat();
+        client.send(&sleep);
+        assert_eq!([(); 4].map(|()| client.read().tag), *b"12DC", "{limit}");
+        client.send(&wire::sync());
+        client.until_ready();
+        assert_eq!(client.value("select 3 for update"), "3", "{limit}");
+    }
+}
+
+#[test]
+fn a_long_text_that_weir_may_analyse_is_bound_as_often_as_its_client_likes() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s\nstatement_analysis_max = 1MB");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    client.send(&[wire::parse("", &long_text("select 6")), wire::sync()].concat());
+    client.until_ready();
+    for _ in 0..2 {
+        check_free(&mut other, "between two of its uses");
+        client.send(&[wire::bind("", "", &[]), wire::execute("", 0), wire::sync()].concat());
+        assert_eq!(wire_tags(&client.until_ready()), "2DCZ");
+    }
+}
+
+#[test]
+fn a_server_connection_with_very_many_names_of_parameters_is_closed() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_size = 1\npool_wait_timeout = 20s");
+    let mut other = ground.client(&proxy);
+    let pid = |client: &mut Raw| client.value("select pg_backend_pid() for update");
+    let first = pid(&mut other);
+    for round in 0..4 {
+        assert_eq!(pid(&mut other) == first, round < 3, "after {} names", round * 400);
+        let mut client = ground.client(&proxy);
+        (0..400).for_each(|number| client.run(&format!("set app.name_{round}_{number} = 'x'")));
+    }
+}
+
+#[test]
+fn where_a_node_has_room_for_one_connection_a_listening_session_keeps_it() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("max_server_connections_per_node = 1\npool_wait_timeout = 1s");
+    let (mut client, mut other) = (ground.client(&proxy), ground.client(&proxy));
+    client.run("listen news");
+    wait_until("the reason to be shown", || reasons(&ground, &proxy) == ["listen"]);
+    let failure = other.error("select 1 for update");
+    assert_eq!(failure.sqlstate, "53300");
+    assert!(failure.detail.contains("(listen: 1)"), "{failure:?}");
+    ground.direct().run("notify news, 'all is well'");
+    assert_eq!(client.read().tag, b'A');
+    client.run("unlisten *");
+    check_free(&mut other, "UNLISTEN");
 }

@@ -2,6 +2,7 @@
 //! ports and addresses are others, and what a page leaves to its reader, which is said where it is done.
 
 mod page;
+mod running;
 mod unit;
 
 use crate::agent::stand::{Agent, SECRET, wait_streams};
@@ -200,43 +201,64 @@ fn the_recipe_of_failover_replaces_a_primary_and_tells_the_way_back() {
     joe(&service, "insert into written values (3)");
 }
 
-/// The reader chooses ports for the agents, writes the same secret everywhere, and names himself in `admin_users`.
+/// Servers of failover.md with the agents of agent.md beside them. The reader chooses ports for the agents, writes the same secret everywhere, and names
+/// himself in `admin_users`.
+struct WithAgents {
+    cluster: Owned,
+    agents: Vec<Agent>,
+}
+
+impl WithAgents {
+    /// `None`: the test is left out.
+    fn new() -> Option<WithAgents> {
+        let cluster = servers_of_failover()?;
+        if !has_programs(cluster.primary(), &["pg_rewind", "pg_basebackup", "psql"]) {
+            return None;
+        }
+        let page = Page::read("agent.md");
+        let sql = page.block("Install", "sql");
+        // The user is there already, as the page says it may be.
+        let rights = sql.split_once(';').unwrap().1.split_once('\n').unwrap().1;
+        cluster.primary().query(rights).unwrap();
+        let passfile = with(&page.block("Install", "text"), &[("5432", "*"), ("the password", "...")]);
+        let options = ["--allow", "127.0.0.1", "--passfile", "FOLDER/pgpass"];
+        let beside = |server| Agent::with(server, &[("pgpass", &passfile)], &options);
+        let agents = cluster.servers().iter().map(beside).collect();
+        Some(WithAgents { cluster, agents })
+    }
+
+    /// Weir's machine gets the secret and the configuration; the user then changes some of it.
+    fn configure(&self, machine: &mut Machine, others: &[(&str, &str)], more: &str) {
+        let page = Page::read("agent.md");
+        let address = |at: usize| format!("127.0.0.1:{}", self.agents[at].port.number());
+        let of_agents = with(&page.block("Install", "ini"), &[("10.0.0.1:9797", &address(0)), ("10.0.0.2:9797", &address(1))]);
+        machine.write("agent_secret", SECRET);
+        let secret = page.blocks("Install", "sh")[0].lines().find(|line| line.starts_with("chmod ")).unwrap().to_owned();
+        machine.run(&format!("install agent_secret /etc/weir/agent_secret\n{secret}\nchown weir /etc/weir/agent_secret\n"));
+        let conf = with(&conf_of_failover(machine, &self.cluster), others) + &of_agents;
+        let conf = conf + &format!("backend_agent2 = '{}'\nadmin_users = 'joe'\n", address(2)) + more;
+        reconfigure(machine, &conf, &passwd_of_failover());
+    }
+}
+
+fn wait_agents(service: &Service) {
+    wait_until("all agents to be connected", || joe(service, "show pool_agents").matches("|connected|").count() == 3);
+}
+
 #[test]
 fn with_agents_a_primary_that_was_killed_comes_back_and_a_switchover_moves_the_writes() {
-    let Some(cluster) = servers_of_failover() else { return };
-    if !has_programs(cluster.primary(), &["pg_rewind", "pg_basebackup", "psql"]) {
-        return;
-    }
-    let page = Page::read("agent.md");
-    let sql = page.block("Install", "sql");
-    // The user is there already, as the page says it may be.
-    let rights = sql.split_once(';').unwrap().1.split_once('\n').unwrap().1;
-    cluster.primary().query(rights).unwrap();
-    let passfile = with(&page.block("Install", "text"), &[("5432", "*"), ("the password", "...")]);
-    let beside = |server| Agent::with(server, &[("pgpass", &passfile)], &["--allow", "127.0.0.1", "--passfile", "FOLDER/pgpass"]);
-    let agents: Vec<Agent> = cluster.servers().iter().map(beside).collect();
-    let mut machine = started(&cluster);
-    let of_agents = with(
-        &page.block("Install", "ini"),
-        &[
-            ("10.0.0.1:9797", &format!("127.0.0.1:{}", agents[0].port.number())),
-            ("10.0.0.2:9797", &format!("127.0.0.1:{}", agents[1].port.number())),
-        ],
-    );
-    let more = format!("backend_agent2 = '127.0.0.1:{}'\nadmin_users = 'joe'\n", agents[2].port.number());
-    machine.write("agent_secret", SECRET);
-    let secret = page.blocks("Install", "sh")[0].lines().find(|line| line.starts_with("chmod ")).unwrap().to_owned();
-    machine.run(&format!("install agent_secret /etc/weir/agent_secret\n{secret}\nchown weir /etc/weir/agent_secret\n"));
-    let conf = conf_of_failover(&machine, &cluster) + &of_agents + &more;
-    reconfigure(&mut machine, &conf, &passwd_of_failover());
+    let Some(stand) = WithAgents::new() else { return };
+    let cluster = &stand.cluster;
+    let mut machine = started(cluster);
+    stand.configure(&mut machine, &[], "");
     let service = machine.start();
     wait_writable(&service);
-    wait_until("all agents to be connected", || joe(&service, "show pool_agents").matches("|connected|").count() == 3);
+    wait_agents(&service);
     wait_forecast(&service);
     let old = cluster.primary();
     old.kill9().unwrap();
     joe(&service, "insert into written values (2)");
-    let new = primary(&cluster);
+    let new = primary(cluster);
     wait_streams(old, new);
     wait_until("all nodes to be in use", || down(&service) == 0);
     let switchover = Page::read("switchover.md");
@@ -246,9 +268,9 @@ fn with_agents_a_primary_that_was_killed_comes_back_and_a_switchover_moves_the_w
     let console = "host=127.0.0.1 user=joe dbname=pgbouncer";
     service.psql_to(console, JOE, &format!("SWITCHOVER {next}")).unwrap();
     joe(&service, "insert into written values (3)");
-    assert_eq!(primary(&cluster).port(), cluster.servers()[next].port());
+    assert_eq!(primary(cluster).port(), cluster.servers()[next].port());
     assert_eq!(joe(&service, "/*NO LOAD BALANCE*/ select count(*) from written"), "3");
-    wait_streams(new, primary(&cluster));
+    wait_streams(new, primary(cluster));
 }
 
 /// The first column of `SHOW pool_cache`.

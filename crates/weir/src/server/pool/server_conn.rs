@@ -34,6 +34,7 @@ use weir_policy::sequences::Tally;
 use weir_policy::tls::{Attempt, Check, plan};
 pub use weir_session::conn::{Address, Conn, ConnStatus};
 use weir_session::conn::{Keeping, LastStatement, Reading, ServerLine, Terms, escapes, of_client, recoding};
+use weir_session::conn_settings::ConnSettings;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::reports::Reports;
 use weir_session::task::Us;
@@ -407,7 +408,7 @@ fn blank(w: &Worker, status: Arc<ConnStatus>, reported: Reports, defaults: Arc<D
     Conn {
         known: Known::default(),
         unnamed: None,
-        settings: w.shared.intern_settings(defaults.left().clone()).0,
+        settings: ConnSettings::new(w.shared.intern_settings(defaults.left().clone()).0),
         defaults,
         reloads,
         by_sql: w.shared.no_statements.clone(),
@@ -746,7 +747,7 @@ pub async fn reset(w: std::rc::Rc<Worker>, mut conn: ServerConn) {
         return w.close_conn(conn);
     }
     conn.known.clear();
-    conn.settings = w.no_settings();
+    conn.settings.set(w.no_settings());
     conn.by_sql = w.shared.no_statements.clone();
     conn.draws = conn.draws.forget();
     let pool = conn.transport.pool.clone();

@@ -11,7 +11,7 @@ use crate::support::{leave_out, wait_until};
 use rustix::process::geteuid;
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use weir_demo::ReservedPort;
 
 /// Keys of the unit that are not played, with the reason above.
@@ -31,6 +31,9 @@ const NOT_PLAYED: &[&str] = &[
     "NotifyAccess",
     "WantedBy",
 ];
+
+/// The home of whoever works on the machine while the service runs: its `/root` is shut.
+const HOME: &str = "/tmp";
 
 /// True if a machine can be made here; else the test is left out.
 pub fn has_machine() -> bool {
@@ -247,6 +250,40 @@ impl Service {
         shell.output().unwrap()
     }
 
+    /// A command of a page on Weir's machine, as root. Its home is `HOME` there.
+    pub fn inside(&self, command: &str) -> Output {
+        self.enter(&["sh", "-eu", "-c", command]).output().unwrap()
+    }
+
+    /// The words of a command of a page that must succeed.
+    pub fn said(&self, command: &str) -> String {
+        let said = self.inside(command);
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let (words, complaints) = (text(said.stdout), text(said.stderr));
+        assert!(said.status.success(), "{command}: {words}{complaints}\n{}", self.log());
+        words
+    }
+
+    /// A process that goes on beside the unit's, and ends with this.
+    pub fn begin_inside(&self, command: &str) -> Begun {
+        let log = File::create(self.folder.0.join("log.2")).unwrap();
+        let mut process = self.enter(&["setpriv", "--pdeathsig", "KILL", "sh", "-c", &format!("exec {command}")]);
+        Begun(process.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap(), self.folder.0.join("log.2"))
+    }
+
+    fn enter(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--mount", "--target", &self.process.id().to_string()]).args(words);
+        let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        command.env_clear().env("PATH", path).env("HOME", HOME).env("LC_ALL", "C").stdin(Stdio::null());
+        command
+    }
+
+    /// The code with which the unit's process has ended, if it has.
+    pub fn end(&mut self) -> Option<ExitStatus> {
+        self.process.try_wait().unwrap()
+    }
+
     /// A user's psql in the database shop: lines without heads, fields with `|` between. Error: the words of psql.
     pub fn psql(&self, user: &str, password: &str, statement: &str) -> Result<String, String> {
         self.psql_at("127.0.0.1", user, password, statement)
@@ -282,6 +319,26 @@ impl Service {
             fs::write(&file, "").unwrap_or_else(|error| panic!("{place}: {error}"));
             fs::remove_file(file).unwrap();
         }
+    }
+}
+
+/// See `Service::begin_inside`.
+pub struct Begun(Child, PathBuf);
+
+impl Begun {
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.1).unwrap()
+    }
+
+    pub fn end(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().unwrap()
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -1,0 +1,78 @@
+//! Shows operators the reason for which a session keeps its server connection.
+
+use crate::context::Context;
+use crate::flow::Kept;
+use crate::handle::SessionHandle;
+use crate::host::{Level, Who};
+use crate::metrics::Metric;
+use crate::session::Session;
+use std::sync::atomic::Ordering;
+use weir_policy::timeouts::Unfinished;
+use weir_sql::facts::StateKind;
+
+/// Shows that the server connection is kept, or is no longer. A pin that is shown already is not told again.
+pub(super) fn show_pin(s: &Session, w: &Context) {
+    let kept = s.pin();
+    let Some(conn) = s.conn() else { return };
+    let was_kept = conn.status.set_pin(kept, w.now_ms());
+    let (false, Some(kept)) = (was_kept, kept) else { return };
+    if kept == Kept::State(StateKind::Listen) && s.state.listening.is_some() {
+        // For as long as it takes to move it.
+        return;
+    }
+    count(&s.handle, w, kept);
+}
+
+/// A server connection is kept from now on.
+fn count(handle: &SessionHandle, w: &Context, kept: Kept) {
+    w.count(Metric::SessionsPinned);
+    let bit = 1 << kept.code();
+    if kept != Kept::Mode && w.shared.told.pins.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        let status = &handle.status;
+        let who = Who { user: &status.user, database: &status.database, session: status.pid, ..Who::default() };
+        let reason = Kept::reason(kept.code());
+        let text = format_args!(
+            "a client keeps its server connection as long as this exists: {reason}. SHOW pool_pools lists such connections; \
+             pool_size must have room for them. This is said once for each kind"
+        );
+        w.log(Level::Warning, &who, text);
+    }
+}
+
+/// Notes what the client has left unfinished; the session's task has nothing more to do now.
+#[inline]
+pub fn note_unfinished(s: &Session, w: &Context) {
+    let unfinished = s.unfinished();
+    if unfinished != s.handle.clock.unfinished.get().0 {
+        change(s, w, unfinished);
+    }
+}
+
+#[cold]
+fn change(s: &Session, w: &Context, unfinished: Unfinished) {
+    let before = s.handle.clock.unfinished.replace((unfinished, w.now_us())).0;
+    let Some(conn) = s.conn() else { return };
+    // Another reason may have come since.
+    let is_shown = reason(before).is_some_and(|kept| conn.status.keeping.code.load(Ordering::Relaxed) == kept.code());
+    if is_shown {
+        conn.status.set_pin(None, w.now_ms());
+    }
+}
+
+fn reason(unfinished: Unfinished) -> Option<Kept> {
+    match unfinished {
+        Unfinished::Nothing => None,
+        Unfinished::Message => Some(Kept::Message),
+        Unfinished::Series | Unfinished::Unasked => Some(Kept::Series),
+    }
+}
+
+/// Shows that a server connection is kept by a client that has said nothing for a while, and has left something unfinished. Not where another
+/// reason is shown.
+pub fn show_unfinished(handle: &SessionHandle, w: &Context) {
+    let Some(kept) = reason(handle.clock.unfinished.get().0) else { return };
+    let conn = handle.conn.borrow();
+    let Some(conn) = conn.as_ref().filter(|conn| conn.keeping.code.load(Ordering::Relaxed) == 0) else { return };
+    conn.set_pin(Some(kept), w.now_ms());
+    count(handle, w, kept);
+}
