@@ -194,9 +194,10 @@ impl Case {
             if path.is_dir() {
                 self.copy(&path, &to.join(name), first_port)?;
             } else {
-                match fs::read_to_string(&path) {
-                    Ok(text) => fs::write(to.join(name), changed(&self.name, &text, first_port))?,
-                    Err(_) => fs::copy(&path, to.join(name)).map(|_| ())?,
+                // With its mode: some tests run programs of their own.
+                fs::copy(&path, to.join(name))?;
+                if let Ok(text) = fs::read_to_string(&path) {
+                    fs::write(to.join(name), changed(&self.name, &text, first_port))?;
                 }
             }
         }
