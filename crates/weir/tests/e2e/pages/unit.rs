@@ -107,6 +107,22 @@ impl Machine {
         let unit = Unit::read();
         self.script.push_str(&unit.restrictions());
         self.script.push_str(&unit.command());
+        let service = self.begin();
+        service.check_restrictions();
+        service
+    }
+
+    /// Starts the unit of Debian's package `pgpool2`, whose command a file that the page wrote replaces. Its other words are its user and the way to stop.
+    pub fn start_pgpool2(mut self) -> Service {
+        self.script.push_str(
+            "cd /\ncommand=$(sed -n 's/^ExecStart=//p' /etc/systemd/system/pgpool2.service.d/weir.conf | tail -n 1)\n\
+             exec env -i PATH=$PATH LANG=C.UTF-8 USER=postgres LOGNAME=postgres HOME=/var/lib/postgresql \
+             setpriv --reuid postgres --regid postgres --clear-groups --pdeathsig KILL $command\n",
+        );
+        self.begin()
+    }
+
+    fn begin(self) -> Service {
         let log = File::create(self.folder.0.join("log")).unwrap();
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "unshare", "--mount", "sh", "-c", &self.script]);
@@ -119,7 +135,6 @@ impl Machine {
                 || std::net::TcpStream::connect(("127.0.0.1", service.port.number())).is_ok()
         });
         assert!(service.process.try_wait().unwrap().is_none(), "it has ended:\n{}", service.log());
-        service.check_restrictions();
         service
     }
 }
@@ -245,6 +260,20 @@ impl Service {
             .env("LC_ALL", "C")
             .stdin(Stdio::null());
         shell.output().unwrap()
+    }
+
+    /// A command on Weir's machine, as root.
+    pub fn run_there(&self, command: &str) -> Output {
+        let namespace = format!("--mount=/proc/{}/ns/mnt", self.process.id());
+        let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        let mut there = Command::new("nsenter");
+        there.args([&namespace, "sh", "-c", command]).env("PATH", path).env("LC_ALL", "C").stdin(Stdio::null());
+        there.output().unwrap()
+    }
+
+    /// True once the unit has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
     }
 
     /// A user's psql in the database shop: lines without heads, fields with `|` between. Error: the words of psql.
