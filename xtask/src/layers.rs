@@ -81,6 +81,7 @@ const MODULES: &[Module] = &[
     row(4, "inquiry", &[]),
     row(4, "lease", &[]),
     row(4, "password_tools", &[]),
+    row(4, "pcp_programs", &[]),
     row(4, "places", &[]),
     row(4, "store_conn", &[]),
     row(4, "takeover", &[]),

@@ -155,6 +155,8 @@ pub enum Source {
     Unit,
     /// The name by which the program was called: Pgpool-II's.
     CalledPgpool,
+    /// The folder of the file: that of Debian's package of Pgpool-II, whose program has defaults of its own.
+    DebianPackage,
     /// `PGPOOL SET` in a session.
     Session,
 }
@@ -196,7 +198,8 @@ impl Config {
 
     /// True if nobody has given this parameter a value.
     pub fn is_default(&self, name: &str) -> bool {
-        self.setting(name, None).is_none_or(|setting| setting.source == Source::Default)
+        let is_nobodys = |setting: &Setting| matches!(setting.source, Source::Default | Source::DebianPackage);
+        self.setting(name, None).is_none_or(is_nobodys)
     }
 
     /// True if a folder that systemd made for the service stands for the default of a parameter.
@@ -370,6 +373,7 @@ impl fmt::Display for Source {
             Source::CommandLine => write!(f, "command line"),
             Source::Unit => write!(f, "systemd"),
             Source::CalledPgpool => write!(f, "called pgpool"),
+            Source::DebianPackage => write!(f, "Debian's package pgpool2"),
             Source::Session => write!(f, "session"),
         }
     }

@@ -254,7 +254,12 @@ impl Problem {
     pub(super) fn at(severity: Severity, source: &Source, message: String) -> Problem {
         let (path, line) = match source {
             Source::File { path, line } => (Some(path.clone()), Some(*line)),
-            Source::Default | Source::CommandLine | Source::Unit | Source::CalledPgpool | Source::Session => (None, None),
+            Source::Default
+            | Source::CommandLine
+            | Source::Unit
+            | Source::CalledPgpool
+            | Source::DebianPackage
+            | Source::Session => (None, None),
         };
         Problem { severity, path, line, message }
     }

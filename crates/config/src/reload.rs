@@ -50,9 +50,12 @@ fn keep(given: &mut Given, setting: &Setting) {
     let key = (place(setting.param), setting.index);
     match setting.source {
         Source::Default => given.remove(&key),
-        Source::File { .. } | Source::CommandLine | Source::Unit | Source::CalledPgpool | Source::Session => {
-            given.insert(key, setting.clone())
-        }
+        Source::File { .. }
+        | Source::CommandLine
+        | Source::Unit
+        | Source::CalledPgpool
+        | Source::DebianPackage
+        | Source::Session => given.insert(key, setting.clone()),
     };
 }
 

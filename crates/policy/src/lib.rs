@@ -29,6 +29,7 @@ pub mod sequences;
 pub mod session_state;
 pub mod settings;
 pub mod signals;
+pub mod streams;
 pub mod temporary;
 pub mod throttle;
 pub mod timeouts;

@@ -236,7 +236,8 @@ pub fn note_lags(config: &Config, view: &mut ClusterView, answers: &[Answer], hi
 /// The primary's row about a node that streams from it under its name.
 fn streaming_of<'a>(node: &NodeConfig, answers: &'a [Answer]) -> Option<&'a Streaming> {
     let mut all = answers.iter().flatten().flatten().flat_map(|said| &said.streaming);
-    all.find(|row| !node.application_name.is_empty() && row.application_name == node.application_name)
+    // PostgreSQL compares them so in `synchronous_standby_names`.
+    all.find(|row| !node.application_name.is_empty() && row.application_name.eq_ignore_ascii_case(&node.application_name))
 }
 
 /// Texts of Pgpool-II.

@@ -14,6 +14,7 @@ pub mod keeper;
 pub mod notify;
 pub mod password_tools;
 pub mod pcp_client;
+pub mod pcp_programs;
 pub mod pid_file;
 pub mod places;
 pub mod prompt;

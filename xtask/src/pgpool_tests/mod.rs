@@ -47,9 +47,10 @@ pub fn run(arguments: &Arguments, target: &Path, weir: &Path) -> Result<()> {
     let chosen: Vec<Case> = cases(&source, choice)?;
     ensure!(!chosen.is_empty(), "no test of this release has such a name");
     let stage = Stage::prepare(&source, weir)?;
-    let (mut passed, mut failed, mut table) = (0, Vec::new(), Vec::new());
+    let (mut passed, mut left_out, mut failed, mut table) = (0, 0, Vec::new(), Vec::new());
     for case in &chosen {
         if let (true, Some(Reason::NotRun(why))) = (arguments.all, case.reason) {
+            left_out += 1;
             table.push(format!("{:<52} not run  {why}", case.name));
             continue;
         }
@@ -74,7 +75,8 @@ pub fn run(arguments: &Arguments, target: &Path, weir: &Path) -> Result<()> {
     if arguments.all {
         println!("{}", table.join("\n"));
     }
-    println!("pgpool-tests: Pgpool-II {}: {passed} passed of {}", source.release, chosen.len());
+    let of = chosen.len() - left_out;
+    println!("pgpool-tests: Pgpool-II {}: {passed} passed of {of} that were run; {left_out} were not", source.release);
     if !failed.is_empty() {
         bail!("failed: {}; their folders are in {}", failed.join(", "), stage.keep().display());
     }

@@ -39,6 +39,7 @@ const COMMANDS: [&str; 18] = [
 ];
 /// As Debian's package `libpostgresql-jdbc-java` has it.
 const JDBC_DRIVER: &str = "/usr/share/java/postgresql.jar";
+const BUILD_LIMIT: Duration = Duration::from_secs(60);
 /// As Debian's package `pgpool2` has it.
 const PGPROTO: &str = "/usr/sbin/pgproto";
 const SAMPLES: [&str; 3] = ["pgpool.conf.sample", "pool_hba.conf.sample", "pcp.conf.sample"];
@@ -52,6 +53,8 @@ const PORTS: std::ops::Range<u16> = 2100..3200;
 /// See the module. Dropping it ends all that tests have begun.
 pub struct Stage {
     work: PathBuf,
+    /// Pgpool-II's, by which tests know what they may expect.
+    release: String,
     programs: Programs,
     account: Account,
     first_port: u16,
@@ -86,7 +89,8 @@ impl Stage {
             ensure!(["/usr/bin", "/bin"].into_iter().any(is_there), "there is no {tool} (Debian: ed, bc, util-linux)");
         }
         let work = std::env::temp_dir().join(format!("weir-pgpool-tests-{}", std::process::id()));
-        let stage = Stage { work, programs, account: Account::find()?, first_port: free_ports()? };
+        let stage =
+            Stage { work, release: source.release.clone(), programs, account: Account::find()?, first_port: free_ports()? };
         children::adopt()?;
         stage.lay_out(source, weir)?;
         Ok(stage)
@@ -105,7 +109,10 @@ impl Stage {
         }
         symlink("bin", installed.join("sbin"))?;
         // A client of Pgpool-II's that plays messages from a file; some tests beside the expected ones want it.
-        symlink(PGPROTO, installed.join("bin/pgproto"))?;
+        let pgproto = installed.join("bin/pgproto");
+        if !built(source, &pgproto) {
+            symlink(PGPROTO, pgproto)?;
+        }
         for name in SAMPLES {
             fs::copy(source.folder.join("src/sample").join(name), installed.join("etc").join(name)).context(name)?;
         }
@@ -181,6 +188,8 @@ impl Stage {
             ("BASEPORT", self.first_port.to_string()),
             ("PGBIN", bin.to_string()),
             ("PGLIB", bin.to_string().replace("/bin", "/lib")),
+            // The words of `pgpool --version`, the third of which tests read.
+            ("PGPOOL_VERSION", format!("pgpool-II version {}", self.release)),
             ("PGVERSION", self.programs.major().to_string()),
             ("PGBENCH_PATH", format!("{bin}/pgbench")),
             ("PGPOOL_INSTALL_DIR", format!("{work}/installed")),
@@ -231,6 +240,19 @@ impl Drop for Stage {
             let _ = fs::remove_dir_all(&self.work);
         }
     }
+}
+
+/// Builds the release's own `pgproto`: files of messages are for it. False: there is no compiler, or no libpq to build with.
+fn built(source: &Source, to: &Path) -> bool {
+    let mut compiler = Command::new("cc");
+    compiler.current_dir(source.folder.join("src/tools/pgproto")).args([
+        "-w",
+        "-I.",
+        "-I../../include",
+        "-I/usr/include/postgresql",
+    ]);
+    compiler.args(["buffer.c", "extended_query.c", "fe_memutils.c", "main.c", "read.c", "send.c", "-lpq", "-o"]).arg(to);
+    process::run(&mut compiler, BUILD_LIMIT).is_ok_and(|output| output.status.success())
 }
 
 /// The first of ten ports that nobody listens on, a multiple of ten.

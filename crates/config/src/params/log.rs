@@ -87,10 +87,10 @@ pub(super) const ROWS: &[Param] = &[
         help: "Log every administration (PCP) connection and what it asks for. Commands that change something are logged in any case.", ..BUILT },
     Param { name: "pid_file_name", kind: Kind::Text(Operators), default: "/var/run/pgpool/pgpool.pid", applies: Applies::AtStart,
         set: |c, _, v| c.pid_file = PathBuf::from(v.text()),
-        help: "File with our process number.", ..BUILT },
+        help: "File with our process number. For a file in /etc/pgpool2 the default is /var/run/postgresql/pgpool.pid, as in Debian's package.", ..BUILT },
     Param { name: "work_dir", kind: Kind::Text(Operators), default: "/tmp", applies: Applies::AtStart, since: "4.7",
         set: |c, _, v| c.work_dir = PathBuf::from(v.text()),
-        help: "Directory for files of ours: pgpool_status, and weir_failover.PORT, which failover must find again after a restart. Set it to one that only Weir may write to. Under systemd, StateDirectory stands for the default.", ..BUILT },
+        help: "Directory for files of ours: pgpool_status, and weir_failover.PORT, which failover must find again after a restart. Set it to one that only Weir may write to. Under systemd, StateDirectory stands for the default; for a file in /etc/pgpool2, /var/log/postgresql, as in Debian's package.", ..BUILT },
     Param { name: "logdir", kind: Kind::Text(Operators), default: "", applies: Applies::AtStart, hidden: true, alias_of: Some("work_dir"),
         help: "Old name of work_dir.", ..ROW },
 ];

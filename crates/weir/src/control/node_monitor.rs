@@ -24,6 +24,7 @@ use weir_policy::cluster::ClusterView;
 use weir_policy::failover::Event;
 use weir_policy::lag::History;
 use weir_policy::looks::{self, Answer, News, Next, Weight};
+use weir_policy::streams::Streams;
 
 /// The nodes of one configuration, and the tasks that ask them.
 struct Nodes {
@@ -45,7 +46,7 @@ struct Round {
 /// Runs until the proxy stops. Cancel safe: nodes are asked anew.
 pub async fn watch(c: Rc<Control>) {
     let bell = c.bell(Subject::Roles);
-    let mut history = History::default();
+    let (mut history, mut streams) = (History::default(), Streams::default());
     let mut nodes = Nodes::begin(&c, c.shared.config.load_full());
     while c.shared.stop_mode() < Stop::Fast {
         if let Some(why) = c.nudged.take() {
@@ -68,7 +69,7 @@ pub async fn watch(c: Rc<Control>) {
             match next {
                 Next::TakeIn => {
                     round.has_news = false;
-                    nodes.take_in(&c, &round.answers, &mut history);
+                    nodes.take_in(&c, &round.answers, &mut history, &mut streams);
                 }
                 Next::Begin => break,
                 Next::Wait(None) => bell.rung().await,
@@ -121,11 +122,12 @@ impl Nodes {
     }
 
     /// Publishes the view with what was said in a round so far.
-    fn take_in(&self, c: &Control, answers: &[Answer], history: &mut History) {
+    fn take_in(&self, c: &Control, answers: &[Answer], history: &mut History, streams: &mut Streams) {
         let mut view = c.view.borrow().clone();
         let (changed, mut news) = looks::take_in(&self.config, &mut view, answers, seconds(SystemTime::now()));
         let now_ms = c.millis(Instant::now());
         news.extend(looks::note_lags(&self.config, &mut view, answers, history, now_ms));
+        news.extend(streams.take_in(&self.config, &view, answers, now_ms));
         news.iter().for_each(|news| say(c, news));
         c.view.replace(view.clone());
         cluster_view::publish(c, changed);

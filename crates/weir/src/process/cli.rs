@@ -6,6 +6,7 @@ use crate::process::files::{Called, Files};
 use crate::process::keeper::{self, Keeper};
 use crate::process::password_tools::{self, PgEnc, PgMd5};
 use crate::process::pcp_client::{self, PcpCommand};
+use crate::process::pcp_programs;
 use crate::process::pid_file;
 use crate::process::places;
 use crate::process::supervisor::{self, Start};
@@ -431,7 +432,9 @@ fn check(options: &Place, servers: Option<Servers>) -> anyhow::Result<ExitCode> 
         }
         let expired = tls.iter().flat_map(|tls| tls.warnings(SystemTime::now()));
         expired.for_each(|warning| complain(&format!("warning: {warning}")));
-        files.read_pcp().1.iter().for_each(|warning| complain(&warning.to_string()));
+        let (users, warnings) = files.read_pcp();
+        let of_programs = users.filter(|users| !users.is_empty()).and_then(|_| pcp_programs::warning(&config));
+        warnings.iter().chain(&of_programs).for_each(|warning| complain(&warning.to_string()));
         config::unnamed_role_user(&config).iter().for_each(|warning| complain(&warning.to_string()));
         errors += warn_of(&config);
         for found in places::findings(&files, &config) {

@@ -53,7 +53,9 @@ impl Files {
     pub fn read(&self) -> Outcome {
         let mut load = |path: &Path| read_bounded(path).map_err(|cause| cause.to_string());
         let path = self.config.clone().unwrap_or_default();
-        let mut stands = in_place_of_tmp(|name| std::env::var(name).ok());
+        let mut stands = of_debian(&path, Path::is_dir);
+        // A unit's own folder goes before a package's.
+        stands.extend(in_place_of_tmp(|name| std::env::var(name).ok()));
         if self.called == Called::Pgpool {
             stands.push(Stand { name: "pool_passwd_proof", value: "as_servers".into(), source: Source::CalledPgpool });
         }
@@ -211,6 +213,28 @@ impl Files {
 const OF_UNIT: [(&str, &[&str]); 2] =
     [("STATE_DIRECTORY", &["work_dir"]), ("RUNTIME_DIRECTORY", &["unix_socket_directories", "pcp_socket_dir"])];
 
+/// Folder of the files of Debian's package `pgpool2`.
+const DEBIAN_FOLDER: &str = "/etc/pgpool2";
+
+/// Defaults that the program of that package was built with, and the folder each needs. Its commented sample names them.
+/// Source: `debian/patches/pgpool2-debian-config.patch`, with the same words in Debian 12 (4.3) and 13 (4.6).
+const OF_DEBIAN: [(&str, &str, &str); 4] = [
+    ("unix_socket_directories", "/var/run/postgresql", "/var/run/postgresql"),
+    ("pcp_socket_dir", "/var/run/postgresql", "/var/run/postgresql"),
+    ("pid_file_name", "/var/run/postgresql/pgpool.pid", "/var/run/postgresql"),
+    ("work_dir", "/var/log/postgresql", "/var/log/postgresql"),
+];
+
+/// Values that stand for the defaults where the file is that of Debian's package: clients look for the sockets there, scripts for the pid.
+fn of_debian(file: &Path, is_folder: impl Fn(&Path) -> bool) -> Vec<Stand> {
+    if file.parent() != Some(Path::new(DEBIAN_FOLDER)) {
+        return Vec::new();
+    }
+    let is_there = |folder: &str| is_folder(Path::new(folder));
+    let there = OF_DEBIAN.iter().filter(|(_, _, folder)| is_there(folder));
+    there.map(|(name, value, _)| Stand { name, value: (*value).to_owned(), source: Source::DebianPackage }).collect()
+}
+
 /// Values that stand for the defaults under systemd. `variable` gives the environment's; the first of several folders counts.
 fn in_place_of_tmp(variable: impl Fn(&str) -> Option<String>) -> Vec<Stand> {
     let mut values = Vec::new();
@@ -292,6 +316,28 @@ mod tests {
         assert!(users.is_some_and(|users| users.is_empty()) && problems.len() == 1, "a folder stands for a file without rights");
         let (users, problems) = read("/nowhere/pcp.conf".into());
         assert!(users.is_none() && problems.len() == 1);
+    }
+
+    #[test]
+    fn a_file_of_debians_package_is_read_with_the_defaults_of_its_program() {
+        let read = |path: &str, more: &[Stand], text: &str| {
+            let stands: Vec<Stand> = of_debian(Path::new(path), |_| true).into_iter().chain(more.iter().cloned()).collect();
+            let mut file = |_: &Path| Ok(text.as_bytes().to_vec());
+            config::read_with_defaults(Path::new(path), &stands, &[], &mut file).draft
+        };
+        let config = read("/etc/pgpool2/pgpool.conf", &[], "");
+        assert_eq!(config.unix_socket_directories, [Path::new("/var/run/postgresql")]);
+        assert_eq!(
+            (config.pid_file.as_path(), config.work_dir.as_path()),
+            (Path::new("/var/run/postgresql/pgpool.pid"), Path::new("/var/log/postgresql"))
+        );
+        assert!(config.is_default("pid_file_name"), "nobody has chosen it");
+        assert_eq!(read("/etc/pgpool2/pgpool.conf", &[], "socket_dir = '/srv'").unix_socket_directories, [Path::new("/srv")]);
+        let unit = in_place_of_tmp(|_| Some("/run/weir".to_owned()));
+        assert_eq!(read("/etc/pgpool2/pgpool.conf", &unit, "").unix_socket_directories, [Path::new("/run/weir")]);
+        assert_eq!(read("/etc/weir/pgpool.conf", &[], "").unix_socket_directories, [Path::new("/tmp")]);
+        let without_logs = of_debian(Path::new("/etc/pgpool2/pgpool.conf"), |folder| folder != Path::new("/var/log/postgresql"));
+        assert!(without_logs.len() == 3 && without_logs.iter().all(|stand| stand.name != "work_dir"));
     }
 
     #[test]

@@ -11,8 +11,11 @@ use crate::support::certs::Authority;
 use crate::support::ground::{Owned, cluster_with};
 use crate::support::{has_programs, leave_out, wait_until};
 use page::{Page, with};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 use unit::{Machine, Service, has_machine};
-use weir_demo::{Auth, HbaMethod, Options, Server, WalLevel};
+use weir_demo::{Auth, HbaMethod, Options, ReservedPort, Server, WalLevel};
 
 /// The password of the user joe in getting-started.md.
 const JOE: &str = "his password";
@@ -478,4 +481,82 @@ fn a_pgbouncer_is_taken_over_as_its_page_says() {
     wait_writable(&service);
     let refused = service.psql("joe", "another", "select 1").unwrap_err();
     assert!(refused.contains("password authentication failed"), "{refused}");
+}
+
+/// Of Debian's package `pgpool2`, as it is installed to /etc/pgpool2.
+const STOCK: &str = "/usr/share/pgpool2/pgpool.conf";
+
+/// The package's file with the lines of an operator who has two servers and one user.
+fn conf_of_pgpool2(machine: &Machine, cluster: &Owned, pcp: &ReservedPort) -> String {
+    let mut conf = fs::read_to_string(STOCK).unwrap();
+    conf += &format!("\nport = {}\npcp_port = {}\n", machine.port(), pcp.number());
+    for (at, server) in cluster.servers().iter().enumerate() {
+        conf += &format!(
+            "backend_hostname{at} = '127.0.0.1'\nbackend_port{at} = {}\nbackend_weight{at} = 1\n\
+             backend_application_name{at} = '{}'\n",
+            server.port(),
+            server.name()
+        );
+    }
+    conf + "sr_check_user = 'monitor'\nhealth_check_period = 10\nhealth_check_user = 'monitor'\n"
+}
+
+#[test]
+fn debians_pgpool2_is_taken_over_as_its_page_says() {
+    if !has_machine() {
+        return;
+    }
+    let has_user = Command::new("id").arg("postgres").output().is_ok_and(|said| said.status.success());
+    if !Path::new(STOCK).exists() || !has_user {
+        leave_out("there is no Pgpool-II of Debian's (apt-get install pgpool2)");
+        return;
+    }
+    let cluster = servers(1, WalLevel::Replica, &hba_of_start());
+    cluster.primary().query(&Page::read("getting-started.md").block("2. Let Weir ask the servers", "sql")).unwrap();
+    cluster.wait_caught_up().unwrap();
+    let page = Page::read("from-pgpool.md");
+    let (mut machine, pcp) = (Machine::new(), ReservedPort::any().unwrap());
+    let said = Command::new("/usr/sbin/pcp_node_info").arg("--version").output().unwrap();
+    let is_old = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).contains("(pgpool-II) 4.3");
+    let line = page.block("On Debian", "ini");
+    let line = if is_old { line.as_str() } else { "" };
+    machine.write("pgpool.conf", &(conf_of_pgpool2(&machine, &cluster, &pcp) + line));
+    // The digest of `admin`.
+    machine.write("pcp.conf", "admin:21232f297a57a5a743894a0e4a801fc3\n");
+    machine.write("pool_passwd", &format!("joe:TEXT{JOE}\nmonitor:TEXTsecret\n"));
+    // As the package and systemd-tmpfiles leave them.
+    machine.run(
+        "install -d /etc/pgpool2\ninstall -m 640 -g postgres pgpool.conf pool_passwd /etc/pgpool2/\n\
+         install -m 644 pcp.conf /etc/pgpool2/\ninstall -d -o postgres -g postgres -m 2775 /run/postgresql\n\
+         install -d -o root -g postgres -m 1775 /var/log/postgresql\n",
+    );
+    // The command that starts a daemon is not for a unit, and those that act on one come below.
+    let [check, commands] = &page.blocks("Try your file", "sh")[..] else { panic!("two blocks") };
+    machine.run(check);
+    machine.run(page.says(commands.lines().next().unwrap()));
+    machine.run(&page.block("On Debian", "sh"));
+    let mut service = machine.start_pgpool2();
+    wait_writable(&service);
+    wait_until("both servers to be up", || joe(&service, "show pool_nodes").matches("|up|up|").count() == 2);
+    // Where Debian's clients look: /var/run is a link to /run.
+    let sockets = service.path("/run/postgresql").display().to_string();
+    assert_eq!(service.psql_at(&sockets, "joe", JOE, "select 1").unwrap(), "1");
+    let refused = service.psql("joe", "another", "select 1").unwrap_err();
+    assert!(refused.contains("password authentication failed"), "{refused}");
+    let ask = format!(
+        "umask 77; echo '*:*:admin:admin' > /run/pcppass; PCPPASSFILE=/run/pcppass /usr/sbin/pcp_node_info -h 127.0.0.1 -p {} -U admin -w -n 1",
+        pcp.number()
+    );
+    let said = service.inside(&ask);
+    let shown = String::from_utf8_lossy(&said.stdout).into_owned();
+    assert!(shown.contains(" up up standby standby 0 streaming async 20"), "{shown}{}", String::from_utf8_lossy(&said.stderr));
+    let [_, _, reload, stop] = commands.lines().collect::<Vec<_>>()[..] else { panic!("four commands") };
+    let reloaded = service.inside(reload);
+    assert!(reloaded.status.success(), "{}", String::from_utf8_lossy(&reloaded.stderr));
+    wait_until("the reload", || service.log().contains("reload"));
+    for line in service.log().lines() {
+        assert!(!line.contains("WARNING") && !line.contains("ERROR"), "{line}");
+    }
+    assert!(service.inside(stop).status.success());
+    wait_until("it to end", || service.end().is_some());
 }

@@ -5,7 +5,7 @@
 use crate::support::ground::cluster;
 use crate::support::pgpool::Pgpool;
 use crate::support::proxy::{Folder, show};
-use crate::support::time::{SLACK, check_within};
+use crate::support::time::{SLACK, check_never, check_within};
 use crate::support::{Ground, Proxy, Raw, leave_out, wait_until};
 use std::fs;
 use std::io::{Read, Write};
@@ -465,16 +465,22 @@ fn nodes_are_detached_and_attached_and_reads_keep_away_meanwhile() {
     // Gracefully: a transaction ends first, and nobody is sent away, also none who keeps a connection.
     let mut pinned = stage.ground.client(&stage.proxy);
     pinned.run("create temp table own (a int)");
+    // With one snapshot it stays on its server. One that reads on standbys holds no connection between two reads, so that nothing has to end.
     let mut inside = stage.ground.client(&stage.proxy);
-    inside.run("begin");
+    inside.run("begin isolation level repeatable read");
     inside.run("select 1");
+    let mut reader = stage.ground.client(&stage.proxy);
+    reader.run("begin");
+    reader.run("select 1");
     let ended = std::thread::scope(|scope| {
         let detach = scope.spawn(|| stage.own("pcp_detach_node", &["-g", "2"]));
         wait_until("the wait for transactions", || stage.proxy.log().contains("all databases are paused"));
-        assert!(!detach.is_finished());
+        check_never("the detach ends before the transaction", Duration::from_secs(1), || detach.is_finished());
         inside.run("commit");
         detach.join().unwrap()
     });
+    assert_eq!(reader.value("select 1"), "1");
+    reader.run("commit");
     assert_eq!(ended, done("pcp_detach_node"));
     assert_eq!((stage.statuses(), inside.value("select 1")), (vec!["up".into(), "up".into(), "down".to_string()], "1".into()));
     assert_eq!(pinned.value("select count(*) from own"), "0");
@@ -872,4 +878,27 @@ fn programs_that_are_called_by_pgpools_names_tell_what_they_are() {
     let path: PathBuf = tools.0.join("pcp_nonsense");
     symlink(env!("CARGO_BIN_EXE_weir"), &path).unwrap();
     assert_eq!(finish(&mut Command::new(&path)).code, 1);
+}
+
+#[test]
+fn check_names_the_line_that_this_machines_own_clients_need() {
+    let said = Command::new(format!("{DEBIANS}/pcp_node_info")).arg("--version").output();
+    let said = said.map(|said| String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned());
+    if !said.is_ok_and(|said| said.contains("(pgpool-II) 4.3.")) {
+        leave_out("there are no clients of Pgpool-II 4.3 (Debian 12: package pgpool2)");
+        return;
+    }
+    let folder = Folder::new();
+    let conf = folder.0.join("pgpool.conf");
+    let check = |text: &str| {
+        fs::write(&conf, format!("backend_hostname0 = '127.0.0.1'\npid_file_name = ''\n{text}")).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(["check", "-f"]).arg(&conf).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let line = "/usr/sbin/pcp_node_info is of Pgpool-II 4.3.";
+    assert!(!check("").contains(line), "PCP is not served");
+    fs::write(folder.0.join("pcp.conf"), USERS).unwrap();
+    let told = check("");
+    assert!(told.contains(line) && told.contains("set pcp_protocol_version = 4.3, if it is used"), "{told}");
+    assert!(!check("pcp_protocol_version = 4.3\n").contains(line));
 }

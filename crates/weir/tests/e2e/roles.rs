@@ -230,3 +230,25 @@ fn a_primary_that_becomes_a_standby_takes_no_writes_any_more() {
     }
     wait_until("the roles to be shown", || proxy.nodes("pg_role") == ["standby", "primary"]);
 }
+
+#[test]
+fn a_standby_that_does_not_stream_or_has_another_name_is_named_in_the_log() {
+    let cluster = with_table(2);
+    let [first, second] = cluster.standbys() else { panic!("two standbys") };
+    let names =
+        format!("backend_application_name1 = '{}'\nbackend_application_name2 = 'of_nobody'\nsr_check_period = 1\n", first.name());
+    let proxy = Proxy::start(&cluster, &names);
+    let other = format!("node 2 (127.0.0.1:{}) streams under no name of backend_application_name2 = 'of_nobody'", second.port());
+    wait_until("the other name to be told", || proxy.log().contains(&other));
+    assert!(proxy.log().contains(&format!("the primary has '{}'", second.name())), "{}", proxy.log());
+    // The server is asked while it cannot stream; then it can.
+    first.query("alter system set primary_conninfo = ''").unwrap();
+    first.reload().unwrap();
+    let faulty = format!("node 1 (127.0.0.1:{}) is a standby and does not stream from any server", first.port());
+    wait_until("the missing stream to be told", || proxy.log().contains(&faulty));
+    first.query("alter system reset primary_conninfo").unwrap();
+    first.reload().unwrap();
+    let well = format!("node 1 (127.0.0.1:{}) streams again", first.port());
+    wait_until("its end to be told", || proxy.log().contains(&well));
+    assert_eq!((proxy.log().matches(&faulty).count(), proxy.log().matches(&other).count()), (1, 1));
+}

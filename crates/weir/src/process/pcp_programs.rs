@@ -1,0 +1,93 @@
+//! Pgpool-II's own PCP programs on this machine. They have the layout of answers compiled in and send the same bytes in all releases, so that a server cannot
+//! tell which one they want; but each says its release to whoever asks it.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use weir_config::{Config, Problem, Severity};
+use weir_wire::pcp::Layout;
+
+/// Where packages put the program whose answers differ most. Sources: Debian's `pgpool2`, and the RPM packages.
+const PLACES: [&str; 2] = ["/usr/sbin/pcp_node_info", "/usr/bin/pcp_node_info"];
+/// Time for a program to say its version.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+const LOOK_PERIOD: Duration = Duration::from_millis(10);
+
+/// The warning about a program here that would misread a node.
+pub fn warning(config: &Config) -> Option<Problem> {
+    PLACES.into_iter().find_map(|place| {
+        let text = misread(place, &version(Path::new(place))?, config.pcp.layout)?;
+        Some(Problem::of_parameter(config, Severity::Warning, "pcp_protocol_version", &text))
+    })
+}
+
+/// What a program says of its version. `None`: it is not there, or does not answer.
+fn version(program: &Path) -> Option<String> {
+    if !program.exists() {
+        return None;
+    }
+    let mut child = Command::new(program);
+    child.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().ok()?;
+    let asked = Instant::now();
+    while child.try_wait().ok()?.is_none() {
+        if asked.elapsed() >= ANSWER_LIMIT {
+            // It may have ended just now.
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(LOOK_PERIOD);
+    }
+    let output = child.wait_with_output().ok()?;
+    Some(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Why a program that says this is not served well, if it is Pgpool-II's: in 4.4 a value was put into the middle of a node.
+fn misread(place: &str, said: &str, layout: Layout) -> Option<String> {
+    let release = said.lines().find_map(|line| line.split_once("(pgpool-II) "))?.1.trim();
+    let minor = release.match_indices('.').nth(1).map_or(release, |(at, _)| release.get(..at).unwrap_or(release));
+    let word = if release == "4.3.0" { release } else { minor };
+    let own = Layout::of_word(word)?;
+    let is_read = own == layout || own.min(layout) >= Layout::V4_4;
+    (!is_read).then(|| {
+        format!("{place} is of Pgpool-II {release} and misreads nodes: set pcp_protocol_version = {word}, if it is used")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_would_misread_a_node_is_named_with_the_line_to_write() {
+        for (said, layout, expected) in [
+            (
+                "pcp_node_info (pgpool-II) 4.3.5\n",
+                Layout::V4_7,
+                Some("4.3.5 and misreads nodes: set pcp_protocol_version = 4.3,"),
+            ),
+            (
+                "pcp_node_info (pgpool-II) 4.3.0\n",
+                Layout::V4_3,
+                Some("4.3.0 and misreads nodes: set pcp_protocol_version = 4.3.0,"),
+            ),
+            (
+                "pcp_node_info (pgpool-II) 4.6.1\n",
+                Layout::V4_3,
+                Some("4.6.1 and misreads nodes: set pcp_protocol_version = 4.6,"),
+            ),
+            ("pcp_node_info (pgpool-II) 4.3.5\n", Layout::V4_3, None),
+            ("pcp_node_info (pgpool-II) 4.6.1\n", Layout::V4_7, None),
+            ("pcp_node_info (pgpool-II) 4.4.12\n", Layout::V4_7, None),
+            ("pcp_node_info (pgpool-II) 5.0\n", Layout::V4_7, None),
+            // Weir's own read all layouts.
+            ("pcp_node_info (Weir 0.1.0 17e40da4d) for Pgpool-II 4.7\n", Layout::V4_3, None),
+            ("", Layout::V4_3, None),
+        ] {
+            let text = misread("/usr/sbin/pcp_node_info", said, layout);
+            assert_eq!(text.is_some(), expected.is_some(), "{said} {text:?}");
+            assert!(text.unwrap_or_default().contains(expected.unwrap_or_default()), "{said}");
+        }
+    }
+}
