@@ -1,11 +1,13 @@
-//! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`, `pgpool-tests`,
+//! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`, `pgpool-tests`, `pgbouncer-tests`,
 //! `driver-suites`, `transparency`, `mutants`, `bare`, `pg`, `layers`, `tidy`, `own-sql`.
 
 mod bare;
 mod bench;
 mod cargo;
 mod check;
+mod children;
 mod date;
+mod debian;
 mod driver_suites;
 mod finding;
 mod layers;
@@ -14,9 +16,11 @@ mod mutants;
 mod own_sql;
 mod pg;
 mod pg_task;
+mod pgbouncer_tests;
 mod pgpool_tests;
 mod process;
 mod proxy;
+mod reasons;
 mod regress;
 mod source;
 mod structs;
@@ -54,6 +58,8 @@ enum Task {
     Regress(regress::Arguments),
     /// Pgpool-II's own regression tests about nodes, with Weir under Pgpool-II's names
     PgpoolTests(pgpool_tests::Arguments),
+    /// PgBouncer's own tests, with Weir in its place
+    PgbouncerTests(pgbouncer_tests::Arguments),
     /// The own test suites of asyncpg and pgx, direct and through Weir: a test that passes direct must pass through Weir
     DriverSuites(driver_suites::Arguments),
     /// Compares a session through Weir with a direct connection, on PostgreSQL 13 to 18; writes docs/transparency.md
@@ -91,6 +97,17 @@ fn run(task: Task) -> Result<()> {
         Task::PgpoolTests(arguments) => {
             memory::move_into()?;
             pgpool_tests::run(&arguments, &target_folder()?, &cargo::build_proxy()?)
+        }
+        Task::PgbouncerTests(arguments) => {
+            memory::move_into()?;
+            let target = target_folder()?;
+            let program = if arguments.peer {
+                bench::build_peers()?;
+                pgbouncer_tests::Program::PgBouncer(target.join("peers/pgbouncer"))
+            } else {
+                pgbouncer_tests::Program::Weir(cargo::build_proxy()?)
+            };
+            pgbouncer_tests::run(&arguments, &target, program)
         }
         Task::DriverSuites(arguments) => driver_suites::run(&arguments),
         Task::Transparency(arguments) => transparency::run(&arguments, root()),

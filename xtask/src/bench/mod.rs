@@ -48,6 +48,7 @@ use weir_demo::Cluster;
 use self::counters::Instructions;
 use self::file::File;
 use self::plan::Part;
+pub use self::programs::build_peers;
 use self::programs::version;
 use self::report::{About, Report};
 use self::schedule::Schedule;

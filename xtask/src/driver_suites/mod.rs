@@ -4,7 +4,6 @@
 //! `differences.txt`; a reason that is not needed any more fails too. Tests that fail or skip themselves on the direct connection say
 //! nothing about Weir and are not compared.
 
-mod differences;
 mod sources;
 mod stage;
 mod suite;
@@ -14,10 +13,12 @@ use std::fs;
 use anyhow::{Result, bail, ensure};
 
 use crate::cargo::build_proxy;
-use differences::Entry;
+use crate::reasons::{self, Entry};
 use stage::{Stage, Way};
 use suite::{SUITES, Suite, Verdict, Verdicts};
 
+const TABLE_NAME: &str = "differences.txt";
+const TABLE: &str = include_str!("differences.txt");
 /// A test that fails through Weir alone is run again this often before it counts: it may only have been starved.
 const AGAIN: u32 = 2;
 
@@ -52,7 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         ensure!(SUITES.iter().any(|suite| suite.name == name), "there is no suite {name}");
     }
     build_proxy()?;
-    let entries = differences::read()?;
+    let entries = reasons::read_table(TABLE_NAME, TABLE)?;
     let (mut is_good, mut has_run) = (true, false);
     for suite in SUITES {
         if !arguments.suites.is_empty() && !arguments.suites.iter().any(|name| name == suite.name) {
@@ -157,13 +158,18 @@ fn judge(suite: &str, direct: &Verdicts, through: &Verdicts, entries: &[Entry], 
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_table_can_be_read() {
+        assert!(reasons::read_table(TABLE_NAME, TABLE).is_ok());
+    }
+
     fn verdicts(pairs: &[(&str, Verdict)]) -> Verdicts {
         pairs.iter().map(|(test, verdict)| ((*test).to_owned(), *verdict)).collect()
     }
 
     fn check_complaints(listed: &str, through: &[(&str, Verdict)], expected: &[&str]) {
         let direct = verdicts(&[("p/same", Verdict::Pass), ("p/skips", Verdict::Skip), ("p/it", Verdict::Pass)]);
-        let entries = differences::read_table(listed).unwrap();
+        let entries = reasons::read_table(TABLE_NAME, listed).unwrap();
         let outcome = judge("pgx", &direct, &verdicts(through), &entries, |test| test.starts_with("p/"));
         assert_eq!(outcome.complaints.len(), expected.len(), "{outcome:?}");
         for (complaint, part) in outcome.complaints.iter().zip(expected) {

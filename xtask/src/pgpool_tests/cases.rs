@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::sources::Source;
+use crate::debian::Source;
 
 /// Tests about nodes that must pass, by a word of their names: numbers differ between releases.
 const EXPECTED: [&str; 10] = [

@@ -4,8 +4,6 @@
 //! when it is needed, and never a part of this repository.
 
 mod cases;
-mod children;
-mod sources;
 mod stage;
 
 use std::path::Path;
@@ -13,9 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
 
+use crate::debian::{self, Package};
 use cases::{Case, Choice, Reason, cases};
 use stage::{Stage, Verdict};
 
+const PGPOOL: Package = Package { name: "pgpool2", task: "pgpool-tests", mark: "src/test/regression/tests" };
 /// Lines of a failed test's output that are printed.
 const TAIL: usize = 30;
 
@@ -38,7 +38,7 @@ pub struct Arguments {
 
 /// Runs the tests one after the other with this Weir and prints how each ended. `target` is cargo's folder. Error: one failed, or they cannot run here.
 pub fn run(arguments: &Arguments, target: &Path, weir: &Path) -> Result<()> {
-    let source = sources::fetch(target, &arguments.suite)?;
+    let source = debian::fetch(&PGPOOL, target, &arguments.suite)?;
     let choice = match arguments.tests.as_slice() {
         _ if arguments.all => Choice::All,
         [] => Choice::Expected,

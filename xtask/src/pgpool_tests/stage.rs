@@ -12,8 +12,8 @@ use anyhow::{Context, Result, ensure};
 use weir_demo::Programs;
 
 use super::cases::Case;
-use super::children;
-use super::sources::Source;
+use crate::children;
+use crate::debian::Source;
 use crate::process::{self, Account};
 
 /// Weir's names.

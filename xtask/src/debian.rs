@@ -1,4 +1,4 @@
-//! Fetches Pgpool-II's source from a suite of Debian, with lists of the package client's own: the system's stay as they are.
+//! Fetches a source package from a suite of Debian, with lists of the package client's own: the system's stay as they are.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,16 @@ use crate::process;
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const FETCH_LIMIT: Duration = Duration::from_secs(180);
 
+/// A source package, for one task.
+#[derive(Debug)]
+pub struct Package {
+    pub name: &'static str,
+    /// The task's name, and of its folder in cargo's.
+    pub task: &'static str,
+    /// A folder in its archive that tells that it is the right one.
+    pub mark: &'static str,
+}
+
 /// A source tree.
 #[derive(Debug)]
 pub struct Source {
@@ -19,25 +29,26 @@ pub struct Source {
     pub release: String,
 }
 
-/// The source of Pgpool-II in a suite, fetched if it is not there. Error: not a Debian, or no network.
-pub fn fetch(target: &Path, suite: &str) -> Result<Source> {
+/// The source of the package in a suite, fetched if it is not there. Error: not a Debian, or no network.
+pub fn fetch(package: &Package, target: &Path, suite: &str) -> Result<Source> {
     let is_name = !suite.is_empty() && suite.bytes().all(|byte| byte.is_ascii_lowercase());
     ensure!(is_name, "{suite} is no name of a suite of Debian's");
-    let place = target.join("pgpool-tests").join(suite);
-    if let Some(source) = unpacked(&place) {
+    let place = target.join(package.task).join(suite);
+    if let Some(source) = unpacked(package, &place) {
         return Ok(source);
     }
-    println!("pgpool-tests: fetching Pgpool-II of Debian's {suite}");
-    download(&place, suite)?;
+    println!("{}: fetching {} of Debian's {suite}", package.task, package.name);
+    download(package, &place, suite)?;
     let archive = entries(&place).into_iter().find(|path| path.to_string_lossy().contains(".orig.tar"));
     let archive = archive.context("the source package has no archive")?;
     run(Command::new("tar").arg("xf").arg(archive).current_dir(&place))?;
-    unpacked(&place).context("the archive holds no tests of Pgpool-II")
+    unpacked(package, &place).with_context(|| format!("the archive of {} has no folder {}", package.name, package.mark))
 }
 
-fn unpacked(place: &Path) -> Option<Source> {
-    let folder = entries(place).into_iter().find(|path| path.join("src/test/regression/tests").is_dir())?;
-    let release = folder.file_name()?.to_string_lossy().trim_start_matches("pgpool-II-").to_owned();
+fn unpacked(package: &Package, place: &Path) -> Option<Source> {
+    let folder = entries(place).into_iter().find(|path| path.join(package.mark).is_dir())?;
+    let name = folder.file_name()?.to_string_lossy().into_owned();
+    let release = name.rsplit_once('-')?.1.to_owned();
     Some(Source { folder, release })
 }
 
@@ -45,7 +56,7 @@ fn entries(place: &Path) -> Vec<PathBuf> {
     fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
-fn download(place: &Path, suite: &str) -> Result<()> {
+fn download(package: &Package, place: &Path, suite: &str) -> Result<()> {
     ensure!(Path::new(KEYRING).exists(), "there is no {KEYRING}: the source comes from Debian's archive");
     for part in ["lists/partial", "cache/archives/partial", "parts"] {
         fs::create_dir_all(place.join(part))?;
@@ -53,7 +64,7 @@ fn download(place: &Path, suite: &str) -> Result<()> {
     let list = format!("deb-src [signed-by={KEYRING}] {} {suite} main\n", archive()?);
     fs::write(place.join("sources.list"), list)?;
     apt(place, &["update"])?;
-    apt(place, &["source", "--download-only", "pgpool2"])
+    apt(place, &["source", "--download-only", package.name])
 }
 
 /// The archive that this system takes its own packages from.
