@@ -5,8 +5,8 @@
 use weir_config::Config;
 use weir_config::limits::{self, Limits};
 
-/// What a client has left unfinished on its server connection, without which the server says nothing: the connection is of no use to others meanwhile, and
-/// PostgreSQL waits for the client without an end.
+/// A message or series of messages that a client has begun on its server connection, and without whose end the server says nothing. The connection is of
+/// no use to others meanwhile, and PostgreSQL waits for the client without an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unfinished {
     #[default]
@@ -15,7 +15,7 @@ pub enum Unfinished {
     Message,
     /// Messages of the extended protocol without a Sync. All of them are answered.
     Series,
-    /// The same without a Flush: a statement among them may still run.
+    /// Such messages without a Flush: a statement among them may still run.
     Unasked,
 }
 
@@ -59,7 +59,7 @@ pub fn overtime(limits: &Limits, spent: &Spent) -> Option<Overtime> {
     if spent.waits || !is_quiet {
         return None;
     }
-    // What is unfinished holds a server connection as an open transaction does.
+    // An unfinished message or series holds a server connection as an open transaction does.
     let is_within = spent.transaction.is_some() || spent.unfinished != Unfinished::Nothing;
     if is_within && is_over(limits.idle_transaction_ms, spent.quiet) {
         return Some(Overtime::IdleInTransaction { limit_ms: limits.idle_transaction_ms });

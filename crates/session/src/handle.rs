@@ -27,7 +27,7 @@ pub struct Clock {
     pub idle_ms: Cell<Option<u64>>,
     /// End of the last statement.
     pub ready_at: Cell<Us>,
-    /// What the client has left unfinished, and since when: see `unfinished`.
+    /// The message or series that the client has left unfinished, and since when: see `Session::unfinished`.
     pub unfinished: Cell<(Unfinished, Us)>,
     /// Wait for a server connection before the statement that runs, in microseconds.
     pub(crate) waited_us: Cell<u64>,

@@ -44,6 +44,7 @@ pub enum Metric {
     ConnsLost,
     ConnsChecked,
     ConnsReset,
+    ConnsWorn,
     ConnsLent,
     Waits,
     WaitTimeouts,
@@ -141,6 +142,10 @@ pub const METRICS: &[Row] = &[
         help: "Server connections over which server_check_query was asked before their use.",
     },
     Row { name: "server_connections_reset_total", help: "Server connections reset before another client's use." },
+    Row {
+        name: "server_connections_worn_total",
+        help: "Server connections closed since clients had made up more than 1,000 parameters on them.",
+    },
     Row { name: "server_connections_lent_total", help: "Server connections moved from one worker to another." },
     Row { name: "waits_total", help: "Times a client had to wait for a server connection." },
     Row { name: "wait_timeouts_total", help: "Waits that ended at pool_wait_timeout." },

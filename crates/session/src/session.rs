@@ -321,7 +321,7 @@ impl Session {
         kinds.kinds().next().or(is_read_otherwise.then_some(StateKind::Reading)).map(Kept::State)
     }
 
-    /// What the client has left unfinished on the server connection: nothing happens there until it says more.
+    /// The message or series that the client has left unfinished on the server connection. Nothing happens there until it says more.
     #[inline]
     pub fn unfinished(&self) -> Unfinished {
         match &self.server {

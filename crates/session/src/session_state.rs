@@ -387,7 +387,7 @@ pub fn settle(s: &mut Session, w: &Context) {
         ask_for_temporaries(s, w);
         return;
     }
-    let parting = parting(s);
+    let parting = parting(s, w);
     let Some(conn) = s.release(w) else { return };
     part(s, conn, parting);
 }
@@ -427,15 +427,16 @@ fn ask_for_temporaries(s: &mut Session, w: &Context) {
 }
 
 /// The fate of a server connection at rest that its session leaves for good.
-pub fn parting_for_good(s: &Session) -> Parting {
+pub fn parting_for_good(s: &Session, w: &Context) -> Parting {
     let has_some = s.pin().is_some() || s.is_unsure();
-    parting(s).max(if has_some { Parting::Cleaned } else { Parting::AsItIs })
+    parting(s, w).max(if has_some { Parting::Cleaned } else { Parting::AsItIs })
 }
 
 /// The fate of a server connection that nothing is known to keep: something was refused, it has become slow, or the operator wants it cleaned.
 #[inline]
-fn parting(s: &Session) -> Parting {
+fn parting(s: &Session, w: &Context) -> Parting {
     if s.conn().is_some_and(|conn| conn.settings.are_worn()) {
+        w.count(Metric::ConnsWorn);
         return Parting::Closed;
     }
     let by_state = s.upstream().map_or(Parting::AsItIs, |upstream| upstream.left.parting());

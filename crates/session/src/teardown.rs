@@ -48,7 +48,7 @@ pub fn is_in_vain(s: &mut Session, w: &Context, is_gone: impl FnOnce() -> bool) 
 /// Cleans the state that the session left on its server connection, or closes the connection.
 pub fn let_go(s: &mut Session, w: &Context) {
     let is_at_rest = s.is_at_rest() && s.handle.cancels.get() == 0;
-    let parting = if is_at_rest { session_state::parting_for_good(s) } else { Parting::Closed };
+    let parting = if is_at_rest { session_state::parting_for_good(s, w) } else { Parting::Closed };
     let conn = match parting {
         Parting::AsItIs => s.release(w),
         Parting::Cleaned | Parting::Closed => s.lose(w, Fate::Unknown).map(|(conn, _)| conn),

@@ -39,7 +39,7 @@ fn count(handle: &SessionHandle, w: &Context, kept: Kept) {
     }
 }
 
-/// Notes what the client has left unfinished; the session's task has nothing more to do now.
+/// Notes the message or series that the client has left unfinished. The session's task has nothing more to do now.
 #[inline]
 pub fn note_unfinished(s: &Session, w: &Context) {
     let unfinished = s.unfinished();

@@ -37,7 +37,7 @@ impl Pcp {
         format!("pcp_port = {}\n", self.port.number())
     }
 
-    /// Whoever asks writes the password down.
+    /// The user who asks writes the password down.
     pub fn remember_password(&self, service: &Service) {
         let line = with(&self.page.block("Set it up", "text"), &[("9898", &self.port.number().to_string())]);
         self.page.says("`~/.pcppass`, with mode 0600");

@@ -32,7 +32,7 @@ const NOT_PLAYED: &[&str] = &[
     "WantedBy",
 ];
 
-/// The home of whoever works on the machine while the service runs: its `/root` is shut.
+/// The home of an operator on the machine while the service runs: its `/root` is shut.
 const HOME: &str = "/tmp";
 
 /// True if a machine can be made here; else the test is left out.
