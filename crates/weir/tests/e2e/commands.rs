@@ -1,7 +1,7 @@
 //! The command line: weir's own, and pgpool's when called by that name.
 
 use crate::support::proxy::{Backend, Folder, configuration};
-use crate::support::{Ground, Raw, wait_until, wire};
+use crate::support::{Ground, Raw, leave_out, wait_until, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -745,4 +745,27 @@ fn pgpools_version_is_said_in_its_words_by_its_own_name() {
     let output = Pgpool::new(&ground).run(&["-v"]);
     let said = text(&output.stdout);
     assert!(output.status.success() && said.starts_with("pgpool-II version 4.7 ") && said.contains("weir"), "{said}");
+}
+
+#[test]
+fn check_names_the_line_that_this_machines_own_clients_need() {
+    let said = Command::new("/usr/sbin/pcp_node_info").arg("--version").output();
+    let said = said.map(|said| String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned());
+    if !said.is_ok_and(|said| said.contains("(pgpool-II) 4.3.")) {
+        leave_out("there are no clients of Pgpool-II 4.3 (Debian 12: package pgpool2)");
+        return;
+    }
+    let folder = Folder::new();
+    let conf = folder.0.join("pgpool.conf");
+    let check = |lines: &str| {
+        fs::write(&conf, format!("backend_hostname0 = '127.0.0.1'\npid_file_name = ''\n{lines}")).unwrap();
+        let output = Command::new(WEIR).args(["check", "-f"]).arg(&conf).output().unwrap();
+        text(&output.stderr)
+    };
+    let line = "/usr/sbin/pcp_node_info is of Pgpool-II 4.3.";
+    assert!(!check("").contains(line), "PCP is not served");
+    fs::write(folder.0.join("pcp.conf"), "admin:5ebe2294ecd0e0f08eab7690d2a6ee69\n").unwrap();
+    let told = check("");
+    assert!(told.contains(line) && told.contains("set pcp_protocol_version = 4.3, if it is used"), "{told}");
+    assert!(!check("pcp_protocol_version = 4.3\n").contains(line));
 }

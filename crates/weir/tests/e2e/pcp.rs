@@ -879,26 +879,3 @@ fn programs_that_are_called_by_pgpools_names_tell_what_they_are() {
     symlink(env!("CARGO_BIN_EXE_weir"), &path).unwrap();
     assert_eq!(finish(&mut Command::new(&path)).code, 1);
 }
-
-#[test]
-fn check_names_the_line_that_this_machines_own_clients_need() {
-    let said = Command::new(format!("{DEBIANS}/pcp_node_info")).arg("--version").output();
-    let said = said.map(|said| String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned());
-    if !said.is_ok_and(|said| said.contains("(pgpool-II) 4.3.")) {
-        leave_out("there are no clients of Pgpool-II 4.3 (Debian 12: package pgpool2)");
-        return;
-    }
-    let folder = Folder::new();
-    let conf = folder.0.join("pgpool.conf");
-    let check = |text: &str| {
-        fs::write(&conf, format!("backend_hostname0 = '127.0.0.1'\npid_file_name = ''\n{text}")).unwrap();
-        let output = Command::new(env!("CARGO_BIN_EXE_weir")).args(["check", "-f"]).arg(&conf).output().unwrap();
-        String::from_utf8(output.stderr).unwrap()
-    };
-    let line = "/usr/sbin/pcp_node_info is of Pgpool-II 4.3.";
-    assert!(!check("").contains(line), "PCP is not served");
-    fs::write(folder.0.join("pcp.conf"), USERS).unwrap();
-    let told = check("");
-    assert!(told.contains(line) && told.contains("set pcp_protocol_version = 4.3, if it is used"), "{told}");
-    assert!(!check("pcp_protocol_version = 4.3\n").contains(line));
-}
