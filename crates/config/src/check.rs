@@ -8,7 +8,7 @@ use crate::params::Indexed;
 use weir_sql::facts::{Effect, Transaction};
 
 /// Everything that is checked, in the order of the messages.
-const CHECKS: [fn(&mut Findings<'_>); 17] = [
+const CHECKS: [fn(&mut Findings<'_>); 18] = [
     check_nodes,
     check_same_servers,
     check_host_names,
@@ -21,6 +21,7 @@ const CHECKS: [fn(&mut Findings<'_>); 17] = [
     check_weights,
     check_limits,
     check_overrides,
+    check_look_ups,
     check_redirects,
     check_ranges,
     check_stores,
@@ -210,6 +211,24 @@ fn check_overrides(findings: &mut Findings<'_>) {
     let text = findings.config.setting("limit_override_list", None).map(|setting| setting.raw.clone()).unwrap_or_default();
     if let Err(error) = crate::limits::read_overrides(&text) {
         findings.add(Severity::Error, "limit_override_list", None, format!("\"limit_override_list\": {error}"));
+    }
+}
+
+/// No user is looked up in the console, as PgBouncer refuses it: a database of the servers by that name needs another one in `database_file`.
+fn check_look_ups(findings: &mut Findings<'_>) {
+    let config = findings.config;
+    let console = config.admin.database.as_str();
+    if console.is_empty() || config.databases.get(console).is_some() {
+        return;
+    }
+    let what =
+        format!("cannot be \"{console}\", which is the administration console (admin_database), and no database of the servers");
+    if config.auth.ask_database == console {
+        findings.add(Severity::Error, "auth_dbname", None, format!("\"auth_dbname\" {what}"));
+    }
+    let wrong = config.databases.iter().find(|(_, entry)| entry.look_up.database.as_deref() == Some(console));
+    if let Some((name, _)) = wrong {
+        findings.add(Severity::Error, "database_file", None, format!("auth_dbname of database \"{name}\" {what}"));
     }
 }
 

@@ -37,7 +37,7 @@ pub struct TlsConfig {
 }
 
 /// Files for connections in which we are the client.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerFiles {
     /// File of the authorities for the other side, if not those for clients.
     pub root_cert: Option<PathBuf>,

@@ -131,6 +131,11 @@ impl Work {
                 "auth_user" | "auth_query" | "auth_dbname" => {}
                 "pool_mode" | "pool_size" | "min_pool_size" | "max_db_connections" => push_limit(&mut limits, name, value),
                 "reserve_pool" | "reserve_pool_size" => push_limit(&mut limits, "reserve_pool_size", value),
+                // 0 closes a connection after one use there, and keeps it for ever here.
+                "server_lifetime" => {
+                    let value = Some(whole_seconds(value)).filter(|value| value != "0").unwrap_or_else(|| "1".to_string());
+                    push_limit(&mut limits, "connection_life_time", &value);
+                }
                 "max_db_client_connections" => push_limit(&mut limits, "max_client_connections_per_database", value),
                 other => {
                     self.note(

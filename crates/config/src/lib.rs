@@ -32,6 +32,7 @@ mod recovery;
 pub mod redirect;
 mod reload;
 mod routing;
+mod server_tls;
 mod show;
 mod types;
 pub mod unasked;

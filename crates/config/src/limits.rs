@@ -32,6 +32,8 @@ pub struct OnRelease {
     pub sequences: SequenceSessions,
     /// `reset_query_always`.
     pub resets_always: bool,
+    /// `connection_life_time`: the age at which it is closed; 0 is none.
+    pub conn_life_ms: u64,
 }
 
 /// The treatment of transactions whose server is lost.
@@ -82,6 +84,7 @@ const OVERRIDABLE: &[(&str, Setter)] = &[
     ("max_client_connections_per_database", |l, v| l.clients.per_database = v.count()),
     ("max_user_connections", |l, v| l.conns_per_user = v.count()),
     ("max_db_connections", |l, v| l.conns_per_database = v.count()),
+    ("connection_life_time", |l, v| l.on_release.conn_life_ms = v.millis()),
     ("reset_query_always", |l, v| l.on_release.resets_always = v.bool()),
 ];
 
@@ -171,7 +174,11 @@ pub fn of(config: &Config, user: &str, database: &str) -> Limits {
     let base = &config.limits;
     let mut limits = Limits {
         mode: config.pool.mode,
-        on_release: OnRelease { sequences: config.pool.sequences, resets_always: config.pool.reset_always },
+        on_release: OnRelease {
+            sequences: config.pool.sequences,
+            resets_always: config.pool.reset_always,
+            conn_life_ms: config.pool.connection_life_time_ms,
+        },
         pool_size: config.pool.size,
         pool_min: base.pool_min,
         reserve: base.reserve,

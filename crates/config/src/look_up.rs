@@ -118,6 +118,21 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_looked_up_in_the_console() {
+        let problems = |conf: &str, databases: &str| -> Vec<String> {
+            let conf = format!("backend_hostname0 = 'a'\ndatabase_file = 'databases'\n{conf}");
+            let mut load = |path: &Path| Ok(if path.ends_with("databases") { databases } else { &conf }.as_bytes().to_vec());
+            crate::read(Path::new("c"), &mut load).problems.into_iter().map(|problem| problem.message).collect()
+        };
+        let what =
+            "cannot be \"pgbouncer\", which is the administration console (admin_database), and no database of the servers";
+        assert_eq!(problems("auth_dbname = pgbouncer", "a = user=u"), [format!("\"auth_dbname\" {what}")]);
+        assert_eq!(problems("", "a = auth_dbname=pgbouncer"), [format!("auth_dbname of database \"a\" {what}")]);
+        assert_eq!(problems("auth_dbname = pgbouncer\nadmin_database = console", "a = user=u"), [""; 0]);
+        assert_eq!(problems("auth_dbname = mine", "mine = dbname=pgbouncer"), [""; 0]);
+    }
+
+    #[test]
     fn names_without_a_schema_are_found() {
         let cases = [
             ("SELECT usename, passwd FROM pg_shadow WHERE usename=$1", None),

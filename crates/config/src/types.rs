@@ -296,6 +296,13 @@ pub struct Override {
     pub(crate) values: Vec<(&'static str, Value)>,
 }
 
+impl Override {
+    /// The user for whom it holds; none: all.
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+}
+
 /// The administration console and the endpoint of monitoring.
 #[derive(Debug, Clone)]
 pub struct AdminConfig {

@@ -365,7 +365,6 @@ mod tests {
             ("connection_life_time", "7", SetRequest::Own),
             ("server_lifetime", "7", is("connection_life_time", "7")),
             ("syslog", "1", is("log_destination", "stderr,syslog")),
-            ("client_tls_sslmode", "disable", is("ssl", "off")),
             ("client_tls_sslmode", "allow", is("ssl", "on")),
             ("client_tls_protocols", "secure", is("ssl_min_protocol_version", "TLSv1.2")),
             ("client_tls_ecdhcurve", "secp384r1", is("ssl_ecdh_curve", "secp384r1")),
@@ -379,6 +378,8 @@ mod tests {
         };
         let (parameters, note) = partly("client_tls_sslmode", "verify-full");
         assert!(parameters == [("ssl", "on".to_string())] && note.contains("pool_hba.conf"), "{parameters:?} {note}");
+        let (parameters, note) = partly("client_tls_sslmode", "disable");
+        assert!(parameters == [("ssl", "off".to_string())] && note.contains("pool_hba.conf"), "{parameters:?} {note}");
         // For ever is what 0 would mean here.
         assert_eq!(partly("server_lifetime", "0").0, [("connection_life_time", "1".to_string())]);
         // An imported setup checks no certificates before.

@@ -15,14 +15,16 @@ done
 folder=$(dirname "$ini")/weir
 new=$folder.new
 # Relative files are looked for beside the ini file; PgBouncer looks where it was started.
-for file in hba_test.rules pgbouncer_hba.conf pgident.conf; do
+for file in hba_test.rules pgbouncer_hba.conf; do
     [ -e "$folder/../$file" ] || cp "$here/test/$file" "$(dirname "$ini")"
 done
 rm -rf "$new"
 "$here/weir" import "$ini" --into "$new" 2>"$folder.notes" >&2
-echo "takeover_socket = '$folder/takeover'" >>"$new/pgpool.conf"
+printf "takeover_socket = '%s/takeover'\nwork_dir = '%s'\n" "$folder" "$folder" >>"$new/pgpool.conf"
 mkdir -p -m 700 "$folder"
 mv "$new"/* "$folder"
+# The import names this file, and has the operator copy it.
+cp "$here/test/pgident.conf" "$folder"
 if [ -z "$only" ]; then
     # A word or none.
     # shellcheck disable=SC2086

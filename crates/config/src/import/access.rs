@@ -51,6 +51,11 @@ pub(super) fn rules(setup: &Setup<'_>, load: &mut Load<'_>) -> (String, Vec<Stri
     if *auth_type == "any" && !setup.forced.is_empty() {
         databases = list(setup.forced);
     }
+    // A physical replication connection is let in as any other, but has no database whose forced user would take its own one's place. Lines of an
+    // `auth_hba_file` have the keyword themselves.
+    if *auth_type != "any" && setup.forced.is_empty() {
+        databases += ",replication";
+    }
     let (local, tcp) = methods(setup, &mut notes);
     let (kind, certificate) = transport(tls, &tcp);
     let _ = writeln!(text, "local  {databases}  all  {local}");
@@ -146,7 +151,8 @@ fn translated(bytes: &[u8], setup: &Setup<'_>, notes: &mut Vec<String>) -> Strin
 /// Methods of PgBouncer's hba files.
 const METHODS: [&str; 8] = ["trust", "reject", "md5", "password", "peer", "cert", "scram-sha-256", "ldap"];
 
-/// The fields of a line as they are written; quotes may hold blanks, and a comma goes on in the next word.
+/// The fields of a line as they are written; quotes may hold blanks. Words with a comma between them are one field, with blanks on either side of it,
+/// of which PostgreSQL allows those behind it only.
 fn fields(line: &str) -> Vec<String> {
     let mut fields: Vec<String> = Vec::new();
     let (mut in_quote, mut is_open) = (false, false);
@@ -156,7 +162,7 @@ fn fields(line: &str) -> Vec<String> {
             c if c.is_whitespace() && !in_quote => is_open = fields.last().is_some_and(|field| is_open && field.ends_with(',')),
             c => {
                 in_quote ^= c == '"';
-                match fields.last_mut().filter(|_| is_open) {
+                match fields.last_mut().filter(|_| is_open || c == ',') {
                     Some(field) => field.push(c),
                     None => fields.push(c.to_string()),
                 }

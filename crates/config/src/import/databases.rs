@@ -124,6 +124,17 @@ impl Entry {
     }
 }
 
+/// The name of this machine that most entries have: a certificate is checked by it.
+fn own_name(entries: &[Entry]) -> &'static str {
+    let names = [LOOPBACK, "localhost", "::1"];
+    let count = |name: &&str| {
+        let hosts = entries.iter().filter_map(|entry| entry.get("host"));
+        hosts.flat_map(|hosts| hosts.split(',')).filter(|host| host.trim() == *name).count()
+    };
+    // The first of equals.
+    names.into_iter().rev().max_by_key(count).unwrap_or(LOOPBACK)
+}
+
 /// One line of `database_file`.
 fn line(name: &str, words: &[(&str, &str)]) -> String {
     let mut line = format!("\"{}\" =", name.replace('"', "\"\""));
@@ -188,6 +199,7 @@ pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
             refused.push(name.clone());
         }
     }
+    servers.iter_mut().filter(|(host, _)| host == LOOPBACK).for_each(|(host, _)| own_name(entries).clone_into(host));
     let listed = if has_others { Listed::AllBut(refused.clone()) } else { Listed::Only(taken) };
     Place { servers, listed, refused, readers, forced, entries: exceptions, notes }
 }

@@ -259,7 +259,10 @@ fn while_running(name: &str, value: &str, config: &Config) -> Option<Meaning> {
             nothing("logging_collector, which says if there is a log file, needs a restart")
         }
         "logfile" => Meaning::Sets(log_file(value).into(), None),
-        "client_tls_sslmode" if value == "disable" => Meaning::Sets(vec![("ssl", "off".to_string())], None),
+        "client_tls_sslmode" if value == "disable" => {
+            let rest = "ssl is off, and rules of pool_hba.conf that ask for it (hostssl) let nobody in";
+            Meaning::Sets(vec![("ssl", "off".to_string())], Some(rest.to_string()))
+        }
         "client_tls_sslmode" => {
             let is_offer = matches!(value, "allow" | "prefer");
             let rest = "ssl is on, but that clients must use it, or show a certificate, is said by rules of pool_hba.conf (hostssl, clientcert)";

@@ -93,7 +93,10 @@ fn an_empty_file_means_what_pgbouncer_does_by_default() {
     assert_eq!((config.pool.check_query.as_str(), config.pool.check_after_ms), (";", 30_000));
     assert_eq!(config.nodes[0].ssl_mode, crate::SslMode::Prefer);
     assert_eq!(import.notes, []);
-    assert_eq!(rules_of(&import), ["local \"a\",\"pgbouncer\" all md5", "host \"a\",\"pgbouncer\" all all md5"]);
+    assert_eq!(
+        rules_of(&import),
+        ["local \"a\",\"pgbouncer\",replication all md5", "host \"a\",\"pgbouncer\",replication all all md5"]
+    );
 }
 
 #[test]
@@ -126,7 +129,8 @@ fn every_auth_type_and_tls_mode_has_its_rules() {
             given("client_tls_sslmode", tls)
         );
         let import = run(&text);
-        let expected = [format!("local all all {local}"), tcp.replace("ALL", "all all all")];
+        let databases = if auth_type == "any" { "all" } else { "all,replication" };
+        let expected = [format!("local {databases} all {local}"), tcp.replace("ALL", &format!("{databases} all all"))];
         assert_eq!(rules_of(&import), expected, "{auth_type} {tls}");
         assert_eq!(import.conf.contains("\nssl = on\n"), !matches!(tls, "" | "disable"), "{tls}");
         assert_eq!(import.notes.is_empty(), !matches!(auth_type, "any" | "nonsense"), "{:?}", import.notes);
@@ -136,7 +140,7 @@ fn every_auth_type_and_tls_mode_has_its_rules() {
 #[test]
 fn rules_of_an_hba_file_let_in_whom_pgbouncer_lets_in() {
     let hba = "# comment\nlocal all all peer\nhost all all 127.0.0.1/32 trust\nhostnossl shop, \"other\" joe 10.0.0.0 255.0.0.0 md5\n\
-               hostssl  all  \"all\"  0.0.0.0/0  scram-sha-256 # end\nhost all all all cert\nhost all all ::/0 password\nlocal x y reject\n";
+               hostssl  all  \"all\"  0.0.0.0/0  scram-sha-256 # end\nhost all all all cert\nhost all all ::/0 password\nlocal x,y z , w reject\n";
     let run = |tls: &str, database: &str| {
         let text = format!("[databases]\n{database} = host=h\n[pgbouncer]\nauth_type = hba\nauth_hba_file = my.hba\n{tls}");
         let import = import(text.as_bytes(), &mut |name| if name == "my.hba" { Ok(hba.into()) } else { Err("gone".into()) });
@@ -151,7 +155,7 @@ fn rules_of_an_hba_file_let_in_whom_pgbouncer_lets_in() {
         "hostssl all all all cert known_users=1",
         "hostnossl all all all reject",
         "host all all ::/0 password known_users=1",
-        "local x y reject",
+        "local x,y z,w reject",
     ];
     assert_eq!(run("", "*"), plain);
     assert_eq!(run("", "a b")[0], "local \"a b\",\"pgbouncer\" all peer known_users=1");
@@ -165,6 +169,33 @@ fn rules_of_an_hba_file_let_in_whom_pgbouncer_lets_in() {
 }
 
 #[test]
+fn a_server_keeps_the_name_by_which_its_certificate_is_checked() {
+    for (entries, name) in [
+        ("a = host=localhost\nb = host=localhost\nc = host=127.0.0.1\n", "localhost"),
+        ("a = host=::1\n", "::1"),
+        ("a = host=localhost\nb = host=127.0.0.1\n", "127.0.0.1"),
+    ] {
+        let config = config_of(&run(&format!("[databases]\n{entries}[pgbouncer]\n")));
+        assert_eq!((config.nodes.len(), config.nodes[0].hostname.as_str()), (1, name));
+    }
+}
+
+#[test]
+fn replication_is_not_let_in_past_a_forced_user() {
+    let import = run("[databases]\na = host=h user=app\n* = host=h\n[pgbouncer]\nauth_type = trust\n");
+    assert_eq!(rules_of(&import), ["local all all trust known_users=1", "host all all all trust known_users=1"]);
+}
+
+#[test]
+fn a_databases_server_lifetime_is_its_own() {
+    let import = run("[databases]\na = host=h server_lifetime=2\nb = host=h server_lifetime=0\nc = host=h\n[pgbouncer]\n");
+    assert_eq!(import.notes, []);
+    let config = config_of(&import);
+    let of = |database: &str| crate::limits::of(&config, "", database).on_release.conn_life_ms;
+    assert_eq!(["a", "b", "c"].map(of), [2_000, 1_000, 3_600_000]);
+}
+
+#[test]
 fn databases_on_other_servers_are_refused() {
     let import = run("[databases]\na = host=h1\nb = host=h2\nc = host=h1\n* = host=h1\n[pgbouncer]\n");
     assert_eq!(config_of(&import).nodes.len(), 1);
@@ -173,7 +204,7 @@ fn databases_on_other_servers_are_refused() {
     assert_eq!(notes_of(&import), ["3: b: refused: its server is not that of a; run one Weir for each cluster of servers"]);
     // Without an entry for all others only those listed are there.
     let import = run("[databases]\na = host=h1\nb = host=h2\n[pgbouncer]\nauth_type = plain");
-    assert_eq!(rules_of(&import)[0], "local \"a\",\"pgbouncer\" all password known_users=1");
+    assert_eq!(rules_of(&import)[0], "local \"a\",\"pgbouncer\",replication all password known_users=1");
 }
 
 #[test]

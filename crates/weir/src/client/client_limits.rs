@@ -72,10 +72,11 @@ impl Seat {
     pub fn take(&mut self, whose: Whose, user_max: u32, database_max: u32) -> Result<(), Full> {
         let Whose { user, database, role, served } = &whose;
         let mut counts = self.seats.0.lock();
-        count(&mut counts.users, user.clone(), user_max).map_err(Full::User)?;
-        if let Err(max) = count(&mut counts.databases, database.clone(), database_max) {
-            uncount(&mut counts.users, user);
-            return Err(Full::Database(max));
+        // As in PgBouncer, the limit of the database is the one that is told where both are reached.
+        count(&mut counts.databases, database.clone(), database_max).map_err(Full::Database)?;
+        if let Err(max) = count(&mut counts.users, user.clone(), user_max) {
+            uncount(&mut counts.databases, database);
+            return Err(Full::User(max));
         }
         counts.served.entry(served.clone()).and_modify(|known| *known += 1).or_insert(1);
         counts.roles.entry(role.clone()).and_modify(|known| *known += 1).or_insert(1);
@@ -133,6 +134,7 @@ mod tests {
         assert_eq!(seats.at_door(home, 2).unwrap_err(), Full::Address(2));
         let mut local = seats.at_door(None, 2).unwrap();
         assert_eq!(local.take(of("eve"), 1, 2), Err(Full::Database(2)));
+        assert_eq!(local.take(of("joe"), 1, 2), Err(Full::Database(2)));
         drop(one);
         local.take(of("joe"), 1, 2).unwrap();
         assert!(seats.has_clients_of("shop") && !seats.has_clients_of("house"));

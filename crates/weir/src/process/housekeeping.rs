@@ -47,7 +47,8 @@ fn retire_conns(w: &Worker) {
     let places = w.view().clone();
     for pool in w.shared.pools.all() {
         // A limit that a reload has lowered.
-        let mut above = pool.census().1.saturating_sub(pool.limits().pool_size);
+        let own = pool.limits();
+        let mut above = pool.census().1.saturating_sub(own.pool_size);
         let gone = pool.retire(|conn, surplus| {
             if conn.transport.home != w.id {
                 return false;
@@ -57,7 +58,7 @@ fn retire_conns(w: &Worker) {
                 return true;
             }
             let (age_ms, idle_ms) = conn.ages_ms(now);
-            let limits = (config.pool.connection_life_time_ms, config.pool.server_idle_timeout_ms);
+            let limits = (own.on_release.conn_life_ms, config.pool.server_idle_timeout_ms);
             let why = retire(age_ms, idle_ms, conn.jitter(), limits.0, limits.1);
             let goes = match why {
                 Some(Retire::Lifetime) => true,

@@ -239,6 +239,11 @@ impl Shared {
         }
     }
 
+    /// True if a stop waits until no server connection is in use: no client gets one any more.
+    pub fn drains_servers(&self) -> bool {
+        self.stop_mode() == Stop::Smart && self.pause_state.is_all_paused()
+    }
+
     pub fn stop_mode(&self) -> Stop {
         match self.life.stop.load(Ordering::SeqCst) {
             0 => Stop::No,

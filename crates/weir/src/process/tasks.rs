@@ -2,11 +2,11 @@
 
 use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, Victim};
-use crate::process::worker::Worker;
+use crate::process::worker::{Entry, Worker};
 use crate::process::{acceptor, housekeeping};
 use crate::server::pool::Pool;
 use crate::server::stores::Stores;
-use crate::server::{listen_task, store_conn};
+use crate::server::{lease, listen_task, store_conn};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use subtle::ConstantTimeEq;
 use weir_io::reactor::{NO_TASK, TaskId};
-use weir_session::fault::{Fault, sqlstate};
 use weir_session::status::Doing;
 
 /// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
@@ -146,6 +145,8 @@ fn read_mail(w: &Rc<Worker>) {
                 w.shared.log.say(Level::Log, format_args!("all databases are paused (SIGUSR1, or gracefully over PCP)"));
                 w.pause(None);
             }
+            // As with PgBouncer: what a stop drains stays drained.
+            Message::Resume if w.shared.stop_mode() != Stop::No => {}
             Message::Resume => {
                 w.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2, or after that)"));
                 w.resume();
@@ -156,17 +157,32 @@ fn read_mail(w: &Rc<Worker>) {
     }
 }
 
+/// Ends all sessions; before that those that wait for a server connection, if none will get one.
 fn stop_sessions(w: &Worker) {
     if w.shared.stop_mode() < Stop::Fast {
+        if w.shared.drains_servers() {
+            dismiss_waiting(w);
+        }
         return;
     }
     // Logins that wait for a server have no entry yet.
     for task in w.view_waiters.take() {
         w.reactor.wake(task);
     }
-    let final_error = Box::new(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command"));
+    let final_error = Box::new(lease::ended());
     for entry in w.entries.borrow().values() {
         *entry.final_error.borrow_mut() = Some(final_error.clone());
+        w.reactor.wake(entry.task.get());
+    }
+}
+
+/// Sessions that begin to wait later look themselves. A console may wait for such an end.
+fn dismiss_waiting(w: &Worker) {
+    let console = w.peek_config().admin.database.clone();
+    let is_waiting =
+        |entry: &&Rc<Entry>| entry.status.doing() == Doing::WaitingForConnection && *entry.status.database != *console;
+    for entry in w.entries.borrow().values().filter(is_waiting) {
+        *entry.final_error.borrow_mut() = Some(Box::new(lease::ended()));
         w.reactor.wake(entry.task.get());
     }
 }
@@ -188,7 +204,7 @@ fn stop_when_paused(w: &Rc<Worker>) {
 
 /// Ends sessions because an administrator said so. The console's own are not meant by the name of a database.
 fn kill(w: &Rc<Worker>, victim: &Victim) {
-    let final_error = Box::new(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command"));
+    let final_error = Box::new(lease::ended());
     let console = w.peek_config().admin.database.clone();
     for entry in w.entries.borrow().values() {
         let is_meant = match victim {

@@ -209,6 +209,10 @@ impl Worker {
         // Before the new one is in force: what it changes is compared.
         let is_other = !Arc::ptr_eq(&config, &self.peek_config());
         if is_other {
+            // Each worker has opened connections as its own configuration said.
+            if !config.reaches_servers_as(&self.peek_config()) {
+                self.shared.pools.of_database(None).iter().for_each(|pool| pool.renew(self));
+            }
             self.redirect(&config);
             for set in self.pool_sets.borrow().values() {
                 set.limits.set(limits::of(&config, &set.client_user, &set.client_database));

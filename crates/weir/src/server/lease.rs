@@ -37,6 +37,7 @@ pub async fn lease_conn(
     loop {
         let leased = match pool.lease(w, wait, &give_up).await {
             Err(Refusal::Refused(why, words)) => return Ok(Err(OpenError::Held { node, why, words })),
+            Err(Refusal::Told(error)) => return Ok(Err(*error)),
             leased => leased.map_err(|refusal| wait_fault(w, pool, refusal))?,
         };
         match leased {
@@ -263,6 +264,7 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
                 pool.note_refused(w, why, error.to_string());
             }
             pool.note_kept_out(w, &error, begun_ms);
+            pool.tell_refused(w, &error);
             pool.release_permit(w);
             Err(error)
         }
@@ -333,8 +335,9 @@ fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
             let kept = w.shared.pools.kept(|other| other.key.node == pool.key.node && (!is_own || other.key == pool.key));
             with_reasons(Fault::error(sqlstate::TOO_MANY_CONNECTIONS, message), &kept, is_own)
         }
-        // `lease_conn` tells of it as of a login that failed.
+        // `lease_conn` tells of these as of a login that failed.
         Refusal::Refused(_, words) => Fault::error(sqlstate::CANNOT_CONNECT_NOW, &*words),
+        Refusal::Told(error) => error.fault(),
         Refusal::GaveUp => gave_up(),
     }
 }
@@ -349,6 +352,11 @@ fn with_reasons(fault: Fault, kept: &BTreeMap<&str, usize>, is_own: bool) -> Fau
     fault
         .detail(format!("{sum} {place} are kept by clients for state that cannot move ({}).", each.join(", ")))
         .hint("SHOW pool_pools tells which clients keep them, and for how long.")
+}
+
+/// Error for a session that an administrator ends.
+pub fn ended() -> Fault {
+    Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
 }
 
 /// Error for a session that wants no server connection any more.

@@ -18,7 +18,7 @@ use crate::control::mail::Order;
 use crate::monitor::pause_state::PauseState;
 use crate::process::shared::{Message, WorkerId};
 use crate::process::worker::Worker;
-use crate::server::pool::server_conn::{ConnStatus, ServerConn};
+use crate::server::pool::server_conn::{ConnStatus, OpenError, ServerConn};
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -135,6 +135,8 @@ enum Given {
     ServerConn(ServerConn),
     /// The right to open one.
     Permit,
+    /// The server's refusal of another's login, which holds for this one too.
+    Told(Box<OpenError>),
     /// Nobody waits here any more.
     Left,
 }
@@ -155,6 +157,8 @@ pub enum Refusal {
     },
     /// The server lets nobody in now, and the caller does not wait for that.
     Refused(Refused, Arc<str>),
+    /// The server refused the login of another who waited here, for good.
+    Told(Box<OpenError>),
     /// The condition the caller gave came true.
     GaveUp,
 }
@@ -166,7 +170,7 @@ pub enum Patience {
     Waits,
     /// Is told: it has another node to go to, or a client of its own to tell.
     ToldAtOnce,
-    /// As `ToldAtOnce`, and is told as well that all connections are in use.
+    /// As `ToldAtOnce`, and is told as well that all connections are in use; not before the server has answered a first login.
     NeverQueues,
 }
 
@@ -352,9 +356,13 @@ impl Pool {
     }
 
     /// Takes in a server connection that was begun after so many renewals: if there was another one since, it is closed after its first use.
-    pub fn add_status(&self, status: Arc<ConnStatus>, renewals: u64) {
+    pub fn add_status(&self, w: &Worker, status: Arc<ConnStatus>, renewals: u64) {
         let mut inner = self.inner.lock();
         status.doomed.store(inner.renewals != renewals, Ordering::Relaxed);
+        if inner.statuses.is_empty() {
+            // Those who waited for the first answer only go on.
+            inner.waiters.iter().for_each(|waiter| waiter.wake(w));
+        }
         inner.statuses.insert(status.serial, status);
     }
 
@@ -384,11 +392,10 @@ impl Pool {
             Ok(lease) => return Ok(lease),
             Err(waiting) => waiting,
         };
-        if wait.patience == Patience::NeverQueues && self.is_in_use() {
-            self.leave(w, &cell);
-            return Err(Refusal::Refused(Refused::Full, "all connections are in use".into()));
+        let is_in_vain = || wait.patience == Patience::NeverQueues && self.is_in_use() && !self.logs_in_first();
+        if !is_in_vain() {
+            w.count(Metric::Waits);
         }
-        w.count(Metric::Waits);
         let since = wait.since;
         let limits = self.limits();
         let after = |ms: u64| since + Duration::from_millis(ms);
@@ -399,7 +406,12 @@ impl Pool {
             match std::mem::take(&mut *cell.given.lock()) {
                 Given::ServerConn(conn) => return Ok(Lease::ServerConn(conn)),
                 Given::Permit => return Ok(Lease::Permit),
+                Given::Told(error) => return Err(Refusal::Told(error)),
                 Given::Nothing | Given::Left => {}
+            }
+            if is_in_vain() {
+                self.leave(w, &cell);
+                return Err(Refusal::Refused(Refused::Full, "all connections are in use".into()));
             }
             // A wait for a server that is down is one for its successor.
             let deadline = if self.is_down() { primary_by } else { conn_by };
@@ -440,6 +452,12 @@ impl Pool {
             w.wake_at_new_view();
             parked().await;
         }
+    }
+
+    /// True if all its connections are logins that the server has not answered yet: the first answer may be for all.
+    fn logs_in_first(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.open > 0 && inner.statuses.is_empty()
     }
 
     /// True if who waits here waits for clients: nobody has paused the pool, and its server lets everybody in.
@@ -545,7 +563,7 @@ impl Pool {
             match std::mem::take(&mut *cell.given.lock()) {
                 Given::ServerConn(conn) => return Some(conn),
                 Given::Left => return None,
-                Given::Nothing | Given::Permit => {}
+                Given::Nothing | Given::Permit | Given::Told(_) => {}
             }
             if w.now() >= deadline || give_up() {
                 self.leave(w, &cell);
@@ -600,7 +618,7 @@ impl Pool {
         match std::mem::replace(&mut *cell.given.lock(), Given::Left) {
             Given::ServerConn(conn) => self.give_back(w, conn),
             Given::Permit => self.release_permit(w),
-            Given::Nothing | Given::Left => {}
+            Given::Nothing | Given::Told(_) | Given::Left => {}
         }
         self.wake_starved(w);
     }
@@ -639,7 +657,7 @@ impl Pool {
                 return match given {
                     Given::ServerConn(conn) => self.give_back(w, conn),
                     Given::Permit => self.release_permit(w),
-                    Given::Nothing | Given::Left => {}
+                    Given::Nothing | Given::Told(_) | Given::Left => {}
                 };
             }
             *cell = given;

@@ -202,6 +202,9 @@ async fn lease(
     (since, was_gone): (Instant, bool),
 ) -> Result<Leased, Fault> {
     let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.handle);
+    if w.shared.drains_servers() {
+        return Err(lease::ended());
+    }
     show_waiting(s, w);
     entry.wait_cancelled.set(false);
     let ends = || (!was_gone && client.is_hung_up()) || entry.final_error.borrow().is_some() || entry.wait_cancelled.get();

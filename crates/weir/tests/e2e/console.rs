@@ -563,6 +563,26 @@ fn shutdown_lets_transactions_end_first_or_ends_all_at_once() {
 }
 
 #[test]
+fn who_waits_for_a_server_connection_is_told_at_once_that_a_shutdown_waits_for_transactions() {
+    let ground = Ground::new();
+    let mut proxy = ground.primary_proxy("pool_size = 1");
+    let (mut inside, mut waiting, mut late) = (ground.client(&proxy), ground.client(&proxy), ground.client(&proxy));
+    inside.run("begin; select 1");
+    waiting.send(&wire::query("select 2"));
+    let mut console = admin(&proxy);
+    wait_until("a client to wait", || row(&mut console, "pools", "database", &ground.database)("cl_waiting") == "1");
+    console.run("SHUTDOWN WAIT_FOR_SERVERS");
+    assert_eq!(waiting.until_end()[0].failure().sqlstate, "57P01", "while the other transaction is open");
+    late.send(&wire::query("select 3"));
+    assert_eq!(late.until_end()[0].failure().sqlstate, "57P01");
+    console.send(&wire::query("RESUME"));
+    assert_eq!(console.until_ready()[0].failure().message, "the proxy is shutting down");
+    assert_eq!(inside.value("select 4"), "4");
+    inside.run("commit");
+    assert!(proxy.wait_end().success());
+}
+
+#[test]
 fn an_error_in_the_consoles_extended_protocol_drops_all_up_to_the_sync() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy("");

@@ -191,6 +191,10 @@ fn clients_of_one_user_database_or_address_have_limits_of_their_own() {
          limit_override_list = 'user=limited: max_client_connections_per_user=1'",
     );
     let log_in = |user: &str, ground: &Ground| Raw::tcp(proxy.port()).log_in(user, &ground.database, &[]);
+    let mut console = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    let users = crate::support::proxy::show(&mut console, "users", "name");
+    assert!(users.contains(&"limited".to_string()), "who has limits is listed before he comes: {users:?}");
+    drop(console);
     let first = log_in("limited", &ground).unwrap();
     let (code, text) = refusal(log_in("limited", &other));
     assert_eq!(

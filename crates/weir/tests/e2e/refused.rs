@@ -60,6 +60,29 @@ fn more_clients_than_a_server_has_connections_for_fail_in_nothing() {
 }
 
 #[test]
+fn a_login_that_the_server_refuses_is_not_asked_for_again_by_each_who_waits() {
+    let cluster = cluster(0);
+    let primary = cluster.primary();
+    make_user(primary);
+    let proxy = Proxy::start(&cluster, "pool_size = 1");
+    let mut inside = client(&proxy);
+    inside.run("begin");
+    let pid = inside.value("select pg_backend_pid()");
+    let mut waiting: Vec<Raw> = (0..4).map(|_| client(&proxy)).collect();
+    waiting.iter_mut().for_each(|client| client.send(&wire::query("select 1")));
+    let mut console = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    wait_until("all to wait", || show(&mut console, "pools", "cl_waiting").contains(&"4".to_string()));
+    primary.query(&format!("alter role {USER} nologin")).unwrap();
+    let failed = proxy.metric("server_connections_failed_total");
+    primary.query(&format!("select pg_terminate_backend({pid})")).unwrap();
+    for mut client in waiting {
+        let failure = client.until_end()[0].failure();
+        assert_eq!(failure.sqlstate, "28000", "{failure:?}");
+    }
+    assert_eq!(proxy.metric("server_connections_failed_total") - failed, 1);
+}
+
+#[test]
 fn a_restart_of_the_server_ends_no_session_and_fails_only_what_ran() {
     let cluster = cluster(0);
     make_user(cluster.primary());

@@ -151,6 +151,9 @@ impl Console<'_> {
 
     fn resume(&self, database: Option<&str>) -> Result<Outcome, Fault> {
         self.check_database("resume", database)?;
+        if self.w.shared.stop_mode() != Stop::No {
+            return Err(Fault::error(sqlstate::NOT_IN_STATE, "the proxy is shutting down"));
+        }
         let gates = &self.w.shared.pause_state;
         match database {
             None if self.w.resume() => return Ok(done("RESUME")),

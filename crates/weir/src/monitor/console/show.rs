@@ -433,7 +433,7 @@ fn databases(w: &Worker) -> Rows {
             limits.pool_size.into(),
             limits.pool_min.into(),
             limits.reserve.into(),
-            (config.pool.connection_life_time_ms / 1000).into(),
+            (limits.on_release.conn_life_ms / 1000).into(),
             match limits.mode {
                 _ if is_console => mode(PoolMode::Statement).into(),
                 other if other != config.pool.mode => mode(other).into(),
@@ -451,12 +451,14 @@ fn databases(w: &Worker) -> Rows {
     database_names(w, &config).into_iter().map(row).collect()
 }
 
+/// Those who are there, and those who have limits of their own, before they come.
 fn users(w: &Worker) -> Rows {
     let statuses = w.shared.session_statuses.all();
     let pools = w.shared.pools.all();
-    let names: BTreeSet<Arc<str>> =
-        statuses.iter().map(|status| status.user.clone()).chain(pools.iter().map(|pool| pool.key.user.clone())).collect();
     let config = w.config();
+    let limited = config.limits.overrides.iter().filter_map(|entry| entry.user()).map(Arc::from);
+    let there = statuses.iter().map(|status| status.user.clone()).chain(pools.iter().map(|pool| pool.key.user.clone()));
+    let names: BTreeSet<Arc<str>> = there.chain(limited).collect();
     let row = |name: Arc<str>| {
         let limits = limits::of(&config, &name, "");
         let changed = |ours: u32, all: u32| if ours == all { Value::from("") } else { ours.to_string().into() };

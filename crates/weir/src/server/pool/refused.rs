@@ -1,7 +1,8 @@
 //! A pool whose server lets nobody in for now: its waiters, and the one that asks again. `policy::pool::Backoff` decides when.
 
-use super::{Ceilings, Cell, Pool};
+use super::{Ceilings, Cell, Given, Pool, Purpose};
 use crate::process::worker::Worker;
+use crate::server::pool::server_conn::OpenError;
 use std::sync::Arc;
 use weir_policy::pool::{Backoff, Refused};
 
@@ -63,6 +64,19 @@ impl Pool {
         let before = inner.backoff.as_ref().map(|(backoff, _)| *backoff);
         inner.backoff = Some((Backoff::refused(before, why, w.now_ms()), words.into()));
         inner.waiters.iter().for_each(|waiter| waiter.wake(w));
+    }
+
+    /// Tells all who wait for a server connection that the server refused a login under a permit of this pool, if that holds for all its users: each
+    /// would only ask for the same user and database, with the same password. Call before the permit is given back.
+    pub fn tell_refused(self: &Arc<Pool>, w: &Worker, error: &OpenError) {
+        let is_of_many = matches!(self.key.purpose, Purpose::Statements | Purpose::Greeting);
+        if !is_of_many || error.for_others().is_none() {
+            return;
+        }
+        let waiters = std::mem::take(&mut self.inner.lock().waiters);
+        for (waiter, told) in waiters.into_iter().zip(std::iter::repeat_with(|| error.for_others()).flatten()) {
+            self.hand(w, waiter, Given::Told(Box::new(told)));
+        }
     }
 
     /// A login got in.

@@ -211,6 +211,19 @@ impl OpenError {
         }
     }
 
+    /// The refusal, as it is for all others of the same user and database; `None`: another may get in.
+    ///
+    /// Source: errcodes.txt of PostgreSQL; class 28 is "Invalid Authorization Specification", 3D "Invalid Catalog Name".
+    pub fn for_others(&self) -> Option<OpenError> {
+        match self {
+            OpenError::Refused { address, sqlstate, message } if sqlstate.starts_with("28") || sqlstate.starts_with("3D") => {
+                let (address, sqlstate, message) = (address.clone(), sqlstate.clone(), message.clone());
+                Some(OpenError::Refused { address, sqlstate, message })
+            }
+            _ => None,
+        }
+    }
+
     /// Tells if another attempt may succeed a little later, and why this one failed.
     ///
     /// Source: `ProcessStartupPacket` and `InitPostgres` in PostgreSQL; class 53 is "Insufficient Resources".
@@ -351,7 +364,7 @@ pub async fn open(
     }
     let serial = w.next_serial();
     let status = Arc::new(status_of(serial, address, generation, &mut greeting, &talk.socket));
-    pool.add_status(status.clone(), renewals);
+    pool.add_status(w, status.clone(), renewals);
     // Behind the list of statuses: a task that gives a node up changes the view first and looks at the list then.
     if !w.shared.cluster.view.load().is_valid(address.node, generation) {
         pool.remove_status(serial);
