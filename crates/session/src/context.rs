@@ -62,8 +62,6 @@ pub struct Common {
     pub begun: Instant,
     /// The set of statements prepared by SQL that has none.
     pub no_statements: Arc<BySql>,
-    /// Moves when a statement passed that may define functions.
-    pub definitions: AtomicU64,
     /// Statements that wait for a primary: while there are any, nodes are asked for their roles over and over.
     pub awaiting_primary: AtomicU32,
     pub last_look: LastLook,
@@ -177,7 +175,6 @@ impl Common {
             counters: (0..threads).map(|_| Counters::default()).collect(),
             begun,
             no_statements: Arc::default(),
-            definitions: AtomicU64::new(0),
             awaiting_primary: AtomicU32::new(0),
             last_look: LastLook::default(),
             told: Told::default(),
