@@ -107,7 +107,12 @@ pub fn on_new_primary(s: &mut Session, w: &Context) -> Result<(), Fault> {
 pub fn begin_read(s: &mut Session, w: &Context, statement: &Statement, begins: bool) {
     let mode = s.reads.causal.mode(w);
     let extent = if begins || !s.reads.is_alone { Extent::Open } else { Extent::One };
-    let change = if mode == CausalReads::Tables { tables::to_show(s, w, statement, extent) } else { ChangeToShow::default() };
+    let change = match mode {
+        CausalReads::Tables if w.has_readers() => tables::to_show(s, w, statement, extent),
+        // The primary answers it, and nobody notes changes. If another node takes reads before it has left, it is to know of all.
+        CausalReads::Tables => ChangeToShow { round: w.shared.positions.next_round(), slot: None },
+        CausalReads::Off | CausalReads::Session | CausalReads::Global => ChangeToShow::default(),
+    };
     s.reads.causal.is_careful = mode != CausalReads::Off;
     s.reads.causal.must_show = match mode {
         CausalReads::Off => Seen::default(),
@@ -118,7 +123,7 @@ pub fn begin_read(s: &mut Session, w: &Context, statement: &Statement, begins: b
             let mut seen = if mode == CausalReads::Global { w.shared.positions.told() } else { s.reads.causal.seen };
             s.reads.causal.change = if change.round > seen.primary { change } else { ChangeToShow::default() };
             seen.primary = seen.primary.max(change.round);
-            if w.shared.positions.want(change.round) {
+            if w.has_readers() && w.shared.positions.want(change.round) {
                 wake_sampler(w);
             }
             seen

@@ -426,8 +426,16 @@ impl Context {
         self.program.look_at(database);
     }
 
-    /// Has the log of a database taken in from now on.
-    pub fn follow_log(&self, database: &Arc<Database>) {
+    /// Somebody wants to know of writes past us to a database: from now on its log is taken in, if it is to be.
+    #[inline]
+    pub fn follow(&self, database: &Arc<Database>) {
+        if self.peek_config().cache.follows_wal && !database.follow.is_watched() {
+            self.follow_log(database);
+        }
+    }
+
+    #[cold]
+    fn follow_log(&self, database: &Arc<Database>) {
         let versions = &self.shared.changes.versions;
         if database.follow.want(versions.of_database(&database.name), versions) {
             self.shared.positions.follow();

@@ -358,7 +358,8 @@ fn prepare(
     key: Key,
     deps: Option<Deps>,
 ) -> Option<Flow> {
-    fresh::follow(s, w);
+    // Before versions are noted.
+    w.follow(&s.account.known);
     let flight = match before {
         Some(before) => before.flight,
         _ if s.cache.waits_until.is_some_and(|until| !still_waits(s, w, answers, &key, until)) => None,

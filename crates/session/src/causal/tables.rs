@@ -25,6 +25,7 @@ pub enum Extent {
 pub fn to_show(s: &mut Session, w: &Context, statement: &Statement, extent: Extent) -> ChangeToShow {
     let changes = &w.shared.changes;
     changes.track(|| w.shared.positions.next_round());
+    w.follow(&s.account.known);
     let versions = &changes.versions;
     let slots = if extent == Extent::One { slots_shown(s, w, statement) } else { None };
     let Some(slots) = slots else {
