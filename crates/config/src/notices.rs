@@ -3,7 +3,7 @@
 //! In: a configuration. Out: sentences for the log and for `weir check`. Rows without effect are named one by one, except where
 //! many of them serve one purpose. Then one sentence names the missing feature and the way out.
 
-use super::{Config, Setting};
+use super::{CausalReads, Config, Setting};
 use crate::params::{Effect, Group, Param};
 
 /// Descriptors for sockets to listen on, files, and connections that ask servers.
@@ -45,11 +45,22 @@ impl Config {
         }
         let others = idle.iter().filter(|setting| !PURPOSES.iter().any(|purpose| (purpose.has)(setting.param)));
         notices.extend(others.map(|setting| format!("parameter \"{}\" is accepted but has no effect yet", setting.name())));
+        notices.extend(self.older_causal_reads());
         notices.extend(self.unqualified_look_ups().into_iter().map(|(database, name)| {
             let of = database.map_or_else(String::new, |database| format!("database \"{database}\": "));
             format!("{of}auth_query must write \"{name}\" with its schema: only pg_catalog is searched")
         }));
         notices
+    }
+
+    /// A hint if reads show less than by default, by a value that was the default once.
+    fn older_causal_reads(&self) -> Option<String> {
+        let is_older = self.nodes.len() > 1 && self.routing.causal_reads() == CausalReads::Session;
+        is_older.then(|| {
+            "causal_reads = session shows a client its own writes only; tables, the default, also shows what others wrote to the relations \
+             that are read, as programs with a pool of their own need it"
+                .to_owned()
+        })
     }
 
     /// A warning if the system lets this process have no more than `limit` files open, and all clients and server connections need more.

@@ -295,6 +295,21 @@ fn what_is_set_but_not_read_yet_is_listed_once() {
 }
 
 #[test]
+fn the_older_default_of_causal_reads_is_named_with_the_new_one() {
+    let of = |more: &str| check_read(&format!("backend_hostname0 = 'a'\nbackend_hostname1 = 'b'\n{more}")).notices();
+    let notices = of("causal_reads = session");
+    assert!(
+        notices.len() == 1 && notices[0].starts_with("causal_reads = session shows a client its own writes only"),
+        "{notices:?}"
+    );
+    for more in ["", "causal_reads = tables", "causal_reads = off", "causal_reads = global"] {
+        assert!(of(more).is_empty(), "{more}");
+    }
+    assert!(of("causal_reads = session\ndisable_load_balance_on_write = dml_adaptive_global").is_empty(), "it means tables");
+    assert!(check_read("backend_hostname0 = 'a'\ncausal_reads = session").notices().is_empty(), "no standby");
+}
+
+#[test]
 fn rows_that_are_needed_for_nothing_are_not_named() {
     let config = check_read(
         "backend_hostname0 = 'a'\nbackend_data_directory0 = '/data'\nwork_dir = '/var/log/pgpool'\nlog_pcp_processes = on\n\

@@ -397,6 +397,8 @@ impl Drop for Visit {
 pub struct Catalogs {
     databases: Mutex<BTreeMap<Arc<str>, Arc<Database>>>,
     editions: AtomicU64,
+    /// Moves when a statement passed that may define functions.
+    pub definitions: AtomicU64,
 }
 
 impl Catalogs {

@@ -8,12 +8,12 @@ use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::metrics::Metric;
 use crate::session::Session;
-use crate::session::causal::Causal;
 pub use crate::session::causal::SETTING;
+use crate::session::causal::{Causal, ChangeToShow};
 use crate::statements::Statement;
 use crate::table_changes::LateReads;
 use std::time::Instant;
-use tables::{ChangeToShow, Extent};
+use tables::Extent;
 use weir_config::{CausalReads, OnLost};
 use weir_policy::causal::{Covers, Kept, Life, Nodes, Seen, Throw};
 use weir_policy::cluster::ClusterView;
@@ -182,9 +182,9 @@ pub fn may_follow(s: &mut Session, w: &Context, statement: &Statement) -> bool {
     change.round == 0 || s.conn().is_some_and(|conn| covers(w, conn, change.round))
 }
 
-/// A read has waited since then for a standby to replay what it must show.
-#[cold]
-pub fn note_wait(s: &Session, w: &Context, since: Instant) {
+/// A read goes to a standby. `since`: when it began to wait for one to replay what it must show, if it did.
+pub fn note_wait(s: &Session, w: &Context, since: Option<Instant>) {
+    let Some(since) = since else { return };
     let waited_us = w.now().saturating_duration_since(since).as_micros() as u64;
     note_late(s, w, |reads| {
         reads.waits += 1;

@@ -62,8 +62,6 @@ pub struct Common {
     pub begun: Instant,
     /// The set of statements prepared by SQL that has none.
     pub no_statements: Arc<BySql>,
-    /// Moves when a statement passed that may define functions.
-    pub definitions: AtomicU64,
     /// Statements that wait for a primary: while there are any, nodes are asked for their roles over and over.
     pub awaiting_primary: AtomicU32,
     pub last_look: LastLook,
@@ -177,7 +175,6 @@ impl Common {
             counters: (0..threads).map(|_| Counters::default()).collect(),
             begun,
             no_statements: Arc::default(),
-            definitions: AtomicU64::new(0),
             awaiting_primary: AtomicU32::new(0),
             last_look: LastLook::default(),
             told: Told::default(),
@@ -429,8 +426,16 @@ impl Context {
         self.program.look_at(database);
     }
 
-    /// Has the log of a database taken in from now on.
-    pub fn follow_log(&self, database: &Arc<Database>) {
+    /// Somebody wants to know of writes past us to a database: from now on its log is taken in, if it is to be.
+    #[inline]
+    pub fn follow(&self, database: &Arc<Database>) {
+        if self.peek_config().cache.follows_wal && !database.follow.is_watched() {
+            self.follow_log(database);
+        }
+    }
+
+    #[cold]
+    fn follow_log(&self, database: &Arc<Database>) {
         let versions = &self.shared.changes.versions;
         if database.follow.want(versions.of_database(&database.name), versions) {
             self.shared.positions.follow();

@@ -76,7 +76,9 @@ fn pass_answers(s: &mut Session, w: &Context) {
     if !upstream.brought.described.is_empty() || upstream.left.asking.is_some() || upstream.txn.numbered.is_committing {
         return;
     }
-    let bytes = upstream.replies.pass_run(s.down.unseen(), |body_bytes| !SESSION_TAG_BYTES.contains(&body_bytes));
+    let Upstream { replies, writes, .. } = &mut **upstream;
+    let passes = |body_bytes| !SESSION_TAG_BYTES.contains(&body_bytes) && !query_cache::may_acknowledge(writes, body_bytes);
+    let bytes = replies.pass_run(s.down.unseen(), passes);
     if bytes > 0 {
         s.down.pass_whole(bytes, &w.buffers);
     }
@@ -91,7 +93,9 @@ fn must_look(upstream: &Upstream, header: Header) -> bool {
         back::PARAMETER_DESCRIPTION | back::ROW_DESCRIPTION => {
             !upstream.brought.described.is_empty() && header.frame_bytes() <= LOOK_BYTES_MAX
         }
-        back::COMMAND_COMPLETE => SESSION_TAG_BYTES.contains(&header.body_bytes),
+        back::COMMAND_COMPLETE => {
+            SESSION_TAG_BYTES.contains(&header.body_bytes) || query_cache::may_acknowledge(&upstream.writes, header.body_bytes)
+        }
         back::NOTIFICATION | back::NOTICE => header.frame_bytes() <= LOOK_BYTES_MAX,
         back::DATA_ROW => upstream.left.asking.is_some() && header.frame_bytes() <= ROW_LOOK_BYTES_MAX,
         _ => false,

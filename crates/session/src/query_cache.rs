@@ -19,8 +19,8 @@ use crate::session::{FAILED, IDLE, LazyBegin, Own, Server, Session};
 use crate::statement_log;
 use crate::statements::{Naming, Prepared, Statement};
 use crate::unit::{Concern, Ended, Unit};
-use crate::upstream::Upstream;
 use crate::upstream::changes::LongUnnamed;
+use crate::upstream::{Upstream, Writes};
 use crate::{causal, classify, lazy_begin};
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
@@ -138,11 +138,23 @@ fn shares_snapshot(s: &mut Session, w: &Context) -> bool {
     !reads_committed || (!s.lazy_begin.is_open() && s.transaction() == IDLE && pipeline::look(s, w) != Ahead::Reads)
 }
 
-/// The client is about to see a command tag. A COMMIT within a pipeline is acknowledged before the pipeline is over.
+/// Tags of commands that may commit before the server is ready: a client may take them for the end. Procedural code commits where it likes.
+const TAGS_OF_COMMITS: [&[u8]; 4] = [b"COMMIT\0", b"COMMIT PREPARED\0", b"CALL\0", b"DO\0"];
+
+/// True if a command tag of this length is looked at, since it may acknowledge writes.
+#[inline]
+pub fn may_acknowledge(writes: &Writes, body_bytes: u32) -> bool {
+    let has_writes = writes.raised.is_some() || !writes.is_tracked;
+    has_writes && TAGS_OF_COMMITS.iter().any(|tag| tag.len() == body_bytes as usize)
+}
+
+/// The client is about to see a command tag. A COMMIT among other commands is acknowledged before all of them are answered.
 #[inline]
 pub fn on_tag(s: &mut Session, w: &Context, header: Header) {
-    let is_raised = s.upstream().is_some_and(|upstream| upstream.writes.raised.is_some());
-    if is_raised && s.down.whole(header).is_some_and(|tag| tag.starts_with(b"COMMIT")) {
+    if !s.upstream().is_some_and(|upstream| may_acknowledge(&upstream.writes, header.body_bytes)) {
+        return;
+    }
+    if s.down.whole(header).is_some_and(|said| TAGS_OF_COMMITS.contains(&said)) {
         writes::acknowledge(s, w);
     }
 }
@@ -347,7 +359,8 @@ fn prepare(
     key: Key,
     deps: Option<Deps>,
 ) -> Option<Flow> {
-    fresh::follow(s, w);
+    // Before versions are noted.
+    w.follow(&s.account.known);
     let flight = match before {
         Some(before) => before.flight,
         _ if s.cache.waits_until.is_some_and(|until| !still_waits(s, w, answers, &key, until)) => None,

@@ -234,13 +234,13 @@ fn judged(s: &mut Session, w: &Context, statement: &Statement) -> StateKinds {
 
 fn judged_by_text(left: &mut Left, w: &Context, database: &Arc<str>, statement: &Statement, hidden: Hidden) -> StateKinds {
     if statement.has(Trait::Defines) {
-        w.shared.definitions.fetch_add(1, Ordering::Relaxed);
+        w.shared.catalogs.definitions.fetch_add(1, Ordering::Relaxed);
     }
     // Procedural code counts as unknown whatever it calls.
     if statement.state.functions.is_empty() || statement.state.leaves.has(StateKind::Unknown) {
         return statement.state.may_change;
     }
-    let edition = w.shared.definitions.load(Ordering::Relaxed);
+    let edition = w.shared.catalogs.definitions.load(Ordering::Relaxed);
     let mut books = w.functions.borrow_mut();
     match books.of(database, w.now_ms(), edition).judge_all(&statement.state.functions) {
         // Nobody knows which views it reads.
@@ -530,7 +530,7 @@ pub fn on_answer(s: &mut Session, w: &Context) {
     let Some(asking) = s.upstream_mut().and_then(|upstream| upstream.left.asking.take()) else { return };
     let Asking { ask, answer, certain, knows_temporaries, .. } = *asking;
     if !ask.sources.is_empty() && !answer.is_torn {
-        let edition = w.shared.definitions.load(Ordering::Relaxed);
+        let edition = w.shared.catalogs.definitions.load(Ordering::Relaxed);
         let mut books = w.functions.borrow_mut();
         let functions = books.of(&s.account.database, w.now_ms(), edition);
         functions.learn(ask.sources.iter(), &answer.sources);

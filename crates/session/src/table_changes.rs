@@ -22,8 +22,11 @@ pub struct TableChanges {
     is_tracking: AtomicBool,
     /// Changes of before that are covered. Set after `is_tracking`.
     is_complete: AtomicBool,
-    late: Mutex<HashMap<(Arc<str>, Option<Slot>), LateReads>>,
+    late: Mutex<HashMap<Counted, LateReads>>,
 }
+
+/// A database, and a slot of it whose reads are counted; `None`: any of its slots.
+type Counted = (Arc<str>, Option<Slot>);
 
 /// Writers whose end is not known: their server process may still commit.
 #[derive(Clone, Debug, PartialEq, Eq)]

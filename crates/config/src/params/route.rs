@@ -56,7 +56,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "off: a comment before a statement sends it to the primary, unless it is a hint that names a node. on: only hints count.", ..BUILT },
     Param { name: "disable_load_balance_on_write", kind: Kind::Enum { values: &["off", "transaction", "trans_transaction", "always", "dml_adaptive", "dml_adaptive_global"], also: &[] }, default: "transaction", applies: Applies::OnReload,
         set: |c, _, v| c.routing.on_write = OnWrite::of_word(v.word()),
-        help: "How long reads stay on the primary after a write: to the end of the transaction (transaction, off, dml_adaptive: nowhere else would they see what it wrote), in later transactions too, to the end of the session. dml_adaptive_global: reads show what anybody has written, as with causal_reads = global.", ..BUILT },
+        help: "How long reads stay on the primary after a write: to the end of the transaction (transaction, off, dml_adaptive: nowhere else would they see what it wrote), in later transactions too, to the end of the session. dml_adaptive_global: reads show what anybody has written to the relations that they show, as with causal_reads = tables.", ..BUILT },
     Param { name: "dml_adaptive_object_relationship_list", kind: Kind::Text(Everyone), default: "", applies: Applies::OnReload,
         help: "For dml_adaptive: which objects change together. Needed for nothing: after its first write all reads of a transaction are on the primary.", ..NEEDLESS },
     Param { name: "track_table_mutation_ttl_factor", kind: Kind::Float { min: 1.0, max: 100.0 }, default: "5", applies: Applies::OnReload, since: "next",

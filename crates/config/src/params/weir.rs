@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Longest statement that is analysed; a longer one goes to the primary.", ..BUILT },
     Param { name: "causal_reads", kind: Kind::Enum { values: &CausalReads::WORDS, also: &[] }, default: "tables", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.causal = CausalReads::of_word(v.word()).unwrap_or_default(),
-        help: "StateKind reads from going back in time. session: a client sees what it wrote and what it has read, whichever server answers next. global: every client sees what any was told before. off: a standby may lag behind both. A client may SET weir.causal_reads for itself.", ..BUILT },
+        help: "Which commits a read shows, whichever server answers. off: those that the standby happens to have replayed. session: also what the client wrote and has read before. tables: also what any client of this Weir was told to have written to the relations that the read shows. global: also everything that any client of this Weir was told before. A client may SET weir.causal_reads for itself.", ..BUILT },
     Param { name: "causal_wait", kind: Kind::Millis { min: 0, max: 60_000 }, default: "20", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.routing.causal_wait_ms = v.millis(),
         help: "How long a read waits for a standby to replay what its client must see, before the primary answers. A standby that has lagged for longer is not waited for.", ..BUILT },

@@ -3,21 +3,13 @@
 use crate::classify;
 use crate::context::Context;
 use crate::session::Session;
+use crate::session::causal::ChangeToShow;
 use crate::statements::Statement;
 use std::rc::Rc;
 use weir_cache::Slot;
 
 /// Tables of a read that are looked at one by one; with more, all of the database count.
 const TABLES_MAX: usize = 64;
-
-/// A change that a read must show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChangeToShow {
-    /// The round that covers it; 0: there is none.
-    pub round: u64,
-    /// The slot of the relation that was changed last; `None`: of any of the database.
-    pub slot: Option<Slot>,
-}
 
 /// Reads whose answers have one snapshot, or come as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +25,7 @@ pub enum Extent {
 pub fn to_show(s: &mut Session, w: &Context, statement: &Statement, extent: Extent) -> ChangeToShow {
     let changes = &w.shared.changes;
     changes.track(|| w.shared.positions.next_round());
+    w.follow(&s.account.known);
     let versions = &changes.versions;
     let slots = if extent == Extent::One { slots_shown(s, w, statement) } else { None };
     let Some(slots) = slots else {

@@ -72,13 +72,6 @@ pub fn must_wait(s: &mut Session, w: &Context) -> bool {
     true
 }
 
-/// An answer of the session's database would be kept: from now on its log is followed, if it is to be. To be called before versions are noted.
-pub fn follow(s: &Session, w: &Context) {
-    if w.peek_config().cache.follows_wal && !s.account.known.follow.is_watched() {
-        w.follow_log(&s.account.known);
-    }
-}
-
 /// An answer is not kept, since its tables are about to change. If that is a commit which the log has told and no round has shown yet, a round is asked
 /// for at once: it has most likely been visible for long, and all reads until the next round would go to servers.
 pub fn hurry(s: &Session, w: &Context) {

@@ -65,7 +65,7 @@ fn ask(s: &mut Session, w: &Context, stores: &Rc<dyn Store>, key: &[u8]) -> Look
         s.cache.spared_at = Some(w.now());
         return Look::Off;
     }
-    fresh::follow(s, w);
+    w.follow(&s.account.known);
     // In this order: the covered position was raised before an answer is looked at.
     if !fresh::is_fresh(s, w) {
         if fresh::must_wait(s, w) {

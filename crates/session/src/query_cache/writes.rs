@@ -204,27 +204,42 @@ pub(super) fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
     }
 }
 
-/// Some of the writes are committed, and their client hears of it.
-pub(super) fn acknowledge(s: &Session, w: &Context) {
-    let raised = s.upstream().and_then(|upstream| upstream.writes.raised.as_ref());
-    raised.into_iter().for_each(|raised| raised.note_round(w.shared.positions.next_round()));
+/// Some of the writes are committed, and their client hears of it, while more is under way.
+pub(super) fn acknowledge(s: &mut Session, w: &Context) {
+    let (changes, round) = (&w.shared.changes, w.shared.positions.next_round());
+    if s.state.effects.redefines && changes.are_tracked() {
+        // Reads of what was defined are to be found by the new definition from now on.
+        w.note_change(&s.account.known);
+    }
+    let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let writes = &mut upstream.writes;
+    if !writes.is_tracked && changes.are_tracked() {
+        changes.doubt_all(round);
+    }
+    changes.versions.note_round(&writes.wrote, round);
+    if let Some(raised) = &mut writes.raised {
+        if is_redefined {
+            raised.add(&[changes.versions.of_database(&s.account.database)]);
+        }
+        raised.note_round(round);
+    }
 }
 
 /// No transaction is open on the server connection: the writes hold now, if nothing more is under way.
 pub(super) fn settle(s: &mut Session, w: &Context) {
+    if !s.replies().is_only_ours() {
+        acknowledge(s, w);
+        return;
+    }
     let (changes, round) = (&w.shared.changes, w.shared.positions.next_round());
     let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
     let Some(Server { upstream, .. }) = &mut s.server else { return };
-    let is_over = upstream.replies.is_only_ours();
     let writes = &mut upstream.writes;
     if !writes.is_tracked && changes.are_tracked() {
         // Something that nobody has looked at may be among what has ended.
         changes.doubt_all(round);
-        writes.is_tracked = is_over;
-    }
-    if !is_over {
-        acknowledge(s, w);
-        return;
+        writes.is_tracked = true;
     }
     // These are the writes of a transaction that has ended without our knowing how.
     if !writes.wrote.is_empty() {

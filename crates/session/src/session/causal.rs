@@ -1,14 +1,23 @@
 //! Positions that a session has seen, as its task keeps them. `traffic::causal` works with them.
 
-use crate::causal::tables::ChangeToShow;
 use crate::context::Common;
 use crate::context::Context;
+use weir_cache::Slot;
 use weir_config::CausalReads;
 use weir_policy::causal::{Seen, Stint};
 use weir_policy::settings::Settings;
 
 /// The parameter by which a session chooses for itself.
 pub const SETTING: &str = "weir.causal_reads";
+
+/// A change that a read must show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChangeToShow {
+    /// The round that covers it; 0: there is none.
+    pub round: u64,
+    /// The slot of the relation that was changed last; `None`: of any of the database.
+    pub slot: Option<Slot>,
+}
 
 /// A session's side of it.
 #[derive(Debug, Default)]

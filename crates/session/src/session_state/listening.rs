@@ -2,6 +2,7 @@
 //! Decisions are `policy::listening`'s.
 
 use super::{Session, send};
+use crate::causal;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::listen_hub::{Event, Hub, Inbox, Notification, Subscription, WAITING_BYTES_MAX, push_statement};
@@ -252,6 +253,10 @@ pub fn deliver_now(s: &mut Session, w: &Context) -> Result<bool, Fault> {
         }
     }
     tell_hub(s, w);
+    if said {
+        // A notification tells of a commit, and came from the primary over another connection than the session's.
+        causal::heard_from_memory(s, w, w.shared.positions.next_round());
+    }
     if released {
         s.say_ready(w);
     }

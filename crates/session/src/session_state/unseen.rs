@@ -124,7 +124,7 @@ pub(super) fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) ->
     if statement.state.functions.is_empty() {
         return false;
     }
-    let edition = w.shared.definitions.load(Ordering::Relaxed);
+    let edition = w.shared.catalogs.definitions.load(Ordering::Relaxed);
     let mut books = w.functions.borrow_mut();
     match books.of(&s.account.database, w.now_ms(), edition).judge_all(&statement.state.functions) {
         Verdict::Harmless => false,

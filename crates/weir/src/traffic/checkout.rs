@@ -77,16 +77,13 @@ async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result
             Leased::ServerConn(conn) => {
                 let shown = shown_by(s, w, class, at, &conn.conn);
                 if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
-                    if let Some(since) = waited_since {
-                        causal::note_wait(s, w, since);
-                    }
+                    causal::note_wait(s, w, waited_since);
                     begin_with(s, w, host.take(conn), (need, class, node), begins);
                     return Ok(());
                 }
                 // The standby has started anew, or this server connection is so young that nobody vouches for it yet.
                 replay.verify_us = conn.opened_us;
-                let pool = conn.transport.pool.clone();
-                pool.give_back(w, conn);
+                conn.transport.pool.clone().give_back(w, conn);
                 if replay.is_over(w) {
                     class.side = Side::Primary;
                 } else {

@@ -47,6 +47,6 @@ fn try_vacate(w: &Worker, database: &str) -> bool {
     }
     // Another database may have the name soon: neither its greeting nor its functions are those we know.
     w.shared.tell_all(|| Message::Refresh);
-    w.shared.definitions.fetch_add(1, Ordering::Relaxed);
+    w.shared.catalogs.definitions.fetch_add(1, Ordering::Relaxed);
     true
 }

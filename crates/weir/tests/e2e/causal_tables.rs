@@ -3,6 +3,7 @@
 use super::cache::{OBJECTS, WRITES};
 use super::cache_wal;
 use crate::support::ground::{Owned, cluster, wait_for_catalog};
+use crate::support::proxy::show;
 use crate::support::{Proxy, Raw, wait_until, wire};
 
 /// The port of the server that answers.
@@ -185,4 +186,54 @@ fn reads_that_had_to_wait_are_counted_by_relation() {
     let of_t = rows.iter().find(|row| row[1] == "t").unwrap_or_else(|| panic!("{rows:?}"));
     assert_eq!((&*of_t[0], of_t[5].parse::<u64>().unwrap()), ("public", 3), "{rows:?}");
     assert!(rows.iter().all(|row| row[1] != "quiet"), "{rows:?}");
+}
+
+#[test]
+fn a_write_past_weir_or_through_another_counts_when_the_log_tells_of_it() {
+    for more in ["", "memory_cache_enabled = on"] {
+        let cluster = cache_wal::logical(1);
+        let primary = cluster.primary();
+        for text in ["create table t (a int)", "create table past (a int)", "create table quiet as select 1 as a"] {
+            primary.query(text).unwrap();
+        }
+        cluster.wait_caught_up().unwrap();
+        cluster.standbys()[0].pause_replay().unwrap();
+        let on = format!("causal_wait = 1ms\nmemqcache_invalidation = wal\n{more}");
+        let (one, other) = (Proxy::start(&cluster, &on), Proxy::start(&cluster, &on));
+        for proxy in [&one, &other] {
+            // The first read has the log followed.
+            wait_until("the log to be followed", || {
+                port_of(proxy, "quiet");
+                show(&mut fresh(proxy), "pool_cache_wal", "state") == ["following"]
+            });
+            wait_until("reads to go to a standby again", || port_of(proxy, "quiet") != primary.port().to_string());
+        }
+        for (table, count) in [("t", 1), ("t", 2), ("past", 1), ("past", 2)] {
+            let write = format!("insert into {table} values (1)");
+            match table {
+                "past" => drop(primary.query(&write).unwrap()),
+                _ => fresh(&other).run(&write),
+            }
+            let read = format!("select count(*) from {table}");
+            wait_until("the log to tell of it", || fresh(&one).value(&read) == count.to_string());
+            assert_eq!(fresh(&one).value(&read), count.to_string(), "it stays so");
+            assert_ne!(port_of(&one, "quiet"), primary.port().to_string(), "no other table is meant");
+        }
+    }
+}
+
+#[test]
+fn who_hears_a_notification_reads_what_was_committed_with_it() {
+    let cluster = paused(&["create table t (a int)"]);
+    let proxy = Proxy::start(&cluster, "causal_wait = 1ms");
+    wait_for_standbys(&cluster, &proxy);
+    let mut listener = fresh(&proxy);
+    listener.run("listen jobs");
+    // Nobody tells Weir of these commits but the notification.
+    let mut direct = Raw::tcp(cluster.primary().port()).log_in("postgres", "postgres", &[]).unwrap();
+    for count in 1..=3 {
+        direct.run("begin; insert into t values (1); notify jobs; commit");
+        while listener.read().tag != b'A' {}
+        assert_eq!(listener.value("select count(*) from t"), count.to_string());
+    }
 }
