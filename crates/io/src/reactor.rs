@@ -12,6 +12,7 @@
 
 use crate::buffers::Buffers;
 use crate::clock::Clock;
+pub use mio::Interest;
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -83,6 +84,16 @@ impl Slot {
     pub fn set_task(&self, task: TaskId) {
         self.task.store(task, Ordering::Relaxed);
     }
+}
+
+/// The place of a socket in its event loop.
+#[derive(Clone, Copy, Debug)]
+pub enum Home {
+    Ring(Token),
+    /// By its place in the list of slots.
+    Epoll(u32),
+    /// It has left its event loop.
+    Nowhere,
 }
 
 /// The longest wait of a round for events, in µs of the clock.
@@ -235,19 +246,23 @@ impl Reactor {
 
     /// Watches a socket for the current task. Readiness to write is assumed until a write says otherwise.
     #[inline]
-    pub fn register(&self, source: &mut dyn mio::event::Source) -> io::Result<Arc<Slot>> {
-        let slot = Arc::new(Slot::new(self.current.get()));
-        let token = match self.free_slots.borrow_mut().pop() {
-            Some(token) => token,
+    pub fn register(&self, source: &mut dyn mio::event::Source, interest: Interest) -> io::Result<(Arc<Slot>, Home)> {
+        let place = match self.free_slots.borrow_mut().pop() {
+            Some(place) => place,
             None => {
                 self.slots.borrow_mut().push(None);
                 self.slots.borrow().len() - 1
             }
         };
-        self.slots.borrow_mut()[token] = Some(slot.clone());
-        let interest = mio::Interest::READABLE | mio::Interest::WRITABLE;
-        self.registry.register(source, mio::Token(token), interest)?;
-        Ok(slot)
+        let slot = Arc::new(Slot::new(self.current.get()));
+        self.slots.borrow_mut()[place] = Some(slot.clone());
+        self.registry.register(source, mio::Token(place), interest)?;
+        Ok((slot, Home::Epoll(place as u32)))
+    }
+
+    /// Watches a socket of epoll's for other things than before. What is so already is told of, too.
+    pub fn watch_for(&self, stream: &impl AsRawFd, place: u32, interest: Interest) -> io::Result<()> {
+        self.registry.reregister(&mut mio::unix::SourceFd(&stream.as_raw_fd()), mio::Token(place as usize), interest)
     }
 
     /// Frees the places of sockets that were closed or are watched elsewhere now: nobody else holds their slots. Called now and
@@ -274,14 +289,17 @@ impl Reactor {
 
     /// Watches a connected socket for the current task: in the ring, by its token, or with epoll.
     #[inline]
-    pub fn receive<S: AsFd + Send + Sync + 'static>(&self, stream: Arc<S>) -> io::Result<(Arc<Slot>, Option<Token>)> {
+    pub fn receive<S>(&self, stream: Arc<S>, interest: Interest) -> io::Result<(Arc<Slot>, Home)>
+    where
+        S: AsFd + Send + Sync + 'static,
+    {
         let Some(ring) = &self.ring else {
             let fd = stream.as_fd().as_raw_fd();
-            return Ok((self.register(&mut mio::unix::SourceFd(&fd))?, None));
+            return self.register(&mut mio::unix::SourceFd(&fd), interest);
         };
         let slot = Arc::new(Slot::new(self.current.get()));
         let token = ring.borrow_mut().add(stream, slot.clone());
-        Ok((slot, Some(token)))
+        Ok((slot, Home::Ring(token)))
     }
 
     /// Accepts at a listening socket for the current task: in the ring, by its token, or with epoll, which only tells when to.
@@ -291,7 +309,7 @@ impl Reactor {
         rustix::io::ioctl_fionbio(&door, !self.has_ring())?;
         let Some(ring) = &self.ring else {
             let fd = door.as_fd().as_raw_fd();
-            return Ok((self.register(&mut mio::unix::SourceFd(&fd))?, None));
+            return Ok((self.register(&mut mio::unix::SourceFd(&fd), Interest::READABLE)?.0, None));
         };
         let slot = Arc::new(Slot::new(self.current.get()));
         let token = ring.borrow_mut().listen(door, slot.clone());
@@ -574,6 +592,7 @@ impl Future for Parked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
 
     #[test]
     fn tasks_sleep_and_wake_one_another() {
@@ -605,5 +624,52 @@ mod tests {
             reactor.turn().unwrap();
         }
         assert_eq!(*seen.borrow(), ["slept", "woken"]);
+    }
+
+    /// Tasks that the events which are here wake.
+    fn woken(reactor: &Reactor) -> usize {
+        reactor.last_turn().unwrap();
+        let woken = reactor.runnable.borrow().len();
+        reactor.run_tasks();
+        woken
+    }
+
+    #[test]
+    fn a_peer_that_reads_from_a_unix_socket_wakes_nobody_unless_the_socket_was_full() {
+        let (poll, _waker) = Reactor::parts().unwrap();
+        let reactor = Rc::new(Reactor::new(poll, Buffers::new(4096), false, Instant::now()).unwrap());
+        let (ours, mut peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let socket = crate::socket::Socket::accepted_unix(&reactor, ours).unwrap();
+        socket.set_task(reactor.spawn(async {
+            loop {
+                parked().await;
+            }
+        }));
+        reactor.run_tasks();
+        let mut read = |most: usize| {
+            let (mut bytes, mut buffer) = (0, vec![0; most]);
+            while let Ok(more @ 1..) = peer.read(&mut buffer) {
+                bytes += more;
+            }
+            bytes
+        };
+        let mut check_a_peer = || {
+            assert_eq!(socket.try_write(&reactor, b"question", &[]).unwrap(), 8);
+            assert_eq!((read(8), woken(&reactor)), (8, 0));
+            // Full: in the middle of a message, and with nothing of one.
+            let large = vec![0; 4 << 20];
+            let written = socket.try_write(&reactor, &large, &[]).unwrap();
+            assert!(written < large.len(), "{written}");
+            assert_eq!((woken(&reactor), read(1 << 20), woken(&reactor)), (0, written, 1));
+            let mut written = socket.try_write(&reactor, &large, &[]).unwrap();
+            while let more @ 1.. = socket.try_write(&reactor, &large, &[]).unwrap() {
+                written += more;
+            }
+            assert_eq!((woken(&reactor), read(1 << 20), woken(&reactor)), (0, written, 1));
+        };
+        check_a_peer();
+        // It was full twice, and is as before.
+        check_a_peer();
     }
 }

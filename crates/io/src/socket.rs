@@ -1,6 +1,6 @@
 //! A connection's socket: TCP or unix, never blocking, watched by a worker's event loop.
 
-use crate::reactor::{CLOSED, NO_TASK, READ, Reactor, Slot, TaskId, WRITE, parked};
+use crate::reactor::{CLOSED, Home, Interest, NO_TASK, READ, Reactor, Slot, TaskId, WRITE, parked};
 use crate::tls::{Plain, Tls};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -13,6 +13,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use weir_ring::{Bytes, Chunk, Flow, Piece, Token};
 use zeroize::Zeroize;
+
+/// All that epoll may tell of a socket.
+const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
 
 enum Stream {
     Tcp(mio::net::TcpStream),
@@ -27,6 +30,17 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.as_fd(),
             Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+
+    /// The things that epoll tells of it at all times.
+    ///
+    /// The kernel tells of room in a TCP socket only after it had none. Of a unix socket it tells each time that the peer reads: a wake-up for
+    /// every message sent, which brings nothing.
+    fn interest(&self) -> Interest {
+        match self {
+            Stream::Tcp(_) => BOTH,
+            Stream::Unix(_) => Interest::READABLE,
         }
     }
 }
@@ -45,12 +59,14 @@ impl AsFd for Stream {
 pub struct Socket {
     stream: Arc<Stream>,
     slot: Arc<Slot>,
-    token: Option<Token>,
+    home: Home,
     /// Encrypts and decrypts between the lanes and the wire.
     tls: Option<Box<RefCell<Tls>>>,
     /// Bytes that the kernel took by calls of our own, and none more after one of them failed.
     written: Cell<u64>,
     has_failed: Cell<bool>,
+    /// Epoll tells of room, though it does not do so at all times.
+    awaits_room: Cell<bool>,
 }
 
 /// How the system finds out that a peer's machine is gone. 0: as the system is set.
@@ -146,9 +162,18 @@ impl Socket {
     /// Weir's own calls say that they do not wait.
     #[inline]
     fn adopt(reactor: &Reactor, stream: Stream) -> io::Result<Socket> {
+        let interest = stream.interest();
         let stream = Arc::new(stream);
-        let (slot, token) = reactor.receive(stream.clone())?;
-        Ok(Socket { stream, slot, token, tls: None, written: Cell::new(0), has_failed: Cell::new(false) })
+        let (slot, home) = reactor.receive(stream.clone(), interest)?;
+        Ok(Socket {
+            stream,
+            slot,
+            home,
+            tls: None,
+            written: Cell::new(0),
+            has_failed: Cell::new(false),
+            awaits_room: Cell::new(false),
+        })
     }
 
     /// The system user at the other end of a unix socket.
@@ -177,7 +202,7 @@ impl Socket {
         deadline: Instant,
     ) -> io::Result<Socket> {
         let mut stream = mio::net::TcpStream::connect(address)?;
-        let slot = reactor.register(&mut stream)?;
+        let (slot, home) = reactor.register(&mut stream, BOTH)?;
         slot.clear(WRITE);
         loop {
             reactor.wake_at(deadline);
@@ -202,7 +227,15 @@ impl Socket {
             return Socket::adopt(reactor, Stream::Tcp(stream));
         }
         let stream = Arc::new(Stream::Tcp(stream));
-        Ok(Socket { stream, slot, token: None, tls: None, written: Cell::new(0), has_failed: Cell::new(false) })
+        Ok(Socket {
+            stream,
+            slot,
+            home,
+            tls: None,
+            written: Cell::new(0),
+            has_failed: Cell::new(false),
+            awaits_room: Cell::new(false),
+        })
     }
 
     /// Connects over a unix socket: done or failed at once.
@@ -213,11 +246,20 @@ impl Socket {
         Socket::adopt(reactor, Stream::Unix(stream))
     }
 
+    /// Its place in the ring, if it is in one.
+    #[inline]
+    fn token(&self) -> Option<Token> {
+        match self.home {
+            Home::Ring(token) => Some(token),
+            Home::Epoll(_) | Home::Nowhere => None,
+        }
+    }
+
     /// True if a ring receives and sends the lanes' own bytes for it. With TLS a ring would move ciphertext, so Weir calls the
     /// kernel itself.
     #[inline]
     pub fn is_ringed(&self) -> bool {
-        self.token.is_some() && self.tls.is_none()
+        self.token().is_some() && self.tls.is_none()
     }
 
     /// True if it is encrypted.
@@ -229,7 +271,7 @@ impl Socket {
     /// The next bytes that the ring has received: an empty chunk is the end.
     #[inline]
     pub fn take(&self, reactor: &Reactor) -> io::Result<Option<Chunk>> {
-        match self.token {
+        match self.token() {
             Some(token) => reactor.take(token, &self.slot),
             None => Ok(None),
         }
@@ -238,7 +280,7 @@ impl Socket {
     /// Gives back the unused rest of a chunk.
     #[inline]
     pub fn put_back(&self, reactor: &Reactor, chunk: Chunk) {
-        match self.token {
+        match self.token() {
             Some(token) if chunk.start < chunk.end => reactor.put_back(token, &self.slot, chunk),
             _ => reactor.buffers.put_bulk(chunk.buffer),
         }
@@ -247,13 +289,13 @@ impl Socket {
     /// True if the ring accepts bytes to send now; if not, the task is woken when it does.
     #[inline]
     pub fn can_send(&self, reactor: &Reactor) -> io::Result<bool> {
-        self.token.map_or(Ok(false), |token| reactor.with_ring(Ok(false), |ring| ring.can_send(token)))
+        self.token().map_or(Ok(false), |token| reactor.with_ring(Ok(false), |ring| ring.can_send(token)))
     }
 
     /// Sends with the loop's next turn. To be called after `can_send`.
     #[inline]
     pub fn send(&self, reactor: &Reactor, piece: Piece) {
-        if let Some(token) = self.token {
+        if let Some(token) = self.token() {
             reactor.with_ring((), |ring| ring.send(token, piece));
         }
     }
@@ -272,7 +314,7 @@ impl Socket {
     }
 
     fn flow(&self, reactor: &Reactor) -> Flow {
-        self.token.map_or_else(Flow::default, |token| reactor.with_ring(Flow::default(), |ring| ring.flow(token)))
+        self.token().map_or_else(Flow::default, |token| reactor.with_ring(Flow::default(), |ring| ring.flow(token)))
     }
 
     fn keeps_ciphertext(&self) -> bool {
@@ -282,7 +324,7 @@ impl Socket {
     /// True if nothing given to `send` is still on its way into the kernel's buffers. If something is, the task is woken at its end.
     #[inline]
     pub fn is_sent(&self, reactor: &Reactor) -> bool {
-        let Some(token) = self.token else { return true };
+        let Some(token) = self.token() else { return true };
         reactor.with_ring(true, |ring| {
             let sent = ring.is_sent(token);
             if !sent {
@@ -326,7 +368,7 @@ impl Socket {
         if ready & READ == 0 {
             return Ok(Got::Nothing);
         }
-        if self.token.is_some() {
+        if self.token().is_some() {
             let Some(mut chunk) = self.take(reactor)? else { return Ok(Got::Nothing) };
             let taken = buffer.len().min(chunk.end - chunk.start);
             if taken == 0 {
@@ -386,11 +428,16 @@ impl Socket {
             return match written {
                 Ok(bytes) => {
                     self.written.set(self.written.get() + bytes as u64);
+                    let is_full = bytes < first.len() + second.len();
+                    if is_full != self.awaits_room.get() {
+                        self.await_room(reactor, is_full)?;
+                    }
                     Ok(bytes)
                 }
                 Err(Errno::AGAIN) => {
                     self.slot.clear(WRITE);
-                    if let Some(token) = self.token {
+                    self.await_room(reactor, true)?;
+                    if let Some(token) = self.token() {
                         reactor.with_ring((), |ring| ring.poll_writable(token));
                     }
                     Ok(0)
@@ -402,6 +449,18 @@ impl Socket {
                 }
             };
         }
+    }
+
+    /// Has epoll tell of room to write, or no more, where it does not do so at all times.
+    #[cold]
+    fn await_room(&self, reactor: &Reactor, awaits: bool) -> io::Result<()> {
+        let always = self.stream.interest();
+        let Home::Epoll(place) = self.home else { return Ok(()) };
+        if always == BOTH {
+            return Ok(());
+        }
+        self.awaits_room.set(awaits);
+        reactor.watch_for(&self.stream.fd(), place, if awaits { BOTH } else { always })
     }
 
     /// Names the task that is woken by this socket.
@@ -454,7 +513,7 @@ impl Socket {
     /// The handle by which the socket's event loop lets go of it.
     #[inline]
     pub fn ticket(&self) -> Ticket {
-        Ticket { stream: self.stream.clone(), slot: self.slot.clone(), token: self.token }
+        Ticket { stream: self.stream.clone(), slot: self.slot.clone(), token: self.token() }
     }
 
     /// A handle that can break the connection while another thread or task has the socket.
@@ -466,14 +525,15 @@ impl Socket {
     /// Its ticket was released: it is in no event loop, and its place in the ring may be another socket's by now.
     #[inline]
     pub fn leave(&mut self) {
-        self.token = None;
+        self.home = Home::Nowhere;
     }
 
     /// Puts the socket into another event loop, after it has left the one before. Bytes that have arrived already are reported
     /// there.
     #[inline]
     pub fn join(&mut self, reactor: &Reactor) -> io::Result<()> {
-        (self.slot, self.token) = reactor.receive(self.stream.clone())?;
+        self.awaits_room.set(false);
+        (self.slot, self.home) = reactor.receive(self.stream.clone(), self.stream.interest())?;
         Ok(())
     }
 
@@ -486,7 +546,7 @@ impl Socket {
             // A courtesy, as far as there is room for it.
             let _ = self.send_out(&mut tls, reactor);
         }
-        if let Some(token) = self.token.take() {
+        if let Home::Ring(token) = std::mem::replace(&mut self.home, Home::Nowhere) {
             reactor.close(token);
         }
     }
@@ -633,7 +693,7 @@ impl Socket {
     /// Takes plain bytes only while there is room for their ciphertext, so that a peer that does not read makes nobody keep it.
     #[inline]
     fn encrypt(&self, tls: &mut Tls, reactor: &Reactor, first: &[u8], second: &[u8]) -> io::Result<usize> {
-        if self.token.is_none() {
+        if self.token().is_none() {
             let written = tls.write_through(&mut Wire { socket: self, reactor }, first, second);
             return written.or_else(|cause| if cause.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(cause) });
         }
@@ -650,7 +710,7 @@ impl Socket {
         if !tls.wants_write() {
             return Ok(true);
         }
-        if self.token.is_none() {
+        if self.token().is_none() {
             return match tls.send_out(&mut Wire { socket: self, reactor }) {
                 Ok(()) => Ok(true),
                 Err(cause) if cause.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -742,7 +802,7 @@ impl Drop for Socket {
     /// The ring still has the socket open: its peer must learn now that it is over.
     #[inline]
     fn drop(&mut self) {
-        if self.token.is_some() {
+        if self.token().is_some() {
             let _ = rustix::net::shutdown(self.stream.fd(), rustix::net::Shutdown::Both);
         }
     }

@@ -14,12 +14,14 @@ mod ring;
 mod scheduling;
 mod stream;
 mod token;
+mod unread;
 
 pub use alarm::Wait;
 pub use outgoing::{Bytes, Piece};
-pub use ring::{Chunk, Flow, Host, Ring, available};
+pub use ring::{Flow, Host, Ring, available};
 pub use scheduling::yield_when_woken;
 pub use token::Token;
+pub use unread::Chunk;
 
 /// Has the kernel announce a TCP client only once it has sent something, or about `seconds` have passed. To be set before `listen`.
 /// Source: tcp(7), `TCP_DEFER_ACCEPT`.

@@ -6,10 +6,10 @@ use crate::outgoing::{Bytes, Outgoing, Piece};
 use crate::provided::{GROUP, Provided};
 use crate::stream::Streaming;
 use crate::token::{Op, Token};
+use crate::unread::{Chunk, Unread};
 use crate::{CLOSED, READ, WRITE};
 use io_uring::types::SubmitArgs;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -42,14 +42,6 @@ pub trait Host {
     fn ready(&self, mark: &Self::Mark, bits: u8);
     /// A socket that was to be let go is free of this ring.
     fn released(&self, mark: Self::Mark);
-}
-
-/// Bytes that arrived: a part of a buffer.
-#[derive(Debug)]
-pub struct Chunk {
-    pub buffer: Box<[u8]>,
-    pub start: usize,
-    pub end: usize,
 }
 
 /// How receiving ended.
@@ -85,7 +77,7 @@ struct Place<M> {
     /// Keeps the socket open as long as a request may name it.
     _file: Arc<dyn AsFd + Send + Sync>,
     fd: RawFd,
-    unread: VecDeque<Chunk>,
+    unread: Unread,
     end: Option<End>,
     receiving: bool,
     cancelling: bool,
@@ -190,7 +182,7 @@ impl<M> Ring<M> {
             mark,
             _file: file,
             fd,
-            unread: VecDeque::new(),
+            unread: Unread::default(),
             end: None,
             receiving: false,
             cancelling: false,
@@ -453,11 +445,11 @@ impl<M> Ring<M> {
             return;
         }
         let home = &mut self.places[token.place as usize];
-        let Some(gone) = home.place.take() else { return };
+        let Some(mut gone) = home.place.take() else { return };
         // An old token must not reach the next socket in this place.
         home.turn = home.turn.wrapping_add(1);
         self.free.push(token.place);
-        for chunk in gone.unread {
+        while let Some(chunk) = gone.unread.pop_front() {
             host.spent(Bytes::Buffer(chunk.buffer));
         }
         if gone.fate == Fate::Release {

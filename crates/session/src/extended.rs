@@ -640,7 +640,7 @@ fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepare
         Ok(formats) => formats,
         Err(text) => return refuse(s, w, header, Fault::garbled(text)),
     };
-    s.statements.portal = Some(Portal { prepared, formats, done: false });
+    s.statements.portal = Some(Portal { prepared, formats: formats.into(), done: false });
     s.up.eat(header);
     s.say_bare(w, back::BIND_COMPLETE);
     Ok(Flow::Next)

@@ -217,7 +217,7 @@ fn prepared_for(s: &Session, w: &Context, batch: &Batch<'_>) -> Option<(Rc<Prepa
 fn give_batch(s: &mut Session, w: &Context, prepared: Rc<Prepared>, bytes: &[u8], round: u64) {
     let Some(batch) = Batch::read(s.up.unseen()) else { return };
     let (headers, count, has_parse, is_synced) = (batch.headers, batch.count, batch.parse.is_some(), batch.is_synced);
-    s.cache.waits_until = None;
+    s.cache.waits_now().into_iter().for_each(|waits| waits.until = None);
     s.lazy_begin.read();
     causal::heard_from_memory(s, w, round);
     w.count(Metric::CacheHits);
@@ -308,7 +308,7 @@ fn reads_in_bytes(s: &Session, message: &[u8]) -> bool {
 }
 
 fn give(s: &mut Session, w: &Context, header: Header, bytes: &[u8], round: u64) -> Flow {
-    s.cache.waits_until = None;
+    s.cache.waits_now().into_iter().for_each(|waits| waits.until = None);
     // For what comes after it in its transaction it was a read.
     s.lazy_begin.read();
     causal::heard_from_memory(s, w, round);
@@ -341,12 +341,12 @@ fn find(s: &mut Session, w: &Context, answers: &CachedResults, key: &[u8]) -> Fo
         // A session that has a server connection by now has waited.
         Some(_) if !is_fresh && !s.has_server() && fresh::must_wait(s, w) => return Found::Unproven,
         Some(answer) if is_fresh => {
-            s.cache.wait = None;
+            s.cache.end_wait();
             return Found::Answer(answer);
         }
         Some(_) | None => {}
     }
-    s.cache.wait = None;
+    s.cache.end_wait();
     Found::Nothing
 }
 
@@ -363,12 +363,12 @@ fn prepare(
     w.follow(&s.account.known);
     let flight = match before {
         Some(before) => before.flight,
-        _ if s.cache.waits_until.is_some_and(|until| !still_waits(s, w, answers, &key, until)) => None,
-        _ if s.cache.waits_until.is_some() => return Some(Flow::Hold),
+        _ if s.cache.waits_until().is_some_and(|until| !still_waits(s, w, answers, &key, until)) => None,
+        _ if s.cache.waits_until().is_some() => return Some(Flow::Hold),
         _ => match answers.coalesce(&key, s.waiter(w)) {
             None => {
                 let until = w.now() + FLIGHT_WAIT;
-                s.cache.waits_until = Some(until);
+                s.cache.waits().until = Some(until);
                 w.count(Metric::CacheWaits);
                 s.host.wake_at(until);
                 return Some(Flow::Hold);
@@ -408,7 +408,7 @@ fn still_waits(s: &Session, w: &Context, answers: &CachedResults, key: &[u8], un
 
 /// The asker and its settings: all that shapes an answer beside its text. None: this session goes without the cache.
 fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
-    if let Some(Asker { settings, base, hash }) = &s.cache.who
+    if let Some(Asker { settings, base, hash }) = s.cache.who.as_deref()
         && Arc::ptr_eq(settings, &s.state.settings)
         && Arc::ptr_eq(base, &s.state.defaults.base)
     {
@@ -437,7 +437,7 @@ fn who(s: &mut Session) -> Option<[u8; WHO_BYTES]> {
         });
         hash.finalize().into()
     });
-    s.cache.who = Some(Asker { settings, base, hash: who });
+    s.cache.who = Some(Box::new(Asker { settings, base, hash: who }));
     who
 }
 
@@ -512,18 +512,12 @@ fn sent(s: &mut Session, w: &Context, statement: &Statement) {
         // By its text an answer was expected; by now nothing is known of it.
         give_up(s, w);
     }
-    forget_waits(s);
+    // The next statement has needs of its own. The store's reply to this one comes too late by now: the same text may be asked for again much later.
+    s.cache.forget_waits();
     // One whose question is on its way belongs to a statement before this one.
     if s.cache.capture.as_ref().is_some_and(|capture| capture.since.is_none()) {
         expect(s, w, answers);
     }
-}
-
-/// Forgets the waits of a statement: the next one has needs of its own. The store's reply to this one comes too late by now: the same text may be
-/// asked for again much later.
-fn forget_waits(s: &mut Session) {
-    (s.cache.waits_until, s.cache.wait, s.cache.fetch) = (None, None, None);
-    s.cache.is_let_in = false;
 }
 
 /// The question of an answer that may be stored is about to be sent: a standby must show what the last change of its tables needs.
@@ -651,7 +645,8 @@ pub fn refused(s: &mut Session, w: &Context) {
 /// The next message is thrown away, since one before it has failed: nothing is waited for on its behalf.
 #[inline]
 pub fn skipped(s: &mut Session) {
-    forget_waits(s);
+    // The next statement has needs of its own. The store's reply to this one comes too late by now: the same text may be asked for again much later.
+    s.cache.forget_waits();
 }
 
 /// A Sync of ours has ended an implicit transaction, whose last messages wait for none of the client's.

@@ -318,7 +318,7 @@ impl Session {
         }
         let kinds = self.upstream()?.left.pinning();
         let is_read_otherwise = !self.is_on_standby() && self.reads_otherwise();
-        kinds.kinds().next().or(is_read_otherwise.then_some(StateKind::Reading)).map(Kept::State)
+        kinds.first().or(is_read_otherwise.then_some(StateKind::Reading)).map(Kept::State)
     }
 
     /// The message or series that the client has left unfinished on the server connection. Nothing happens there until it says more.
@@ -616,5 +616,19 @@ impl Session {
     /// True if something of our own may be said now: all that was asked before is answered, to its last byte.
     pub fn may_speak(&self) -> bool {
         self.replies().is_empty() && !self.down.is_mid_message()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::SessionStatus;
+
+    /// Sessions that rest are many: what only some of them need is behind a pointer.
+    #[test]
+    fn a_session_that_rests_takes_little_room() {
+        assert!(size_of::<Session>() <= 992, "{} bytes", size_of::<Session>());
+        assert!(size_of::<SessionHandle>() <= 224, "{} bytes", size_of::<SessionHandle>());
+        assert!(size_of::<SessionStatus>() <= 128, "{} bytes", size_of::<SessionStatus>());
     }
 }

@@ -262,7 +262,7 @@ const UNSEEN: StateKinds = StateKinds::of(StateKind::Unknown).with(StateKind::Un
 /// The state that an `EXECUTE` of a statement's may leave unseen, which must be known before the statement is noted.
 fn before_note(s: &mut Session, statement: &Statement, may_change: StateKinds) -> StateKinds {
     let by_execute = if statement.has(Trait::Executes) { by_execute(s) } else { StateKinds::NONE };
-    if may_change.and(by_execute).common(UNSEEN).kinds().next().is_some() {
+    if !may_change.and(by_execute).common(UNSEEN).is_empty() {
         name_made_up(s);
     }
     by_execute

@@ -3,7 +3,7 @@
 use foldhash::HashMap;
 use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
+use std::ops::{Deref, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -35,12 +35,8 @@ pub struct SessionStatus {
     pub pid: u32,
     /// Number of the worker that serves it.
     pub worker: u8,
-    pub user: Arc<str>,
-    /// As the client called it: see `config::databases`.
-    pub database: Arc<str>,
-    /// The user whose server connections it uses.
-    pub server_user: Arc<str>,
-    pub application: Box<str>,
+    whose: Arc<Whose>,
+    pub application: Arc<str>,
     ends: Ends,
     /// Seconds since 1970.
     pub connected_at_s: u64,
@@ -81,24 +77,33 @@ fn next_pid(last: u32) -> u32 {
     last.checked_add(1).filter(|pid| PIDS.contains(pid)).unwrap_or(*PIDS.start())
 }
 
-/// Names that a client and its server connections go by.
-#[derive(Clone, Debug)]
+/// Names that clients and their server connections go by: one for all clients of a user and database on a worker.
+#[derive(Debug)]
 pub struct Whose {
     pub user: Arc<str>,
+    /// As the client called it: see `config::databases`.
     pub database: Arc<str>,
+    /// The user whose server connections it uses.
     pub server_user: Arc<str>,
+    /// The servers' name of the database.
+    pub server_database: Arc<str>,
+}
+
+impl Deref for SessionStatus {
+    type Target = Whose;
+
+    fn deref(&self) -> &Whose {
+        &self.whose
+    }
 }
 
 impl SessionStatus {
-    pub fn new(number: Number, whose: Whose, application: &str, ends: Ends, connected_at_s: u64) -> SessionStatus {
-        let Whose { user, database, server_user } = whose;
+    pub fn new(number: Number, whose: Arc<Whose>, application: Arc<str>, ends: Ends, connected_at_s: u64) -> SessionStatus {
         SessionStatus {
             pid: number.pid,
             worker: number.worker,
-            user,
-            database,
-            server_user,
-            application: application.into(),
+            whose,
+            application,
             ends,
             connected_at_s,
             doing: AtomicU8::new(Doing::Idle as u8),
@@ -206,8 +211,9 @@ mod tests {
         let statuses = SessionStatuses::new(0);
         let ends = Ends { client: None, local: None };
         let taken = next_pid(*statuses.last.lock());
-        let whose = Whose { user: "a".into(), database: "a".into(), server_user: "a".into() };
-        statuses.add(Arc::new(SessionStatus::new(Number { pid: taken, worker: 0 }, whose, "", ends, 0)));
+        let whose =
+            Arc::new(Whose { user: "a".into(), database: "a".into(), server_user: "a".into(), server_database: "a".into() });
+        statuses.add(Arc::new(SessionStatus::new(Number { pid: taken, worker: 0 }, whose, "".into(), ends, 0)));
         assert_eq!(statuses.next_pid(), taken + 1);
     }
 }

@@ -124,6 +124,12 @@ impl StateKinds {
         *self = self.with(kind);
     }
 
+    /// The first kind in it, in the order of `StateKind::ALL`. Asked for each statement, of sets that are empty.
+    #[inline]
+    pub fn first(self) -> Option<StateKind> {
+        if self.is_empty() { None } else { self.kinds().next() }
+    }
+
     /// The kinds in it, in the order of `StateKind::ALL`.
     pub fn kinds(self) -> impl Iterator<Item = StateKind> {
         StateKind::ALL.into_iter().filter(move |kind| self.has(*kind))

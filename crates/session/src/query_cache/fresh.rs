@@ -24,7 +24,7 @@ pub fn is_fresh(s: &Session, w: &Context) -> bool {
 
 /// The round whose position must have been reached. While a statement waits, it is that of its begin.
 fn round_needed(s: &Session, w: &Context) -> u64 {
-    match s.cache.wait {
+    match s.cache.wait() {
         Some(wait) => wait.round,
         None if w.peek_config().cache.is_exact => w.shared.positions.next_round(),
         None => causal::round_to_show(s, w),
@@ -45,7 +45,7 @@ fn is_covered(s: &Session, w: &Context, round: u64, lag_ms_max: u64) -> bool {
 pub fn must_wait(s: &mut Session, w: &Context) -> bool {
     let config = w.peek_config();
     let (wait_ms, is_exact) = (config.routing.causal_wait_ms, config.cache.is_exact);
-    let is_over = s.cache.wait.is_some_and(|wait| w.now() >= wait.until);
+    let is_over = s.cache.wait().is_some_and(|wait| w.now() >= wait.until);
     let follow = &s.account.known.follow;
     if is_over || wait_ms == 0 || !follow.is_hopeful(w.now_ms(), wait_ms) {
         w.count(Metric::CacheBehind);
@@ -53,12 +53,12 @@ pub fn must_wait(s: &mut Session, w: &Context) -> bool {
     }
     // The need of the statement does not grow while it waits. Only a round that is asked for from now on proves an age.
     let next = w.shared.positions.next_round();
-    let wait = s.cache.wait.unwrap_or_else(|| {
+    let wait = s.cache.wait().unwrap_or_else(|| {
         w.count(Metric::CacheFollowWaits);
         let round = if is_exact { next } else { causal::round_to_show(s, w) };
         Wait { round, until: w.now() + Duration::from_millis(wait_ms) }
     });
-    s.cache.wait = Some(wait);
+    s.cache.waits().fresh = Some(wait);
     let positions = &w.shared.positions;
     positions.enlist(s.waiter(w), 0);
     // First the list, then the look: news in between is seen, and later news wakes.
@@ -85,7 +85,7 @@ pub fn hurry(s: &Session, w: &Context) {
 /// a database that has a slot.
 #[cold]
 pub fn must_let_go(s: &mut Session, w: &Context, databases: &[String]) -> bool {
-    let is_over = s.cache.wait.is_some_and(|wait| w.now() >= wait.until);
+    let is_over = s.cache.wait().is_some_and(|wait| w.now() >= wait.until);
     let is_meant = |known: &Database| databases.iter().any(|database| **database == *known.name);
     let mut is_followed = false;
     for known in w.shared.catalogs.all() {
@@ -100,11 +100,12 @@ pub fn must_let_go(s: &mut Session, w: &Context, databases: &[String]) -> bool {
         }
     }
     if !is_followed || is_over {
-        s.cache.wait = None;
+        s.cache.end_wait();
         return false;
     }
     let now = w.now();
-    s.cache.wait = Some(s.cache.wait.unwrap_or(Wait { round: 0, until: now + LEAVE_TIMEOUT }));
+    let wait = s.cache.wait().unwrap_or(Wait { round: 0, until: now + LEAVE_TIMEOUT });
+    s.cache.waits().fresh = Some(wait);
     s.host.wake_at(now + LEAVE_PERIOD);
     true
 }

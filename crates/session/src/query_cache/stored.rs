@@ -38,11 +38,12 @@ pub(super) fn look(
     key: &[u8],
     slots: &[Slot],
 ) -> Look {
-    let Some(fetched) = s.cache.fetch.take().filter(|fetched| fetched.fetch.is_for(key)) else {
+    let fetched = s.cache.waits_now().and_then(|waits| waits.fetch.take());
+    let Some(fetched) = fetched.filter(|fetched| fetched.fetch.is_for(key)) else {
         return ask(s, w, stores, key);
     };
     if !fetched.fetch.is_over() {
-        s.cache.fetch = Some(fetched);
+        s.cache.waits().fetch = Some(fetched);
         return Look::Wait;
     }
     let Some(answer) = fetched.fetch.found() else { return Look::Off };
@@ -59,7 +60,8 @@ fn ask(s: &mut Session, w: &Context, stores: &Rc<dyn Store>, key: &[u8]) -> Look
     if s.has_server() {
         return Look::Off;
     }
-    let is_let_in = std::mem::take(&mut s.cache.is_let_in) || stores.lookup_policy().asks(stores.hash_of(key));
+    let was_let_in = s.cache.waits_now().is_some_and(|waits| std::mem::take(&mut waits.is_let_in));
+    let is_let_in = was_let_in || stores.lookup_policy().asks(stores.hash_of(key));
     if !is_let_in {
         w.count(Metric::CacheStoresSpared);
         s.cache.spared_at = Some(w.now());
@@ -69,17 +71,17 @@ fn ask(s: &mut Session, w: &Context, stores: &Rc<dyn Store>, key: &[u8]) -> Look
     // In this order: the covered position was raised before an answer is looked at.
     if !fresh::is_fresh(s, w) {
         if fresh::must_wait(s, w) {
-            s.cache.is_let_in = true;
+            s.cache.waits().is_let_in = true;
             return Look::Wait;
         }
-        s.cache.wait = None;
+        s.cache.end_wait();
         return Look::Off;
     }
-    s.cache.wait = None;
+    s.cache.end_wait();
     let Some(fetch) = stores.fetch(key, s.handle.task.get(), w.now_ms()) else { return Look::Off };
     w.count(Metric::CacheStoresAsked);
     s.host.wake_stores();
-    s.cache.fetch = Some(Fetched { fetch, since: w.now() });
+    s.cache.waits().fetch = Some(Fetched { fetch, since: w.now() });
     Look::Wait
 }
 

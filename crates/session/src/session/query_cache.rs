@@ -21,20 +21,64 @@ pub(crate) struct Asker {
 #[derive(Default)]
 pub struct Cached {
     /// User and settings, as a key begins with them, and the settings it was made for. None: the session goes without.
-    pub(crate) who: Option<Asker>,
+    pub(crate) who: Option<Box<Asker>>,
     /// The meaning of names without a schema may have changed since the session's settings were certain.
     pub(crate) is_adrift: bool,
     pub(crate) capture: Option<Box<Capture>>,
-    /// Its statement waits for another's answer, until then at most.
-    pub(crate) waits_until: Option<Instant>,
-    /// Its statement waits until an answer is known to be fresh.
-    pub(crate) wait: Option<Wait>,
-    /// The question to the store.
-    pub(crate) fetch: Option<Fetched>,
-    /// The lookup_policy has let its statement in, which waits until an answer of the store's would be fresh.
-    pub(crate) is_let_in: bool,
+    /// The waits of its statement; most statements have none.
+    waits: Option<Box<Waits>>,
     /// When a statement went to a server without the store's being asked.
     pub(crate) spared_at: Option<Instant>,
+}
+
+/// The things that a statement waits for before it may be answered, or goes to a server.
+#[derive(Default)]
+pub struct Waits {
+    /// For another's answer, until then at most.
+    pub(crate) until: Option<Instant>,
+    /// Until an answer is known to be fresh.
+    pub(crate) fresh: Option<Wait>,
+    /// The question to the store.
+    pub(crate) fetch: Option<Fetched>,
+    /// The lookup_policy has let the statement in, which waits until an answer of the store's would be fresh.
+    pub(crate) is_let_in: bool,
+}
+
+impl Cached {
+    /// The waits of the statement, of which there is one more.
+    pub(crate) fn waits(&mut self) -> &mut Waits {
+        self.waits.get_or_insert_default()
+    }
+
+    /// The same, if it has any.
+    #[inline]
+    pub(crate) fn waits_now(&mut self) -> Option<&mut Waits> {
+        self.waits.as_deref_mut()
+    }
+
+    /// Its statement waits for another's answer, until then at most.
+    #[inline]
+    pub(crate) fn waits_until(&self) -> Option<Instant> {
+        self.waits.as_ref().and_then(|waits| waits.until)
+    }
+
+    /// Its statement waits until an answer is known to be fresh.
+    #[inline]
+    pub(crate) fn wait(&self) -> Option<Wait> {
+        self.waits.as_ref().and_then(|waits| waits.fresh)
+    }
+
+    /// It waits for that no more.
+    #[inline]
+    pub(crate) fn end_wait(&mut self) {
+        self.waits_now().into_iter().for_each(|waits| waits.fresh = None);
+    }
+
+    /// It waits for nothing more.
+    #[inline]
+    pub(crate) fn forget_waits(&mut self) {
+        self.waits = None;
+    }
 }
 
 /// A read of the store under way, or over.

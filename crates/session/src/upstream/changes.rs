@@ -149,7 +149,7 @@ pub enum LongUnnamed {
 /// A bound statement that Weir answers itself.
 pub struct Portal {
     pub(crate) prepared: Rc<Prepared>,
-    pub(crate) formats: Vec<u16>,
+    pub(crate) formats: Box<[u16]>,
     /// It has been executed to its end.
     pub(crate) done: bool,
 }

@@ -156,8 +156,9 @@ impl Client {
         world.pool.again.borrow_mut().push(again.clone());
         let number = Number { pid: w.shared.session_statuses.next_pid(), worker: 0 };
         let (user, database) = (world.account.client_user.clone(), world.account.client_database.clone());
-        let whose = Whose { user: user.clone(), database, server_user: user };
-        let status = Arc::new(SessionStatus::new(number, whose, "test", Ends { client: None, local: None }, 0));
+        let whose =
+            Arc::new(Whose { user: user.clone(), database: database.clone(), server_user: user, server_database: database });
+        let status = Arc::new(SessionStatus::new(number, whose, "test".into(), Ends { client: None, local: None }, 0));
         w.shared.session_statuses.add(status.clone());
         let handle = Rc::new(SessionHandle::new(status, task, w.now_us()));
         let settings = startup.iter().fold(Settings::default(), |settings, (name, value)| settings.with(name, value));

@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::Arc;
+use weir_session::status::Whose;
 
 /// The counts. A user without clients has no entry, so that invented names leave nothing behind.
 #[derive(Clone, Debug, Default)]
@@ -34,17 +35,8 @@ pub enum Full {
 pub struct Seat {
     seats: Seats,
     address: Option<IpAddr>,
-    whose: Option<Whose>,
-}
-
-/// Names of a client, once they have been proven.
-#[derive(Clone, Debug)]
-pub struct Whose {
-    pub(crate) user: Arc<str>,
-    pub(crate) database: Arc<str>,
-    /// The servers' names.
-    pub(crate) role: Arc<str>,
-    pub(crate) served: Arc<str>,
+    /// Its names, once they have been proven.
+    whose: Option<Arc<Whose>>,
 }
 
 impl Seats {
@@ -69,8 +61,8 @@ impl Seats {
 
 impl Seat {
     /// Counts the client by its user and database, too.
-    pub fn take(&mut self, whose: Whose, user_max: u32, database_max: u32) -> Result<(), Full> {
-        let Whose { user, database, role, served } = &whose;
+    pub fn take(&mut self, whose: Arc<Whose>, user_max: u32, database_max: u32) -> Result<(), Full> {
+        let Whose { user, database, server_user, server_database } = &*whose;
         let mut counts = self.seats.0.lock();
         // As in PgBouncer, the limit of the database is the one that is told where both are reached.
         count(&mut counts.databases, database.clone(), database_max).map_err(Full::Database)?;
@@ -78,8 +70,8 @@ impl Seat {
             uncount(&mut counts.databases, database);
             return Err(Full::User(max));
         }
-        counts.served.entry(served.clone()).and_modify(|known| *known += 1).or_insert(1);
-        counts.roles.entry(role.clone()).and_modify(|known| *known += 1).or_insert(1);
+        counts.served.entry(server_database.clone()).and_modify(|known| *known += 1).or_insert(1);
+        counts.roles.entry(server_user.clone()).and_modify(|known| *known += 1).or_insert(1);
         self.whose = Some(whose);
         Ok(())
     }
@@ -91,11 +83,11 @@ impl Drop for Seat {
         if let Some(address) = &self.address {
             uncount(&mut counts.addresses, address);
         }
-        if let Some(Whose { user, database, role, served }) = &self.whose {
+        if let Some(Whose { user, database, server_user, server_database }) = self.whose.as_deref() {
             uncount(&mut counts.users, user);
             uncount(&mut counts.databases, database);
-            uncount(&mut counts.served, served);
-            uncount(&mut counts.roles, role);
+            uncount(&mut counts.served, server_database);
+            uncount(&mut counts.roles, server_user);
         }
     }
 }
@@ -124,7 +116,10 @@ mod tests {
     #[test]
     fn clients_are_counted_until_they_leave_and_those_turned_away_are_not() {
         let seats = Seats::default();
-        let of = |user: &str| Whose { user: user.into(), database: "shop".into(), role: "forced".into(), served: "shop".into() };
+        let of = |user: &str| {
+            Whose { user: user.into(), database: "shop".into(), server_user: "forced".into(), server_database: "shop".into() }
+                .into()
+        };
         let home = Some(IpAddr::from([127, 0, 0, 1]));
         let mut one = seats.at_door(home, 2).unwrap();
         one.take(of("joe"), 1, 2).unwrap();

@@ -9,14 +9,14 @@ mod place;
 mod proof;
 mod replicate;
 
-use crate::client::client_limits::{self, Full, Seat};
+use crate::client::client_limits::{Full, Seat};
 use crate::client::greetings::{APPLICATION_NAME, StartupSettings, Welcome};
 use crate::control::mail::Nudge;
 use crate::monitor::console::{self, Right};
 use crate::monitor::log::{Level, Who};
 use crate::process::shared::{Shared, Stop, seconds};
 use crate::process::tls_files::certificate::Subject;
-use crate::process::worker::{Entry, PoolSet, Worker};
+use crate::process::worker::{CancelKey, Entry, PoolSet, Worker};
 use crate::server::first_look;
 use crate::server::lease;
 use crate::server::pool::server_conn::{self, OpenError, ServerConn};
@@ -42,7 +42,6 @@ use weir_policy::notices;
 use weir_policy::pool::Refused;
 use weir_policy::roles::{self, Standing};
 use weir_policy::settings::{Settings, SettingsError};
-use weir_session::account::Account;
 use weir_session::conn::of_database;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::SessionHandle;
@@ -358,7 +357,7 @@ impl Door<'_> {
         write::authentication(&mut out, 0, &[]);
         let application = wishes.settings.get(APPLICATION_NAME).unwrap_or_default();
         welcome.write(Some(application).filter(|name| is_plain(name)), &mut out);
-        let entry = self.entry(whose(&pools), Some(pools.clone()), application, startup.version);
+        let entry = self.entry(pools.whose.clone(), Some(pools.clone()), application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();
         write::backend_key_data(&mut out, entry.status.pid, &entry.key);
         out.extend_from_slice(&welcome.late);
@@ -406,7 +405,9 @@ impl Door<'_> {
         self.take_console_seat(caller, right)?;
         let application = startup.get("application_name").unwrap_or_default();
         let user = Arc::<str>::from(caller.user);
-        let whose = Whose { user: user.clone(), database: caller.database.into(), server_user: user };
+        let database = Arc::<str>::from(caller.database);
+        let whose =
+            Arc::new(Whose { user: user.clone(), database: database.clone(), server_user: user, server_database: database });
         let entry = self.entry(whose, None, application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();
         let status = entry.status.clone();
@@ -491,13 +492,7 @@ impl Door<'_> {
 
     /// Counts the client by its user and database, now that the user has proved his name.
     fn take_seat(&mut self, pools: &PoolSet) -> Result<(), Fault> {
-        let whose = client_limits::Whose {
-            user: pools.client_user.clone(),
-            database: pools.client_database.clone(),
-            role: pools.user.clone(),
-            served: pools.database.clone(),
-        };
-        self.count(whose, pools.limits.get().clients)
+        self.count(pools.whose.clone(), pools.limits.get().clients)
     }
 
     /// Counts a client of the console, as PgBouncer does. It refuses no administrator, and leads to no database and no role of the servers.
@@ -509,10 +504,11 @@ impl Door<'_> {
         // All places may be taken, and those of an address too: whoever looks after that must get in.
         self.seat = self.w.shared.clients.seats.at_door(None, 0).ok();
         let (user, database) = (caller.user.into(), caller.database.into());
-        self.count(client_limits::Whose { user, database, role: "".into(), served: "".into() }, limits)
+        let (server_user, server_database) = <(Arc<str>, Arc<str>)>::default();
+        self.count(Arc::new(Whose { user, database, server_user, server_database }), limits)
     }
 
-    fn count(&mut self, whose: client_limits::Whose, limits: ClientsMax) -> Result<(), Fault> {
+    fn count(&mut self, whose: Arc<Whose>, limits: ClientsMax) -> Result<(), Fault> {
         let Some(seat) = &mut self.seat else { return Ok(()) };
         let (user, database) = (whose.user.clone(), whose.database.clone());
         seat.take(whose, limits.per_user, limits.per_database).map_err(|full| {
@@ -530,12 +526,13 @@ impl Door<'_> {
     }
 
     /// `pools`: an administrator and a replication client have none.
-    fn entry(&self, whose: Whose, pools: Option<Rc<PoolSet>>, application: &str, version: Version) -> Rc<Entry> {
+    fn entry(&self, whose: Arc<Whose>, pools: Option<Rc<PoolSet>>, application: &str, version: Version) -> Rc<Entry> {
         let ends = Ends { client: self.peer, local: self.peer.and_then(|_| self.local_ip()) };
         let now_s = seconds(SystemTime::now());
         // Longer keys came with protocol 3.2.
-        let key: Box<[u8]> =
-            if version >= Version::V3_2 { Box::new(self.w.random::<32>()) } else { Box::new(self.w.random::<4>()) };
+        let key =
+            if version >= Version::V3_2 { CancelKey::Long(Box::new(self.w.random())) } else { CancelKey::Short(self.w.random()) };
+        let application = pools.as_ref().map_or_else(|| application.into(), |pools| pools.application(application));
         let task = self.w.reactor.current_task();
         let handle = |status| Rc::new(SessionHandle::new(Arc::new(status), task, self.w.now_us()));
         self.w.enter(|number| Entry {
@@ -546,11 +543,6 @@ impl Door<'_> {
             seat: RefCell::default(),
         })
     }
-}
-
-fn whose(pools: &PoolSet) -> Whose {
-    let Account { client_user, client_database, user, .. } = &**pools;
-    Whose { user: client_user.clone(), database: client_database.clone(), server_user: user.clone() }
 }
 
 /// Error for a client with invalid startup parameters.

@@ -26,7 +26,7 @@ use weir_session::listen_hub::Hub;
 use weir_session::local::ViewOf;
 use weir_session::metrics::Metric;
 use weir_session::stats::Stat;
-use weir_session::status::{Doing, Number, SessionStatus};
+use weir_session::status::{Doing, Number, SessionStatus, Whose};
 use weir_session::store::Store;
 use weir_session::task::Us;
 
@@ -39,11 +39,28 @@ pub struct Entry {
     /// When it was let in, in milliseconds since the start of the proxy.
     pub(crate) since_ms: u64,
     /// The key of a CancelRequest for it.
-    pub(crate) key: Box<[u8]>,
+    pub(crate) key: CancelKey,
     /// The pools of its user and database; an administrator and a replication client have none, nor limits on time.
     pub(crate) pools: Option<Rc<PoolSet>>,
     /// Counts it among the clients of its user, database and address.
     pub(crate) seat: RefCell<Option<Seat>>,
+}
+
+/// The key of a CancelRequest. Longer ones came with protocol 3.2: few clients have one.
+pub enum CancelKey {
+    Short([u8; 4]),
+    Long(Box<[u8; 32]>),
+}
+
+impl Deref for CancelKey {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            CancelKey::Short(key) => key,
+            CancelKey::Long(key) => &**key,
+        }
+    }
 }
 
 impl Deref for Entry {
@@ -57,6 +74,10 @@ impl Deref for Entry {
 /// The pools of one user and database, by node number.
 pub struct PoolSet {
     pub(crate) account: Rc<Account>,
+    /// The names of its sessions, as others see them.
+    pub(crate) whose: Arc<Whose>,
+    /// The application of the last client; the next one mostly has the same.
+    application: RefCell<Arc<str>>,
     pools: RefCell<Vec<Option<Arc<Pool>>>>,
     /// Since when nobody uses it, as far as was seen.
     unused_since: Cell<Option<Us>>,
@@ -71,6 +92,15 @@ impl Deref for PoolSet {
 }
 
 impl PoolSet {
+    /// The name of a client's application. Clients one after the other that have the same share it.
+    pub fn application(&self, name: &str) -> Arc<str> {
+        let mut last = self.application.borrow_mut();
+        if **last != *name {
+            *last = name.into();
+        }
+        last.clone()
+    }
+
     pub fn of_node(&self, w: &Worker, node: u16) -> Arc<Pool> {
         let mut pools = self.pools.borrow_mut();
         let at = usize::from(node);
@@ -321,7 +351,15 @@ impl Worker {
             limits,
             known,
         };
-        let set = PoolSet { account: Rc::new(account), pools: RefCell::default(), unused_since: Cell::new(None) };
+        let whose = Whose {
+            user: account.client_user.clone(),
+            database: account.client_database.clone(),
+            server_user: account.user.clone(),
+            server_database: account.database.clone(),
+        };
+        let (account, whose) = (Rc::new(account), Arc::new(whose));
+        let (application, unused_since) = (RefCell::default(), Cell::new(None));
+        let set = PoolSet { account, whose, application, pools: RefCell::default(), unused_since };
         sets.entry(key).or_insert(Rc::new(set)).clone()
     }
 

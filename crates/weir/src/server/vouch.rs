@@ -103,7 +103,8 @@ async fn vouch(
             }
             Voucher::Wanted => {
                 let _asking = Asking { w, pool };
-                return ask(w, pool, node, in_hand, gives_up).await;
+                // Boxed: a session that waits for a server connection of others does not pay for the room of a login.
+                return Box::pin(ask(w, pool, node, in_hand, gives_up)).await;
             }
         }
     }

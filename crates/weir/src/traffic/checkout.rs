@@ -312,3 +312,18 @@ impl Replay {
         self.known = positions.published();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The room of a wait.
+    fn room<F: Future>(_: impl FnOnce(&'static mut Served, Need) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_wait_for_a_server_connection_of_others_does_not_hold_the_room_of_a_login() {
+        assert!(room(wait) <= 1280, "{} bytes", room(wait));
+    }
+}

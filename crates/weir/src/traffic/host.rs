@@ -24,7 +24,6 @@ const FRESH_PERIOD: Duration = Duration::from_millis(20);
 
 /// What is known of the session's user for the answer that is to be given.
 enum Sight {
-    Unknown,
     Asked,
     Known(Viewer),
 }
@@ -40,8 +39,8 @@ pub struct SessionHost {
     pub(super) transport: RefCell<Option<Box<Transport>>>,
     /// Since when it wants to see the nodes, in milliseconds since the start of the proxy.
     wants_nodes_since: Cell<Option<u64>>,
-    /// A task of its own may fill it in.
-    sight: Rc<RefCell<Sight>>,
+    /// A task of its own may fill it in. `None`: nothing is asked that needs it.
+    sight: RefCell<Option<Rc<RefCell<Sight>>>>,
 }
 
 impl SessionHost {
@@ -54,7 +53,7 @@ impl SessionHost {
             pools,
             transport: RefCell::default(),
             wants_nodes_since: Cell::default(),
-            sight: Rc::new(RefCell::new(Sight::Unknown)),
+            sight: RefCell::default(),
         })
     }
 
@@ -169,28 +168,28 @@ impl Host for SessionHost {
     }
 
     fn knows_viewer(&self) -> bool {
-        let mut sight = self.sight.borrow_mut();
-        if let Sight::Unknown = *sight {
-            match inquiry::viewer::known(&self.w, &self.pools) {
-                Some(viewer) => *sight = Sight::Known(viewer),
-                None => {
-                    *sight = Sight::Asked;
-                    let (w, pools, handle, sight) = (self.w.clone(), self.pools.clone(), self.handle.clone(), self.sight.clone());
-                    self.w.reactor.spawn(async move {
-                        let viewer = inquiry::viewer::ask(&w, &pools).await;
-                        *sight.borrow_mut() = Sight::Known(viewer);
-                        w.reactor.wake(handle.task.get());
-                    });
-                }
-            }
+        if let Some(sight) = &*self.sight.borrow() {
+            return matches!(*sight.borrow(), Sight::Known(_));
         }
-        matches!(*sight, Sight::Known(_))
+        let known = inquiry::viewer::known(&self.w, &self.pools);
+        let is_known = known.is_some();
+        let sight = Rc::new(RefCell::new(known.map_or(Sight::Asked, Sight::Known)));
+        *self.sight.borrow_mut() = Some(sight.clone());
+        if !is_known {
+            let (w, pools, handle) = (self.w.clone(), self.pools.clone(), self.handle.clone());
+            self.w.reactor.spawn(async move {
+                let viewer = inquiry::viewer::ask(&w, &pools).await;
+                *sight.borrow_mut() = Sight::Known(viewer);
+                w.reactor.wake(handle.task.get());
+            });
+        }
+        is_known
     }
 
     fn viewer(&self) -> Viewer {
-        match self.sight.replace(Sight::Unknown) {
-            Sight::Known(viewer) => viewer,
-            Sight::Unknown | Sight::Asked => Viewer::user(&self.pools.user),
+        match self.sight.take().map(|sight| sight.replace(Sight::Asked)) {
+            Some(Sight::Known(viewer)) => viewer,
+            Some(Sight::Asked) | None => Viewer::user(&self.pools.user),
         }
     }
 

@@ -4,54 +4,98 @@ use crate::traffic::checkout;
 use crate::traffic::outcome;
 use crate::traffic::served::Served;
 use crate::traffic::teardown;
+use std::pin::Pin;
 use weir_io::reactor::parked;
 use weir_session::fault::{Fault, Severity};
+use weir_session::flow::Need;
 use weir_session::host::{Level, Who};
 use weir_session::owed;
 use weir_session::pump::{End, Step};
 use weir_session::teardown::let_go;
 
+/// A wait of a session for more than its sockets. Boxed: sessions that do not wait hold no room for it.
+type Wait<'a> = Pin<Box<dyn Future<Output = Course> + 'a>>;
+
+/// The way of a session after a wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Course {
+    GoesOn,
+    Ends,
+}
+
 /// Serves one client until it leaves. Runs as the session's own task. Not cancel safe: it owns the server connection.
-pub async fn serve(mut served: Served) {
-    let task = served.w.reactor.current_task();
-    served.sockets.client.set_task(task);
-    served.s.handle.task.set(task);
-    let end = loop {
-        // Also before the first step: a login may have waited.
-        if served.s.handle.final_error.borrow().is_some()
-            && let Some(final_error) = served.s.handle.final_error.take()
-        {
-            break End::Fault(*final_error);
-        }
-        match served.pump().step_on() {
-            Step::Park => parked().await,
-            Step::Yield => {
-                served.w.reactor.wake(task);
+///
+/// Most sessions rest, so their task is small: a block has what it captures once, where an `async fn` has its arguments twice, and nothing but a
+/// pointer lives beside it while the task is parked.
+#[allow(clippy::manual_async_fn)]
+pub fn serve(mut served: Served) -> impl Future<Output = ()> {
+    async move {
+        let task = served.w.reactor.current_task();
+        served.sockets.client.set_task(task);
+        served.s.handle.task.set(task);
+        loop {
+            let Some(wait) = step_on(&mut served) else {
                 parked().await;
+                continue;
+            };
+            if wait.await == Course::Ends {
+                break;
             }
-            // Boxed: the room a wait takes is not held by sessions that do not wait.
-            Step::Need(need) => match Box::pin(checkout::wait(&mut served, need)).await {
-                Ok(()) => continue,
-                // The wait was cancelled: only the statement that waited fails.
-                Err(fault) if fault.severity == Severity::Error => match owed::fail_next(&mut served.s, &served.w, &fault) {
-                    Ok(()) => continue,
-                    Err(fault) => break End::Fault(fault),
-                },
-                Err(fault) => break End::Fault(fault),
-            },
-            // Boxed for the same reason.
-            Step::Doubt => Box::pin(outcome::find(&mut served)).await,
-            Step::End(end) => break end,
         }
+        teardown::dismiss(served);
+    }
+}
+
+/// Moves what can be moved. `None`: the session rests until something arrives.
+fn step_on(served: &mut Served) -> Option<Wait<'_>> {
+    // Also before the first step: a login may have waited.
+    if served.s.handle.final_error.borrow().is_some()
+        && let Some(final_error) = served.s.handle.final_error.take()
+    {
+        return Some(Box::pin(end(served, End::Fault(*final_error))));
+    }
+    match served.pump().step_on() {
+        Step::Park => None,
+        Step::Yield => {
+            served.w.reactor.wake(served.s.handle.task.get());
+            None
+        }
+        Step::Need(need) => Some(Box::pin(get(served, need))),
+        Step::Doubt => Some(Box::pin(find(served))),
+        Step::End(why) => Some(Box::pin(end(served, why))),
+    }
+}
+
+/// Waits for the server connection that the next message needs. Not cancel safe.
+async fn get(served: &mut Served, need: Need) -> Course {
+    let fault = match checkout::wait(served, need).await {
+        Ok(()) => return Course::GoesOn,
+        Err(fault) => fault,
     };
-    if let End::Fault(fault) = &end {
-        say_final_error(&mut served, fault);
+    // The wait was cancelled: only the statement that waited fails.
+    let outcome = if fault.severity == Severity::Error { owed::fail_next(&mut served.s, &served.w, &fault) } else { Err(fault) };
+    match outcome {
+        Ok(()) => Course::GoesOn,
+        Err(fault) => Box::pin(end(served, End::Fault(fault))).await,
+    }
+}
+
+/// Finds out what became of a COMMIT. Not cancel safe.
+async fn find(served: &mut Served) -> Course {
+    outcome::find(served).await;
+    Course::GoesOn
+}
+
+/// Parts with the server connection, and tells the client why. Not cancel safe.
+async fn end(served: &mut Served, why: End) -> Course {
+    if let End::Fault(fault) = &why {
+        say_final_error(served, fault);
     }
     let_go(&mut served.s, &served.w);
-    if matches!(end, End::Fault(_)) {
-        Box::pin(teardown::tell_all(&mut served)).await;
+    if matches!(why, End::Fault(_)) {
+        teardown::tell_all(served).await;
     }
-    teardown::dismiss(served);
+    Course::Ends
 }
 
 fn say_final_error(served: &mut Served, fault: &Fault) {
@@ -60,4 +104,19 @@ fn say_final_error(served: &mut Served, fault: &Fault) {
     let who = Who { user, database, session: s.handle.status.pid, ..Who::default() };
     w.log(Level::Log, &who, format_args!("session ends: {fault}"));
     served.pump().say_final_error(fault);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The room of a task that is made of a session.
+    fn room<F: Future>(_: impl FnOnce(Served) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn the_task_of_a_session_takes_little_more_room_than_what_it_owns() {
+        assert!(room(serve) <= size_of::<Served>() + 40, "{} bytes", room(serve));
+    }
 }

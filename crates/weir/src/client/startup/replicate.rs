@@ -1,7 +1,7 @@
 //! The way in of a replication client: the rules of `pool_hba.conf` for such, then a server connection of its own.
 
 use super::gate::Caller;
-use super::{Door, login_fault, whose};
+use super::{Door, login_fault};
 use crate::traffic::replication;
 use weir_config::hba::Replication;
 use weir_session::fault::{Fault, sqlstate};
@@ -61,7 +61,7 @@ impl Door<'_> {
             }
         };
         let application = startup.get("application_name").unwrap_or_default();
-        let entry = self.entry(whose(&pools), None, application, startup.version);
+        let entry = self.entry(pools.whose.clone(), None, application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();
         pools.stats.add(Stat::Logins, 1);
         let mut out = admission.message;

@@ -40,10 +40,11 @@ impl Pool {
         let ceilings = Ceilings::of(&w.peek_config());
         let mut inner = self.inner.lock();
         let has_room = !inner.paused && inner.open < inner.limits.pool_size;
-        let Some(place) = inner.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.cell, cell)) else { return false };
+        // In this order: where all connections are in use, as is common, nobody looks through the queue.
         if !has_room || !inner.may_ask_again(w) {
             return false;
         }
+        let Some(place) = inner.waiters.iter().position(|waiter| Arc::ptr_eq(&waiter.cell, cell)) else { return false };
         if w.shared.pools.permit(self, &inner.limits, ceilings).is_err() {
             drop(inner);
             // A pool that may not ask stands in no queue of places.
