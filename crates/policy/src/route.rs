@@ -413,7 +413,11 @@ mod tests {
         let view = view([0.0, 0.5, 0.5]);
         let (fit, hopeful) = (nodes(&[0, 2]), nodes(&[1]));
         let ask = Ask { favourite: Some(1), statement_level: false, fit, hopeful, ..asked(&view) };
-        assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadFavourite }, "nobody waits for it while another shows all");
+        assert_eq!(
+            choose(&ask),
+            Route { target: Target::Node(2), rule: Rule::ReadFavourite },
+            "nobody waits for it while another shows all"
+        );
         let alone = Ask { fit: nodes(&[0]), ..ask };
         assert_eq!(choose(&alone), Route { target: Target::Replay, rule: Rule::ReadFavourite });
         let ask = Ask { hopeful: Nodes::NONE, ..ask };
