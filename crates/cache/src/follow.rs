@@ -329,15 +329,14 @@ impl Follower {
         self.floors = Floors::default();
         // The database's slot stands for them from here on.
         for told in self.pending.drain(..) {
-            versions.note_last(self.database, next);
-            versions.settle(&told.slots, Outcome::Committed { round: next });
+            versions.settle_unseen(&told.slots, next);
         }
     }
 
     /// Nobody follows this database any more. The versions outlive that: the slots raised in them are settled, as changed.
     pub fn end(&mut self, next: u64, versions: &Versions) {
         self.lose(next, versions);
-        versions.settle(&[self.database], Outcome::Committed { round: next });
+        versions.settle_unseen(&[self.database], next);
     }
 
     fn settle(&mut self, round: &Round, versions: &Versions) {

@@ -55,8 +55,10 @@ impl Deps {
 #[derive(Debug)]
 struct Place {
     stamp: AtomicU64,
-    /// The round that covers its last change.
+    /// The round that covers its last change, seen or not: of results.
     round: AtomicU64,
+    /// The round that covers its last change that somebody was told of, for reads on standbys; 0: there was none.
+    told: AtomicU64,
 }
 
 /// All slots of a proxy. The first is for objects that all databases share.
@@ -81,7 +83,7 @@ const DATABASE: u32 = 0;
 impl Versions {
     /// `count` slots, two at least.
     pub fn new(count: usize) -> Versions {
-        let place = || Place { stamp: AtomicU64::new(0), round: AtomicU64::new(FIRST_ROUND) };
+        let place = || Place { stamp: AtomicU64::new(0), round: AtomicU64::new(FIRST_ROUND), told: AtomicU64::new(0) };
         let wide = (count / WIDE_PART).max(1) as Slot;
         let last = (0..wide).map(|_| AtomicU64::new(0)).collect();
         Versions { places: (0..count.max(2)).map(|_| place()).collect(), wide, last }
@@ -151,16 +153,14 @@ impl Versions {
 
     /// It is known how that went. Once for every `raise`, with the same slots.
     pub fn settle(&self, slots: &[Slot], outcome: Outcome) {
-        for slot in slots {
-            let place = self.place(*slot);
-            match outcome {
-                Outcome::Committed { round } => {
-                    // First of all: a reader of the new stamp must find the round as well.
-                    place.round.fetch_max(round, Ordering::SeqCst);
-                    place.stamp.fetch_add(ONE_CHANGE - 1, Ordering::SeqCst);
-                }
-                Outcome::RolledBack => {
-                    place.stamp.fetch_sub(1, Ordering::SeqCst);
+        match outcome {
+            Outcome::Committed { round } => {
+                self.note_told(slots, round);
+                self.settle_unseen(slots, round);
+            }
+            Outcome::RolledBack => {
+                for slot in slots {
+                    self.place(*slot).stamp.fetch_sub(1, Ordering::SeqCst);
                 }
             }
         }
@@ -179,24 +179,33 @@ impl Versions {
         last.max(self.round_to_show(&[SHARED, database]))
     }
 
-    /// The round that a standby must cover to show all settled changes of these slots; 0: none has changed.
+    /// The round that a standby must cover to show all changes of these slots that somebody was told of; 0: there are none.
     #[inline]
     pub fn round_to_show(&self, slots: &[Slot]) -> u64 {
-        let round = slots.iter().map(|slot| self.round_of(*slot)).max().unwrap_or(FIRST_ROUND);
-        if round > FIRST_ROUND { round } else { 0 }
+        slots.iter().map(|slot| self.place(*slot).told.load(Ordering::SeqCst)).max().unwrap_or(0)
     }
 
-    /// Part of what writers under way have done is committed, and their clients hear of it: the rest is not known yet.
-    pub fn note_round(&self, slots: &[Slot], round: u64) {
+    /// Somebody is about to be told of changes of these, which `round` covers.
+    pub fn note_told(&self, slots: &[Slot], round: u64) {
         for slot in slots {
-            self.place(*slot).round.fetch_max(round, Ordering::SeqCst);
+            self.place(*slot).told.fetch_max(round, Ordering::SeqCst);
         }
     }
 
-    /// These have changed unseen.
+    /// These may have changed unseen: results of before are stale. Nobody was told of anything.
     pub fn change(&self, slots: &[Slot], round: u64) {
         self.raise(slots);
-        self.settle(slots, Outcome::Committed { round });
+        self.settle_unseen(slots, round);
+    }
+
+    /// Writers of these are gone, and what they did is done: `round` covers it. Nobody was told of it.
+    pub fn settle_unseen(&self, slots: &[Slot], round: u64) {
+        for slot in slots {
+            let place = self.place(*slot);
+            // First of all: a reader of the new stamp must find the round as well.
+            place.round.fetch_max(round, Ordering::SeqCst);
+            place.stamp.fetch_add(ONE_CHANGE - 1, Ordering::SeqCst);
+        }
     }
 
     /// How often a slot's tables have changed, and how many writers are about to change them.

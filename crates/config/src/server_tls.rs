@@ -1,4 +1,4 @@
-//! Whether connections to servers that are open are as a configuration wants them.
+//! Compares open connections to servers with the TLS settings of a configuration.
 
 use crate::{Config, SslMode};
 

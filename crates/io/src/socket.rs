@@ -165,7 +165,11 @@ impl Socket {
         let interest = stream.interest();
         let stream = Arc::new(stream);
         let (slot, home) = reactor.receive(stream.clone(), interest)?;
-        Ok(Socket {
+        Ok(Socket::at(stream, slot, home))
+    }
+
+    fn at(stream: Arc<Stream>, slot: Arc<Slot>, home: Home) -> Socket {
+        Socket {
             stream,
             slot,
             home,
@@ -173,7 +177,7 @@ impl Socket {
             written: Cell::new(0),
             has_failed: Cell::new(false),
             awaits_room: Cell::new(false),
-        })
+        }
     }
 
     /// The system user at the other end of a unix socket.
@@ -226,16 +230,7 @@ impl Socket {
             rustix::io::ioctl_fionbio(&stream, false)?;
             return Socket::adopt(reactor, Stream::Tcp(stream));
         }
-        let stream = Arc::new(Stream::Tcp(stream));
-        Ok(Socket {
-            stream,
-            slot,
-            home,
-            tls: None,
-            written: Cell::new(0),
-            has_failed: Cell::new(false),
-            awaits_room: Cell::new(false),
-        })
+        Ok(Socket::at(Arc::new(Stream::Tcp(stream)), slot, home))
     }
 
     /// Connects over a unix socket: done or failed at once.

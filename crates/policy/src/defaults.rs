@@ -520,7 +520,7 @@ mod tests {
         let met = before.meet(&now, Place::Primary);
         assert_eq!(met.news, [News { name: "timezone".into(), before: "UTC".into(), now: "Rome".into() }]);
         assert!(met.held.is_empty());
-        // What the configuration does not have any more is as the server is built.
+        // A parameter that left the configuration has the value that the server is built with.
         let rows = ["c  10  ", "l timezone Paris GMT session", "r timezone GMT GMT session"].map(cells);
         let bare = now.reread(0, &rows, &set, [("TimeZone", "Paris")].into_iter()).unwrap();
         assert_eq!((bare.pairs().count(), bare.reported("timezone")), (1, Some("GMT")));

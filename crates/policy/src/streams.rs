@@ -12,7 +12,7 @@ const GRACE_MS: u64 = 10_000;
 /// Names that a line tells at most.
 const NAMES_MAX: usize = 5;
 
-/// What is wrong with the stream of a standby.
+/// A fault of a standby's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fault {
     /// It receives from no server.
@@ -21,14 +21,14 @@ enum Fault {
     OtherName(Vec<String>),
 }
 
-/// Since when, and whether it was said.
+/// The time since when there is a fault, or that the log has said so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Seen { at_ms: u64 },
     Said,
 }
 
-/// What is remembered of standbys that have such a fault.
+/// Standbys that have such a fault, with the time since when.
 #[derive(Debug, Default)]
 pub struct Streams {
     faults: BTreeMap<u16, Stage>,

@@ -14,7 +14,7 @@ pub struct Chunk {
 #[derive(Default)]
 pub struct Unread {
     next: Option<Chunk>,
-    /// Those after it; without memory as long as there are none.
+    /// The chunks after it; without memory as long as there are none.
     behind: VecDeque<Chunk>,
 }
 

@@ -72,7 +72,8 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
         class.side = Side::Primary;
     }
     let mut need = need_of(s, w, statement, class);
-    if class.side == Side::Reader && needs_nobody(s, w, statement) {
+    let is_failed = matches!(s.lazy_begin, LazyBegin::Failed(_));
+    if class.side == Side::Reader && (is_failed || needs_nobody(s, w, statement)) {
         // It shows nothing of the database.
         causal::begin_blind(s);
     } else if class.side == Side::Reader {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 use weir_catalog::functions::Books;
-use weir_config::Config;
+use weir_config::{CausalReads, Config};
 use weir_io::buffers::Buffers;
 use weir_io::clock::Clock;
 use weir_policy::by_sql::BySql;
@@ -164,7 +164,7 @@ impl Common {
     pub fn new(config: &Config, threads: usize, begun: Instant, seed: u32) -> Common {
         let positions = Positions::default();
         positions.obey(config.routing.causal_reads());
-        let changes = Arc::new(TableChanges::default());
+        let changes = Arc::new(TableChanges::new(config.may_spread() && config.routing.causal_reads() == CausalReads::Tables));
         Common {
             positions,
             suspects: Suspects::default(),

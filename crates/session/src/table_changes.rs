@@ -61,6 +61,14 @@ impl Default for TableChanges {
 }
 
 impl TableChanges {
+    /// `tracks`: changes are noted from the start.
+    pub fn new(tracks: bool) -> TableChanges {
+        let changes = TableChanges::default();
+        changes.is_tracking.store(tracks, Ordering::SeqCst);
+        changes.is_complete.store(tracks, Ordering::SeqCst);
+        changes
+    }
+
     #[inline]
     pub fn are_tracked(&self) -> bool {
         self.is_tracking.load(Ordering::SeqCst)
@@ -79,8 +87,13 @@ impl TableChanges {
     fn begin(&self, next_round: impl Fn() -> u64) {
         // In this order: of two that begin, neither goes on before earlier changes are covered.
         self.is_tracking.store(true, Ordering::SeqCst);
-        self.doubt_all(next_round());
+        self.note_all_told(next_round());
         self.is_complete.store(true, Ordering::SeqCst);
+    }
+
+    /// Somebody is about to be told of changes that nobody has looked at. `round` covers them.
+    pub fn note_all_told(&self, round: u64) {
+        self.versions.note_told(&[self.versions.of_all()], round);
     }
 
     /// Something unseen may have changed everything: each result is stale from now on. `round` covers it.
@@ -103,8 +116,7 @@ impl TableChanges {
         let mut doubts = self.doubts.lock();
         if let Some(at) = doubts.iter().position(|known| known == doubt) {
             doubts.swap_remove(at);
-            self.versions.note_last(self.versions.of_database(&doubt.database), round);
-            self.versions.settle(&doubt.slots, Outcome::Committed { round });
+            self.versions.settle_unseen(&doubt.slots, round);
         }
     }
 
@@ -159,10 +171,10 @@ impl Raised {
     }
 
     /// Some of the writes are committed and acknowledged, while others are under way.
-    pub fn note_round(&self, round: u64) {
+    pub fn note_told(&self, round: u64) {
         let versions = &self.changes.versions;
         versions.note_last(versions.of_database(&self.at.database), round);
-        versions.note_round(&self.slots, round);
+        versions.note_told(&self.slots, round);
     }
 
     /// It is known how the write ended. Returns the room of the list, for the next one.
@@ -205,7 +217,11 @@ mod tests {
         changes.dispel(&doubts[0], 3);
         assert!(changes.versions.begin(&[table]).is_some() && changes.doubts("d").is_empty());
         let database = changes.versions.of_database("d");
-        assert_eq!((changes.versions.round_to_show(&[table]), changes.versions.last_of(database)), (3, 3));
+        assert_eq!(
+            (changes.versions.round_to_show(&[table]), changes.versions.last_of(database)),
+            (0, 0),
+            "nobody was told of it"
+        );
     }
 
     #[test]
@@ -217,7 +233,7 @@ mod tests {
         let mut raised = Raised::none(changes.clone(), "d".into(), 0, 7);
         raised.add(&[written]);
         assert_eq!(versions.round_to_show(&[written]), 0, "nobody was told of it");
-        raised.note_round(4);
+        raised.note_told(4);
         assert_eq!((versions.round_to_show(&[written]), versions.last_of(database)), (4, 4));
         assert_eq!(raised.settle(Outcome::Committed { round: 5 }).len(), 0);
         assert_eq!([written, other].map(|slot| versions.round_to_show(&[slot])), [5, 0]);

@@ -34,7 +34,7 @@ pub struct Arguments {
     /// Tests that run at the same time, each with a server of its own. Many look at times, and fail where too many run
     #[arg(long, default_value_t = 2)]
     jobs: u32,
-    /// The same with PgBouncer itself, built from the source of Debian's trixie
+    /// Runs PgBouncer itself in place of Weir, built from the source of Debian's trixie
     #[arg(long)]
     pub peer: bool,
 }

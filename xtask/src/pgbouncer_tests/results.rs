@@ -1,4 +1,4 @@
-//! What the tests said, beside what is known of them.
+//! Results of the tests, beside the list of known failures.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -143,7 +143,7 @@ impl Report {
         self.lines.push(format!("{name:<68} {word:<8} {about}").trim_end().to_owned());
     }
 
-    /// What is to be said of a test that passes although it is listed.
+    /// The words for a test that passes although it is listed.
     fn unneeded(&mut self, name: &str, entry: Option<&Entry>) -> String {
         match entry {
             Some(entry) if !entry.is_sometimes => {

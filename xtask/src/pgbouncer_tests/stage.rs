@@ -38,7 +38,7 @@ const NAMES_LIMIT: Duration = Duration::from_secs(60);
 const RUN_LIMIT: Duration = Duration::from_secs(90 * 60);
 /// As configure writes it, where TLS is there.
 const CONFIG: &str = "tls_support = yes\n";
-/// One that an ordinary user may run: others may lie in a folder of their owner's.
+/// A program that an ordinary user may run: others may lie in a folder of their owner's.
 const PYTHON: &str = "/usr/bin/python3";
 
 /// See the module. Dropping it ends all that tests have begun.

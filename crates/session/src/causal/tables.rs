@@ -1,4 +1,4 @@
-//! What anybody wrote to the relations that a read shows: `causal_reads = tables`. The changes are `table_changes`', which sessions note as they write.
+//! Changes by anybody to the relations that a read shows: `causal_reads = tables`. The changes are `table_changes`', which sessions note as they write.
 
 use crate::classify;
 use crate::context::Context;

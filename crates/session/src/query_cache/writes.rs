@@ -215,14 +215,14 @@ pub(super) fn acknowledge(s: &mut Session, w: &Context) {
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     let writes = &mut upstream.writes;
     if !writes.is_tracked && changes.are_tracked() {
-        changes.doubt_all(round);
+        changes.note_all_told(round);
     }
-    changes.versions.note_round(&writes.wrote, round);
+    changes.versions.note_told(&writes.wrote, round);
     if let Some(raised) = &mut writes.raised {
         if is_redefined {
             raised.add(&[changes.versions.of_database(&s.account.database)]);
         }
-        raised.note_round(round);
+        raised.note_told(round);
     }
 }
 
@@ -238,13 +238,14 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
     let writes = &mut upstream.writes;
     if !writes.is_tracked && changes.are_tracked() {
         // Something that nobody has looked at may be among what has ended.
-        changes.doubt_all(round);
+        changes.note_all_told(round);
         writes.is_tracked = true;
     }
     // These are the writes of a transaction that has ended without our knowing how.
     if !writes.wrote.is_empty() {
         if writes.ending != Ending::RollsBack {
             changes.versions.note_last(changes.versions.of_database(&s.account.database), round);
+            changes.versions.note_told(&writes.wrote, round);
             changes.versions.change(&writes.wrote, round);
         }
         writes.wrote.clear();

@@ -21,7 +21,7 @@ pub fn warning(config: &Config) -> Option<Problem> {
     })
 }
 
-/// What a program says of its version. `None`: it is not there, or does not answer.
+/// A program's words on its version. `None`: it is not there, or does not answer.
 fn version(program: &Path) -> Option<String> {
     if !program.exists() {
         return None;

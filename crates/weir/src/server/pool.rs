@@ -360,7 +360,7 @@ impl Pool {
         let mut inner = self.inner.lock();
         status.doomed.store(inner.renewals != renewals, Ordering::Relaxed);
         if inner.statuses.is_empty() {
-            // Those who waited for the first answer only go on.
+            // Sessions that waited for the first answer only go on.
             inner.waiters.iter().for_each(|waiter| waiter.wake(w));
         }
         inner.statuses.insert(status.serial, status);

@@ -65,7 +65,7 @@ async fn ask(served: &Served, number: &Number, asked_at: Us) -> Verdict {
                     Verdict::Untold => return Verdict::Unknown,
                     Verdict::Committed => {
                         // The commit came later than the loss of its connection. Its client hears of it now, and others read.
-                        w.shared.changes.doubt_all(w.shared.positions.next_round());
+                        w.shared.changes.note_all_told(w.shared.positions.next_round());
                         return verdict;
                     }
                     Verdict::RolledBack | Verdict::Unknown => return verdict,

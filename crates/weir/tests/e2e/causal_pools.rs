@@ -638,7 +638,7 @@ impl Pool<'_> {
     }
 }
 
-/// What is still to come of a write that was acknowledged.
+/// The rest that is still to come of a write that was acknowledged.
 enum Owed {
     Nothing,
     /// A Sync, and its answer.

@@ -451,7 +451,7 @@ fn databases(w: &Worker) -> Rows {
     database_names(w, &config).into_iter().map(row).collect()
 }
 
-/// Those who are there, and those who have limits of their own, before they come.
+/// Users who are there, and users with limits of their own, before they come.
 fn users(w: &Worker) -> Rows {
     let statuses = w.shared.session_statuses.all();
     let pools = w.shared.pools.all();

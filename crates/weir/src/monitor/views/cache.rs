@@ -142,14 +142,14 @@ pub(super) fn pool_causal(ask: &Asker<'_>) -> Rows {
             rows.push([schema.to_string(), table.to_string()].into_iter().chain(counts).collect());
         }
     };
-    add("", "(all databases)", versions.round_of(versions.of_all()), late.remove(&Some(versions.of_all())));
+    add("", "(all databases)", versions.round_to_show(&[versions.of_all()]), late.remove(&Some(versions.of_all())));
     let whole = versions.of_database(database);
-    add("", "(all of the database)", versions.round_of(whole), late.remove(&Some(whole)));
+    add("", "(all of the database)", versions.round_to_show(&[whole]), late.remove(&Some(whole)));
     add("", "(any of the database)", versions.last_of(whole), late.remove(&None));
     if let Some(catalog) = ask.pools.known.catalog() {
         for (schema, table, oid) in catalog.tables() {
             let slot = versions.of_table(database, oid);
-            add(schema, table, versions.round_of(slot), late.get(&Some(slot)).copied());
+            add(schema, table, versions.round_to_show(&[slot]), late.get(&Some(slot)).copied());
         }
     }
     add("", "(others)", 0, changes.late("").first().map(|(_, reads)| *reads));
