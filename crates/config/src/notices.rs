@@ -45,7 +45,6 @@ impl Config {
         }
         let others = idle.iter().filter(|setting| !PURPOSES.iter().any(|purpose| (purpose.has)(setting.param)));
         notices.extend(others.map(|setting| format!("parameter \"{}\" is accepted but has no effect yet", setting.name())));
-        notices.extend(self.older_causal_reads());
         notices.extend(self.unqualified_look_ups().into_iter().map(|(database, name)| {
             let of = database.map_or_else(String::new, |database| format!("database \"{database}\": "));
             format!("{of}auth_query must write \"{name}\" with its schema: only pg_catalog is searched")
@@ -53,8 +52,8 @@ impl Config {
         notices
     }
 
-    /// A hint if reads show less than by default, by a value that was the default once.
-    fn older_causal_reads(&self) -> Option<String> {
+    /// A hint for `weir check` if reads show less than by default, by a value that was the default once. It may be what is wanted, so the log does not say it.
+    pub fn older_causal_reads(&self) -> Option<String> {
         let is_older = self.nodes.len() > 1 && self.routing.causal_reads() == CausalReads::Session;
         is_older.then(|| {
             "causal_reads = session shows a client its own writes only; tables, the default, also shows what others wrote to the relations \

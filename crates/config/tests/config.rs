@@ -296,17 +296,14 @@ fn what_is_set_but_not_read_yet_is_listed_once() {
 
 #[test]
 fn the_older_default_of_causal_reads_is_named_with_the_new_one() {
-    let of = |more: &str| check_read(&format!("backend_hostname0 = 'a'\nbackend_hostname1 = 'b'\n{more}")).notices();
-    let notices = of("causal_reads = session");
-    assert!(
-        notices.len() == 1 && notices[0].starts_with("causal_reads = session shows a client its own writes only"),
-        "{notices:?}"
-    );
+    let of = |more: &str| check_read(&format!("backend_hostname0 = 'a'\nbackend_hostname1 = 'b'\n{more}")).older_causal_reads();
+    let hint = of("causal_reads = session").unwrap();
+    assert!(hint.starts_with("causal_reads = session shows a client its own writes only"), "{hint}");
     for more in ["", "causal_reads = tables", "causal_reads = off", "causal_reads = global"] {
-        assert!(of(more).is_empty(), "{more}");
+        assert_eq!(of(more), None, "{more}");
     }
-    assert!(of("causal_reads = session\ndisable_load_balance_on_write = dml_adaptive_global").is_empty(), "it means tables");
-    assert!(check_read("backend_hostname0 = 'a'\ncausal_reads = session").notices().is_empty(), "no standby");
+    assert!(of("causal_reads = session\ndisable_load_balance_on_write = dml_adaptive_global").is_none(), "it means tables");
+    assert!(check_read("backend_hostname0 = 'a'\ncausal_reads = session").older_causal_reads().is_none(), "no standby");
 }
 
 #[test]

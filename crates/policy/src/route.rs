@@ -221,7 +221,7 @@ fn favourite(ask: &Ask<'_>) -> Option<Target> {
     if !may_stay(ask.view, node, ask.wish) {
         return None;
     }
-    reach(ask, node).map(|target| instead(ask, target, |_| true))
+    reach(ask, node)
 }
 
 /// True if reads of a session may go on going to a node: it takes reads, or is the one that somebody wants.
@@ -241,8 +241,6 @@ pub fn becomes_favourite(ask: &Ask<'_>, rule: Rule) -> bool {
     let redirected = ask.wish.filter(|wish| wish.rule == Rule::ReadRedirected);
     match rule {
         Rule::ReadHinted | Rule::ReadBySetting | Rule::ReadDelayed | Rule::ReadNotReplayed => false,
-        // It answers in place of one that is waited for.
-        Rule::ReadByWeight if spread_pick(ask, true, |_| true).is_some_and(is_late) => false,
         Rule::ReadByWeight => !redirected.is_some_and(|wish| match wish.read_target {
             ReadTarget::Node(node) => ask.view.serves(node).is_some_and(is_late),
             ReadTarget::Primary => ask.view.primary.is_some_and(is_late),
@@ -264,24 +262,12 @@ fn reach(ask: &Ask<'_>, node: NodeIndex) -> Option<Target> {
 fn spread(ask: &Ask<'_>, may: impl Fn(NodeIndex) -> bool) -> Option<Target> {
     // A node that must be waited for keeps its share. If reads took the nearest fit node instead, all would end on the primary,
     // which is fit nearly always.
-    let pick = |waits: bool| spread_pick(ask, waits, &may);
+    let pick = |waits: bool| {
+        pick_reader(ask.view, ask.shares, ask.dice, |at| (ask.fit.has(at) || waits && ask.hopeful.has(at)) && may(at))
+    };
     // Without a primary nobody learns of a later position: the standby that answered last goes on, rather than that all wait.
     let node = if ask.view.primary.is_none() { pick(false).or_else(|| pick(true)) } else { pick(true) }?;
-    reach(ask, node).map(|target| instead(ask, target, may))
-}
-
-/// `waits`: of the nodes that show all now or soon.
-fn spread_pick(ask: &Ask<'_>, waits: bool, may: impl Fn(NodeIndex) -> bool) -> Option<NodeIndex> {
-    pick_reader(ask.view, ask.shares, ask.dice, |at| (ask.fit.has(at) || waits && ask.hopeful.has(at)) && may(at))
-}
-
-/// Another standby that shows all already, in place of a wait for one. Not the primary.
-fn instead(ask: &Ask<'_>, target: Target, may: impl Fn(NodeIndex) -> bool) -> Target {
-    if target != Target::Replay {
-        return target;
-    }
-    let shows = |at: NodeIndex| ask.view.is_standby(at) && ask.fit.has(at) && may(at);
-    pick_reader(ask.view, ask.shares, ask.dice, shows).map_or(target, Target::Node)
+    reach(ask, node)
 }
 
 /// No standby that takes reads shows all that the session must see.
@@ -356,11 +342,11 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_shows_all_answers_though_another_one_is_chosen() {
+    fn without_a_primary_the_standby_that_shows_all_answers_though_another_one_is_chosen() {
         let mut view = view([0.0, 1.0, 1.0]);
         let (fit, hopeful) = (nodes(&[1]), nodes(&[2]));
         let target = |view: &ClusterView, fit| choose(&Ask { fit, hopeful, ..asked(view) }).target;
-        assert_eq!(target(&view, fit), Target::Node(1));
+        assert_eq!(target(&view, fit), Target::Replay);
         (view.nodes[0].health, view.primary) = (Health::Down, None);
         assert_eq!(target(&view, fit), Target::Node(1));
         assert_eq!(target(&view, Nodes::NONE), Target::Replay);
@@ -385,11 +371,11 @@ mod tests {
     }
 
     #[test]
-    fn a_read_waits_for_a_standby_unless_another_one_shows_all() {
+    fn a_read_waits_for_the_node_of_its_dice_so_that_weights_are_kept() {
         const BOTH: [f64; 3] = [0.0, 0.5, 0.5];
         const ALL: [f64; 3] = [0.2, 0.4, 0.4];
         assert_eq!(goes(BOTH, &[0], &[1, 2]).0, Target::Replay);
-        assert_eq!(goes(BOTH, &[0, 1], &[2]).0, Target::Node(1));
+        assert_eq!(goes(BOTH, &[0, 1], &[2]).0, Target::Replay);
         assert_eq!(goes(BOTH, &[0, 2], &[1]).0, Target::Node(2));
         assert_eq!(goes(ALL, &[0], &[1, 2]).0, Target::Replay, "the primary does not take the standbys' share");
         assert_eq!(goes(ALL, &[0], &[]), (Target::Node(0), "read_by_weight"));
@@ -401,7 +387,7 @@ mod tests {
         let view = view(ALL);
         let ask = Ask { dice: 0, fit: nodes(&[2]), ..asked(&view) };
         assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
-        assert_eq!(choose(&Ask { hopeful: nodes(&[0]), ..ask }).target, Target::Node(2));
+        assert_eq!(choose(&Ask { hopeful: nodes(&[0]), ..ask }).target, Target::Replay);
         let wish = |rule| Some(ReadPreference::always(ReadTarget::Primary, rule));
         assert_eq!(choose(&Ask { wish: wish(Rule::ReadRedirected), ..ask }).target, Target::Node(2), "a list only prefers");
         assert_eq!(choose(&Ask { wish: wish(Rule::ReadHinted), ..ask }).target, Target::Node(0), "a hint is obeyed");
@@ -413,13 +399,7 @@ mod tests {
         let view = view([0.0, 0.5, 0.5]);
         let (fit, hopeful) = (nodes(&[0, 2]), nodes(&[1]));
         let ask = Ask { favourite: Some(1), statement_level: false, fit, hopeful, ..asked(&view) };
-        assert_eq!(
-            choose(&ask),
-            Route { target: Target::Node(2), rule: Rule::ReadFavourite },
-            "nobody waits for it while another shows all"
-        );
-        let alone = Ask { fit: nodes(&[0]), ..ask };
-        assert_eq!(choose(&alone), Route { target: Target::Replay, rule: Rule::ReadFavourite });
+        assert_eq!(choose(&ask), Route { target: Target::Replay, rule: Rule::ReadFavourite });
         let ask = Ask { hopeful: Nodes::NONE, ..ask };
         assert_eq!(choose(&ask), Route { target: Target::Node(2), rule: Rule::ReadByWeight });
     }

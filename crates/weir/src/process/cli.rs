@@ -462,6 +462,9 @@ fn warn_of(config: &Config) -> usize {
     for notice in config.notices().into_iter().chain(config.descriptors_notice(supervisor::raise_file_limit())) {
         complain(&format!("warning: {notice}"));
     }
+    if let Some(hint) = config.older_causal_reads() {
+        complain(&format!("note: {hint}"));
+    }
     let Err(cause) = pid_file::try_path(&config.pid_file) else { return 0 };
     if config.is_default("pid_file_name") {
         complain(&format!("warning: {cause}; without pid_file_name only a proxy in the foreground starts"));

@@ -183,7 +183,7 @@ impl<'l> Client<'l> {
         self.load.note_statement(self.me, &format!("rollback after {failure:?}"));
         if self.raw.try_rows("rollback").is_err() && !self.load.is_over() {
             match open(self.load, self.me) {
-                // Another session: under `session` it has seen nothing yet.
+                // Another session: under `tables` it has seen nothing yet.
                 Ok(raw) => (self.raw, self.seen) = (raw, [0; CLIENTS]),
                 Err(failure) => self.note(failure),
             }
@@ -237,7 +237,7 @@ impl<'l> Client<'l> {
         let counter = &self.load.counters[which];
         let least = match self.load.causal {
             Causal::Off => 0,
-            Causal::Session => self.seen[which],
+            Causal::Tables => counter.done.load(Ordering::SeqCst).max(self.seen[which]),
             Causal::Global => counter.done.load(Ordering::SeqCst).max(counter.told.load(Ordering::SeqCst)),
         };
         let value: i64 = self.ask(READ, "read", &[&which.to_string()])?.parse().unwrap();

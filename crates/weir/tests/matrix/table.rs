@@ -6,7 +6,7 @@ use std::fmt;
 const COLUMNS: &[(&str, &[&str])] = &[
     ("weights", &["0:1:1", "1:1:1", "1:0"]),
     ("level", &["on", "off"]),
-    ("causal", &["off", "session", "global"]),
+    ("causal", &["off", "tables", "global"]),
     ("cache", &["off", "proxy", "wal"]),
     ("pool", &["1", "4", "32"]),
     ("workers", &["1", "2"]),
@@ -23,40 +23,40 @@ const CALM: &str = "
     0:1:1     off       global    off       4         1         epoll     on
     0:1:1     on        global    wal       1         1         epoll     on
     0:1:1     on        off       proxy     32        1         epoll     on
-    0:1:1     on        session   wal       32        2         auto      off
+    0:1:1     on        tables    wal       32        2         auto      off
     1:0       off       off       wal       1         2         epoll     off
-    1:0       off       session   off       32        2         epoll     on
+    1:0       off       tables    off       32        2         epoll     on
     1:0       on        global    proxy     32        2         epoll     on
     1:0       on        off       off       4         1         auto      off
     1:1:1     off       global    proxy     4         2         auto      off
     1:1:1     off       off       proxy     32        1         epoll     on
-    1:1:1     off       session   wal       4         1         auto      on
+    1:1:1     off       tables    wal       4         1         auto      on
     1:1:1     on        global    off       1         2         epoll     off
-    1:1:1     on        session   proxy     1         1         auto      on
-    1:1:1     on        session   off       32        2         auto      off
-    0:1:1     on        session   off       4         2         auto      off
-    1:5:5     on        session   off       4         2         auto      off";
+    1:1:1     on        tables    proxy     1         1         auto      on
+    1:1:1     on        tables    off       32        2         auto      off
+    0:1:1     on        tables    off       4         2         auto      off
+    1:5:5     on        tables    off       4         2         auto      off";
 
 /// A fault comes while the clients are at work.
 const TROUBLED: &str = "
     fault     weights   level     causal    cache     pool      workers   io        tls
     full      0:1:1     on        off       proxy     4         1         epoll     off
-    full      1:0       off       session   wal       1         2         auto      on
+    full      1:0       off       tables    wal       1         2         auto      on
     full      1:1:1     on        global    off       32        2         epoll     on
     hung      0:1:1     off       global    off       1         1         auto      off
-    hung      1:0       on        session   wal       4         1         epoll     off
+    hung      1:0       on        tables    wal       4         1         epoll     off
     hung      1:1:1     on        off       proxy     32        2         epoll     on
-    killed    0:1:1     on        session   proxy     4         1         auto      off
+    killed    0:1:1     on        tables    proxy     4         1         auto      off
     killed    1:0       off       off       off       32        2         auto      on
     killed    1:1:1     on        global    wal       1         1         epoll     off
     paused    0:1:1     off       off       proxy     32        1         auto      off
     paused    1:0       on        global    wal       1         2         auto      on
-    paused    1:1:1     off       session   off       4         2         epoll     off
+    paused    1:1:1     off       tables    off       4         2         epoll     off
     promoted  0:1:1     off       global    proxy     4         2         auto      off
     promoted  1:0       off       global    proxy     32        1         epoll     on
-    promoted  1:0       on        session   off       4         1         auto      off
+    promoted  1:0       on        tables    off       4         1         auto      off
     promoted  1:1:1     on        off       wal       1         2         auto      off
-    restarted 0:1:1     off       session   wal       32        1         auto      off
+    restarted 0:1:1     off       tables    wal       32        1         auto      off
     restarted 0:1:1     on        global    off       4         2         epoll     on
     restarted 1:0       on        off       proxy     1         2         epoll     off
     restarted 1:1:1     on        off       proxy     4         1         auto      on";
@@ -68,23 +68,23 @@ pub const PLACES: &[&str] = &["defaults", "slow", "nameless", "unprivileged", "u
 const PLACED: &str = "
     place        weights   level     causal    cache     pool      workers   io        tls
     defaults     1:1:1     on        off       proxy     4         2         epoll     off
-    defaults     0:1:1     off       session   off       1         1         auto      on
-    slow         1:1:1     on        session   off       4         1         auto      off
+    defaults     0:1:1     off       tables    off       1         1         auto      on
+    slow         1:1:1     on        tables    off       4         1         auto      off
     slow         0:1:1     off       off       proxy     32        2         epoll     off
     nameless     1:1:1     on        off       off       4         2         auto      off
-    nameless     1:0       off       session   proxy     1         1         epoll     on
-    unprivileged 1:1:1     on        session   off       4         1         epoll     off
+    nameless     1:0       off       tables    proxy     1         1         epoll     on
+    unprivileged 1:1:1     on        tables    off       4         1         epoll     off
     unprivileged 0:1:1     off       global    wal       32        2         auto      off
     unwritable   1:1:1     on        off       proxy     4         2         epoll     off
-    unwritable   1:0       off       session   off       1         1         auto      off
-    unread       1:1:1     on        session   proxy     4         2         auto      off
+    unwritable   1:0       off       tables    off       1         1         auto      off
+    unread       1:1:1     on        tables    proxy     4         2         auto      off
     unread       0:1:1     off       global    off       1         1         epoll     on";
 
-/// Guarantee that reads do not go back in time: none, for the session, for all.
+/// Guarantee that reads do not go back in time: none, for the session with all that was written to the tables, for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Causal {
     Off,
-    Session,
+    Tables,
     Global,
 }
 
@@ -110,7 +110,7 @@ impl Row {
     pub fn causal(&self) -> Causal {
         match self.cell("causal") {
             "off" => Causal::Off,
-            "session" => Causal::Session,
+            "tables" => Causal::Tables,
             "global" => Causal::Global,
             other => panic!("causal_reads = {other}"),
         }
