@@ -48,9 +48,12 @@ fn shares_off(stage: &Stage<'_>, writes: bool) -> Vec<String> {
     }
     let off_by_max = if per_statement { SHARE_OFF_BY_MAX } else { SESSIONS_OFF_BY_MAX };
     let counts: Vec<u64> = stage.reads_by_node().iter().zip(before).map(|(after, before)| after - before).collect();
-    let (reads, total) = (counts.iter().sum::<u64>() as f64, stage.row.weights().iter().sum::<u32>());
+    // All sessions read what the others write: a standby that has not replayed it in time leaves reads to the primary.
+    let first = usize::from(writes && stage.row.causal() == Causal::Tables);
+    let shown = || counts.iter().zip(stage.row.weights()).enumerate().skip(first);
+    let (reads, total) = shown().fold((0.0, 0), |(reads, total), (_, (count, weight))| (reads + *count as f64, total + weight));
     let mut off = Vec::new();
-    for (node, (count, weight)) in counts.iter().zip(stage.row.weights()).enumerate() {
+    for (node, (count, weight)) in shown().filter(|_| total > 0) {
         let (share, wanted) = (100.0 * *count as f64 / reads, 100.0 * f64::from(weight) / f64::from(total));
         if (share - wanted).abs() > off_by_max {
             let how = if writes { "with one write in ten" } else { "only read" };
