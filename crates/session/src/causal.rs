@@ -140,6 +140,7 @@ pub fn begin_read(s: &mut Session, w: &Context, statement: &Statement, begins: b
 /// A statement is about to be routed that shows nothing of the database: any server may answer it.
 pub fn begin_blind(s: &mut Session) {
     (s.reads.causal.must_show, s.reads.causal.is_careful) = (Seen::default(), false);
+    s.reads.causal.change = ChangeToShow::default();
 }
 
 /// The round that an answer from memory must show all of that was visible then.

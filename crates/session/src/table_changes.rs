@@ -96,6 +96,12 @@ impl TableChanges {
         self.versions.note_told(&[self.versions.of_all()], round);
     }
 
+    /// Somebody is about to be told of changes of these slots of a database, which `round` covers.
+    pub fn note_told(&self, database: &str, slots: &[Slot], round: u64) {
+        self.versions.note_last(self.versions.of_database(database), round);
+        self.versions.note_told(slots, round);
+    }
+
     /// Something unseen may have changed everything: each result is stale from now on. `round` covers it.
     pub fn doubt_all(&self, round: u64) {
         self.versions.change(&[self.versions.of_all()], round);
@@ -172,9 +178,7 @@ impl Raised {
 
     /// Some of the writes are committed and acknowledged, while others are under way.
     pub fn note_told(&self, round: u64) {
-        let versions = &self.changes.versions;
-        versions.note_last(versions.of_database(&self.at.database), round);
-        versions.note_told(&self.slots, round);
+        self.changes.note_told(&self.at.database, &self.slots, round);
     }
 
     /// It is known how the write ended. Returns the room of the list, for the next one.
@@ -233,10 +237,12 @@ mod tests {
         let mut raised = Raised::none(changes.clone(), "d".into(), 0, 7);
         raised.add(&[written]);
         assert_eq!(versions.round_to_show(&[written]), 0, "nobody was told of it");
+        changes.note_told("d", &[other], 3);
+        assert_eq!((versions.round_to_show(&[other]), versions.last_of(database)), (3, 3));
         raised.note_told(4);
         assert_eq!((versions.round_to_show(&[written]), versions.last_of(database)), (4, 4));
         assert_eq!(raised.settle(Outcome::Committed { round: 5 }).len(), 0);
-        assert_eq!([written, other].map(|slot| versions.round_to_show(&[slot])), [5, 0]);
+        assert_eq!([written, other].map(|slot| versions.round_to_show(&[slot])), [5, 3]);
         assert_eq!([database, versions.of_database("e")].map(|database| versions.last_of(database)), [5, 0]);
         let mut raised = Raised::none(changes.clone(), "d".into(), 0, 7);
         raised.add(&[written]);

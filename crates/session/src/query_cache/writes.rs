@@ -217,7 +217,9 @@ pub(super) fn acknowledge(s: &mut Session, w: &Context) {
     if !writes.is_tracked && changes.are_tracked() {
         changes.note_all_told(round);
     }
-    changes.versions.note_told(&writes.wrote, round);
+    if !writes.wrote.is_empty() {
+        changes.note_told(&s.account.database, &writes.wrote, round);
+    }
     if let Some(raised) = &mut writes.raised {
         if is_redefined {
             raised.add(&[changes.versions.of_database(&s.account.database)]);
@@ -244,8 +246,7 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
     // These are the writes of a transaction that has ended without our knowing how.
     if !writes.wrote.is_empty() {
         if writes.ending != Ending::RollsBack {
-            changes.versions.note_last(changes.versions.of_database(&s.account.database), round);
-            changes.versions.note_told(&writes.wrote, round);
+            changes.note_told(&s.account.database, &writes.wrote, round);
             changes.versions.change(&writes.wrote, round);
         }
         writes.wrote.clear();
