@@ -46,6 +46,7 @@ const TROUBLED: &str = "
     hung      0:1:1     off       global    off       1         1         auto      off
     hung      1:0       on        tables    wal       4         1         epoll     off
     hung      1:1:1     on        off       proxy     32        2         epoll     on
+    hung      1:1:1     on        tables    proxy     4         2         epoll     on
     killed    0:1:1     on        tables    proxy     4         1         auto      off
     killed    1:0       off       off       off       32        2         auto      on
     killed    1:1:1     on        global    wal       1         1         epoll     off
