@@ -129,7 +129,9 @@ fn configuration(demo: &Demo, cluster: &Cluster) -> String {
         "# Written by `weir demo`.\nlisten_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{folder}'\n\
          pid_file_name = '{folder}/weir.pid'\nwork_dir = '{folder}'\nsr_check_user = 'postgres'\nsr_check_period = 2\nlog_min_messages = warning\n\
          statement_level_load_balance = on\nfailover_mode = builtin\nfailover_alone = on\nhealth_check_period = 1\n\
-         health_check_timeout = 1\nhealth_check_max_retries = 1\nhealth_check_user = 'postgres'\n",
+         health_check_timeout = 1\nhealth_check_max_retries = 1\nhealth_check_user = 'postgres'\n\
+         # All servers share one machine: a read waits for its standby rather than go to the primary.\n\
+         causal_wait = 10s\n",
         demo.port
     );
     for (at, server) in cluster.servers().iter().enumerate() {
