@@ -153,6 +153,16 @@ impl Stint {
     }
 }
 
+/// Time for which all reads with `causal_reads = global` go to one node. What one node has shown, another one is known to show only after a round:
+/// with a throw for each read, each would wait for one.
+const TURN_MS: u64 = 50;
+
+/// The dice of all reads that must show what any session was told.
+#[inline]
+pub fn dice_of_turn(now_ms: u64) -> u32 {
+    ((now_ms / TURN_MS) as u32).wrapping_mul(crate::pick::EVEN_STEP)
+}
+
 /// The history positions belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Era {
@@ -489,6 +499,17 @@ mod tests {
         let is_new = |(at, throw): (usize, &Throw)| (*throw == Throw::New) == (at as u32).is_multiple_of(STINT_READS);
         assert!(throws.iter().enumerate().all(is_new), "{throws:?}");
         assert_eq!([stint.read(&seen, 7), stint.read(&seen, 7), stint.read(&seen, 6)], [Throw::New, Throw::New, Throw::Kept]);
+    }
+
+    #[test]
+    fn reads_of_all_take_turns_on_the_nodes() {
+        let dice = |turn: u64, ms: u64| dice_of_turn(turn * TURN_MS + ms);
+        assert!((0..TURN_MS).all(|ms| dice(7, ms) == dice(7, 0)), "one turn has one throw");
+        // Also for a client that comes in every second turn.
+        for step in [1, 2, 3] {
+            let upper = (0..1000).filter(|turn| dice(turn * step, 0) >= 1 << 31).count();
+            assert!((450..=550).contains(&upper), "{upper} of 1000 turns for one of two nodes, each {step}. turn");
+        }
     }
 
     #[test]

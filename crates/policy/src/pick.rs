@@ -14,6 +14,10 @@ pub struct Load {
     pub us: f64,
 }
 
+/// Multiples of this number fill their range evenly, as does every part of them that is taken at equal distances.
+/// Source: Weyl's sequence, by steps of the golden ratio.
+pub const EVEN_STEP: u32 = 0x9E37_79B9;
+
 /// A read that takes longer counts as one that takes so long: it was most likely a long one, and says little of the node.
 const US_MAX: f64 = 50_000.0;
 /// Part of a new time in the average.

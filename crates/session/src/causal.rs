@@ -15,7 +15,7 @@ use crate::table_changes::LateReads;
 use std::time::Instant;
 use tables::Extent;
 use weir_config::{CausalReads, OnLost};
-use weir_policy::causal::{Covers, Kept, Life, Nodes, Seen, Throw};
+use weir_policy::causal::{Covers, Kept, Life, Nodes, Seen, Throw, dice_of_turn};
 use weir_policy::cluster::ClusterView;
 use weir_wire::write::{self, Report};
 
@@ -23,7 +23,8 @@ use weir_wire::write::{self, Report};
 #[inline]
 pub fn heard(s: &mut Session, w: &Context) {
     let positions = &w.shared.positions;
-    let is_off = s.reads.causal.mode(w) == CausalReads::Off;
+    let mode = s.reads.causal.mode(w);
+    let is_off = mode == CausalReads::Off;
     s.reads.causal.missed |= is_off;
     let Some(conn) = s.conn() else { return };
     if is_off && !positions.is_global() {
@@ -31,7 +32,8 @@ pub fn heard(s: &mut Session, w: &Context) {
     }
     let next = positions.next_round();
     let node = conn.status.address.node;
-    if conn.is_to_primary(&w.view()) {
+    let is_primary = conn.is_to_primary(&w.view());
+    if is_primary {
         s.reads.causal.seen.heard_primary(next);
         if positions.is_global() {
             positions.tell_primary(next);
@@ -46,7 +48,9 @@ pub fn heard(s: &mut Session, w: &Context) {
             positions.tell_standby(standby, covers, next);
         }
     }
-    if positions.want(next) {
+    // All reads go to this standby for a time, which shows what it has shown. Who reads elsewhere afterwards asks for the round.
+    let is_asked_later = mode == CausalReads::Global && !is_primary;
+    if !is_asked_later && positions.want(next) {
         wake_sampler(w);
     }
 }
@@ -130,7 +134,9 @@ pub fn begin_read(s: &mut Session, w: &Context, statement: &Statement, begins: b
         }
     };
     let Causal { stint, must_show, .. } = &mut s.reads.causal;
-    if must_show.is_empty() {
+    if mode == CausalReads::Global {
+        s.reads.causal.dice = dice_of_turn(w.now_ms());
+    } else if must_show.is_empty() {
         s.reads.causal.dice = w.dice();
     } else if stint.read(must_show, w.shared.positions.answered_round()) == Throw::New {
         s.reads.causal.dice = w.even_dice();

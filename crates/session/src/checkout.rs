@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use weir_catalog::rule::Rule;
-use weir_config::PoolMode;
+use weir_config::{CausalReads, PoolMode};
 use weir_policy::causal::Nodes;
 use weir_policy::cluster::NodeIndex;
 use weir_policy::pool::Fit;
@@ -368,7 +368,10 @@ pub enum Chosen {
 pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chosen {
     let Need { class, wish, .. } = need;
     let (view, config) = (w.view(), w.peek_config());
-    let (statement_level, prefers_lower_delay) = (config.routing.statement_level, config.check.prefers_lower_delay);
+    // With `global` the reads of all sessions go to one node at a time: neither the session nor the load of this moment has a say.
+    let is_global = s.reads.causal.mode(w) == CausalReads::Global;
+    let statement_level = config.routing.statement_level || is_global;
+    let prefers_lower_delay = config.check.prefers_lower_delay;
     let (mut fit, mut hopeful) = (Nodes::ALL, Nodes::NONE);
     // The primary shows all that was ever told: without another node to read from nothing is to be compared.
     if class.side == Side::Reader && w.has_readers() && !s.reads.causal.is_free() {
@@ -386,7 +389,7 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
     }
     let dice = s.reads.causal.dice;
     // Writes, and reads where only the primary takes them, have no choice.
-    let shares = (class.side == Side::Reader && w.has_readers()).then(|| w.loads.shares(&view, w.now_ms()));
+    let shares = (class.side == Side::Reader && w.has_readers() && !is_global).then(|| w.loads.shares(&view, w.now_ms()));
     let shares = shares.as_ref().map_or(&[][..], |shares| shares.as_slice());
     let (view, favourite) = (&**view, s.reads.favourite);
     let ask = Ask { class, view, favourite, statement_level, wish, shares, prefers_lower_delay, dice, fit, hopeful };
@@ -398,7 +401,10 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
         }
         Target::Node(at) => at,
         Target::NoPrimary => return Chosen::NoPrimary(route.rule),
-        Target::Replay => return Chosen::Replay,
+        Target::Replay => {
+            causal::want(w, s.reads.causal.must_show.round());
+            return Chosen::Replay;
+        }
     };
     let id = view.nodes[at].id;
     if class.side == Side::Reader {

@@ -33,6 +33,7 @@ use weir_io::clock::Clock;
 use weir_policy::by_sql::BySql;
 use weir_policy::cluster::ClusterView;
 use weir_policy::defaults::Defaults;
+use weir_policy::pick::EVEN_STEP;
 use weir_policy::settings::Settings;
 
 /// Fewer interned settings than this are never swept for their number.
@@ -362,11 +363,9 @@ impl Context {
         (x >> 32) as u32
     }
 
-    /// A word of a sequence that fills its range evenly, as does every part of it that is taken at equal distances: shares are near the
-    /// weights after a few throws. Source: Weyl's sequence, by steps of the golden ratio.
+    /// A word of a sequence that fills its range evenly: shares are near the weights after a few throws.
     pub fn even_dice(&self) -> u32 {
-        const STEP: u32 = 0x9E37_79B9;
-        self.dice.even.set(self.dice.even.get().wrapping_add(STEP));
+        self.dice.even.set(self.dice.even.get().wrapping_add(EVEN_STEP));
         self.dice.even.get()
     }
 
