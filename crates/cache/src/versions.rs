@@ -69,6 +69,8 @@ pub struct Versions {
     wide: Slot,
     /// The round that covers the last change of any table of a database, by the database's slot.
     last: Box<[AtomicU64]>,
+    /// The round that covers the last change of all that somebody was told of.
+    newest: AtomicU64,
 }
 
 /// The slot all answers hang on.
@@ -86,7 +88,7 @@ impl Versions {
         let place = || Place { stamp: AtomicU64::new(0), round: AtomicU64::new(FIRST_ROUND), told: AtomicU64::new(0) };
         let wide = (count / WIDE_PART).max(1) as Slot;
         let last = (0..wide).map(|_| AtomicU64::new(0)).collect();
-        Versions { places: (0..count.max(2)).map(|_| place()).collect(), wide, last }
+        Versions { places: (0..count.max(2)).map(|_| place()).collect(), wide, last, newest: AtomicU64::new(0) }
     }
 
     /// The slot of all that a database holds, which all answers from it hang on.
@@ -169,7 +171,7 @@ impl Versions {
     /// Some table of a database has changed. `database`: its slot; `round` covers the change.
     pub fn note_last(&self, database: Slot, round: u64) {
         if let Some(last) = self.last.get(database as usize) {
-            last.fetch_max(round, Ordering::SeqCst);
+            lift(last, round);
         }
     }
 
@@ -185,11 +187,18 @@ impl Versions {
         slots.iter().map(|slot| self.place(*slot).told.load(Ordering::SeqCst)).max().unwrap_or(0)
     }
 
+    /// The round that a standby must cover to show all changes that somebody was told of; 0: there are none.
+    #[inline]
+    pub fn newest(&self) -> u64 {
+        self.newest.load(Ordering::SeqCst)
+    }
+
     /// Somebody is about to be told of changes of these, which `round` covers.
     pub fn note_told(&self, slots: &[Slot], round: u64) {
         for slot in slots {
-            self.place(*slot).told.fetch_max(round, Ordering::SeqCst);
+            lift(&self.place(*slot).told, round);
         }
+        lift(&self.newest, round);
     }
 
     /// These may have changed unseen: results of before are stale. Nobody was told of anything.
@@ -212,6 +221,14 @@ impl Versions {
     pub fn history(&self, slot: Slot) -> (u64, u64) {
         let stamp = self.place(slot).stamp.load(Ordering::SeqCst);
         (stamp / ONE_CHANGE, stamp % ONE_CHANGE)
+    }
+}
+
+/// Many writes share a round: most find it noted.
+#[inline]
+fn lift(noted: &AtomicU64, round: u64) {
+    if noted.load(Ordering::SeqCst) < round {
+        noted.fetch_max(round, Ordering::SeqCst);
     }
 }
 

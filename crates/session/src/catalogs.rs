@@ -9,9 +9,10 @@ use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use weir_cache::{Slot, Versions};
 use weir_catalog::{Catalog, Hidden};
 use weir_config::Config;
 
@@ -43,6 +44,8 @@ pub type Waiter = (u8, u32);
 pub struct Database {
     pub name: Arc<str>,
     first_try: FirstTry,
+    /// Of its changes.
+    slot: OnceLock<Slot>,
     edition: AtomicU64,
     current: ArcSwapOption<Catalog>,
     /// Ways that may leave something which no text shows: by the catalog, and more while it is not known or out of date.
@@ -162,6 +165,7 @@ impl Database {
                 is_due: AtomicBool::new(true),
                 waiting: Mutex::new(Waiting { since: now, waiters: Vec::new() }),
             },
+            slot: OnceLock::new(),
             edition: AtomicU64::new(UNKNOWN),
             current: ArcSwapOption::empty(),
             hidden: AtomicU8::new(Hidden::ASSUMED.and(Hidden::SEQUENCES).bits()),
@@ -173,6 +177,12 @@ impl Database {
             marks: Marks::default(),
             kept: Mutex::default(),
         }
+    }
+
+    /// The slot of all that it holds.
+    #[inline]
+    pub fn slot(&self, versions: &Versions) -> Slot {
+        *self.slot.get_or_init(|| versions.of_database(&self.name))
     }
 
     /// The edition that is known now; `UNKNOWN` if nothing may be relied upon.

@@ -213,15 +213,15 @@ fn note_late(s: &Session, w: &Context, add: impl Fn(&mut LateReads)) {
     }
 }
 
-/// Those that soon will.
-pub fn hopeful(s: &Session, w: &Context, view: &ClusterView) -> Nodes {
+/// The others that soon will.
+pub fn hopeful(s: &Session, w: &Context, view: &ClusterView, fit: Nodes) -> Nodes {
     let wait_ms = w.peek_config().routing.causal_wait_ms;
     let mut hopeful = Nodes::NONE;
     if wait_ms == 0 || s.reads.causal.is_free() {
         return hopeful;
     }
     let now_ms = w.millis(w.now());
-    for (at, node) in view.nodes.iter().enumerate() {
+    for (at, node) in view.nodes.iter().enumerate().filter(|(at, _)| !fit.has(*at)) {
         let positions = &w.shared.positions;
         let is_hopeful = match view.primary == Some(at) {
             true => positions.is_primary_hopeful(now_ms, wait_ms),

@@ -377,7 +377,7 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
     if class.side == Side::Reader && w.has_readers() && !s.reads.causal.is_free() {
         fit = causal::fit(s, w, &view);
         if may_wait {
-            hopeful = causal::hopeful(s, w, &view);
+            hopeful = causal::hopeful(s, w, &view, fit);
         }
     }
     if class.side == Side::Reader {

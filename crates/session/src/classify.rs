@@ -113,11 +113,16 @@ pub fn only_reads(s: &Session, statement: &Statement) -> bool {
 /// The number of the place where the session's names are looked up now; 0: nothing is known of its database.
 #[inline]
 pub fn place_of(s: &mut Session, w: &Context) -> u64 {
-    let edition = s.account.known.edition();
-    if edition != s.reads.place.edition || !Arc::ptr_eq(&s.reads.place.settings, &s.state.settings) {
-        find_place(s, w, edition);
+    if !is_placed(s) {
+        find_place(s, w, s.account.known.edition());
     }
     s.reads.place.number
+}
+
+/// True if the number of the session's place is that of now.
+#[inline]
+pub fn is_placed(s: &Session) -> bool {
+    s.account.known.edition() == s.reads.place.edition && Arc::ptr_eq(&s.reads.place.settings, &s.state.settings)
 }
 
 /// The number of a place where a name may mean whatever has that name in any schema; 0: nothing is known of the database.

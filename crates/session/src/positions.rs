@@ -52,6 +52,8 @@ pub struct Positions {
     waiting: AtomicU32,
     /// Moves when something has become known.
     published: AtomicU64,
+    /// A round that all standbys showed a moment ago: a hint.
+    shown_by_all: AtomicU64,
     /// A server connection of this age needs a question that was sent later.
     verify_us: AtomicU64,
     places: Vec<Place>,
@@ -112,6 +114,7 @@ impl Default for Positions {
             waiters: Mutex::default(),
             waiting: AtomicU32::new(0),
             published: AtomicU64::new(0),
+            shown_by_all: AtomicU64::new(0),
             verify_us: AtomicU64::new(0),
             places: (0..NODES_MAX).map(|_| place()).collect(),
             switches: Mutex::default(),
@@ -328,6 +331,17 @@ impl Positions {
         let primary = place.covers.swap(mark.covers.primary, Ordering::AcqRel);
         let standbys = place.covers_standbys.swap(mark.covers.standbys, Ordering::AcqRel);
         (Covers { primary, standbys }) != mark.covers
+    }
+
+    /// All standbys show what the primary had said before this round.
+    pub fn publish_shown_by_all(&self, round: u64) {
+        self.shown_by_all.store(round, Ordering::Relaxed);
+    }
+
+    /// A round that all standbys showed a moment ago. Who needs this round waits for none of them, and checks all the same.
+    #[inline]
+    pub fn shown_by_all(&self) -> u64 {
+        self.shown_by_all.load(Ordering::Relaxed)
     }
 
     /// Notes a task that waits until more is known: until a standby has replayed more, or was asked after a server connection was opened.

@@ -144,7 +144,7 @@ const TAGS_OF_COMMITS: [&[u8]; 4] = [b"COMMIT\0", b"COMMIT PREPARED\0", b"CALL\0
 /// True if a command tag of this length is looked at, since it may acknowledge writes.
 #[inline]
 pub fn may_acknowledge(writes: &Writes, body_bytes: u32) -> bool {
-    let has_writes = writes.raised.is_some() || !writes.is_tracked;
+    let has_writes = !writes.is_empty() || !writes.is_tracked;
     has_writes && TAGS_OF_COMMITS.iter().any(|tag| tag.len() == body_bytes as usize)
 }
 

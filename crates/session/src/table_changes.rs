@@ -96,9 +96,9 @@ impl TableChanges {
         self.versions.note_told(&[self.versions.of_all()], round);
     }
 
-    /// Somebody is about to be told of changes of these slots of a database, which `round` covers.
-    pub fn note_told(&self, database: &str, slots: &[Slot], round: u64) {
-        self.versions.note_last(self.versions.of_database(database), round);
+    /// Somebody is about to be told of changes of these slots of a database, which `round` covers. `database`: its slot.
+    pub fn note_told(&self, database: Slot, slots: &[Slot], round: u64) {
+        self.versions.note_last(database, round);
         self.versions.note_told(slots, round);
     }
 
@@ -178,7 +178,8 @@ impl Raised {
 
     /// Some of the writes are committed and acknowledged, while others are under way.
     pub fn note_told(&self, round: u64) {
-        self.changes.note_told(&self.at.database, &self.slots, round);
+        let database = self.changes.versions.of_database(&self.at.database);
+        self.changes.note_told(database, &self.slots, round);
     }
 
     /// It is known how the write ended. Returns the room of the list, for the next one.
@@ -237,7 +238,7 @@ mod tests {
         let mut raised = Raised::none(changes.clone(), "d".into(), 0, 7);
         raised.add(&[written]);
         assert_eq!(versions.round_to_show(&[written]), 0, "nobody was told of it");
-        changes.note_told("d", &[other], 3);
+        changes.note_told(database, &[other], 3);
         assert_eq!((versions.round_to_show(&[other]), versions.last_of(database)), (3, 3));
         raised.note_told(4);
         assert_eq!((versions.round_to_show(&[written]), versions.last_of(database)), (4, 4));

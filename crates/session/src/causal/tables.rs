@@ -27,9 +27,14 @@ pub fn to_show(s: &mut Session, w: &Context, statement: &Statement, extent: Exte
     changes.track(|| w.shared.positions.next_round());
     w.follow(&s.account.known);
     let versions = &changes.versions;
+    let newest = versions.newest();
+    if newest <= w.shared.positions.shown_by_all() {
+        // No need to look for what the statement shows: this costs no wait.
+        return ChangeToShow { round: newest, slot: None };
+    }
     let slots = if extent == Extent::One { slots_shown(s, w, statement) } else { None };
     let Some(slots) = slots else {
-        return ChangeToShow { round: versions.last_of(versions.of_database(&s.account.database)), slot: None };
+        return ChangeToShow { round: versions.last_of(s.account.known.slot(versions)), slot: None };
     };
     let mut last = ChangeToShow::default();
     for slot in slots.iter() {
@@ -56,7 +61,7 @@ fn slots_shown(s: &mut Session, w: &Context, statement: &Statement) -> Option<Rc
     let tables = caching.text.tables_shown(&catalog, &classify::path_in(s, &catalog));
     let slots = tables.filter(|tables| tables.len() <= TABLES_MAX).map(|tables| {
         let versions = &w.shared.changes.versions;
-        let shared = [versions.of_all(), versions.of_database(&s.account.database)];
+        let shared = [versions.of_all(), s.account.known.slot(versions)];
         shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(&s.account.database, *oid))).collect::<Rc<[Slot]>>()
     });
     if s.account.known.edition() == s.reads.place.edition() {

@@ -1,5 +1,5 @@
 //! The changes that a session's statements may make, and the answers that these make untrue. Changes are noted when statements are sent, raised
-//! before the commit leaves, and settled when it is answered.
+//! before the commit leaves, and settled when it is answered. Without a cache nothing is raised: reads ask for what somebody was told.
 
 use super::{Context, Session};
 use crate::catalogs::UNKNOWN;
@@ -62,13 +62,31 @@ fn place_to_write(s: &mut Session, w: &Context, is_adrift: bool) -> u64 {
     if is_adrift { classify::place_anywhere(s, w) } else { classify::place_of(s, w) }
 }
 
+/// What the names of a statement that is about to be sent may mean.
+#[derive(Clone, Copy)]
+struct Meaning {
+    /// It is not certain what those without a schema mean.
+    is_adrift: bool,
+    /// One may mean a temporary relation.
+    is_hidden: bool,
+    /// The place by which it is found what the statement may change; 0: nothing is known of the database.
+    place: u64,
+}
+
+#[inline]
+fn meaning(s: &mut Session, w: &Context, statement: &Statement) -> Meaning {
+    let is_adrift = is_adrift(s, statement);
+    Meaning { is_adrift, is_hidden: is_hidden(s, statement), place: place_to_write(s, w, is_adrift) }
+}
+
 /// The slots that a statement may change; empty: it changes nothing.
-fn slots_touched(s: &mut Session, w: &Context, statement: &Statement) -> Rc<[Slot]> {
+fn slots_touched(s: &mut Session, w: &Context, statement: &Statement, meaning: Meaning) -> Rc<[Slot]> {
     let versions = &w.shared.changes.versions;
+    let Meaning { is_adrift, is_hidden, place } = meaning;
     let all = [versions.of_all()];
     let Some(caching) = statement.caching.as_deref() else { return Rc::new(all) };
     if caching.writes_unseen(classify::place_of(s, w)) {
-        return Rc::new([versions.of_database(&s.account.database)]);
+        return Rc::new([s.account.known.slot(versions)]);
     }
     if caching.text.is_idle {
         return caching.nothing_touched();
@@ -76,14 +94,12 @@ fn slots_touched(s: &mut Session, w: &Context, statement: &Statement) -> Rc<[Slo
     if caching.text.is_for_all_databases() {
         return Rc::new(all);
     }
-    if is_hidden(s, statement) {
-        return Rc::new([versions.of_database(&s.account.database)]);
+    if is_hidden {
+        return Rc::new([s.account.known.slot(versions)]);
     }
-    let is_adrift = is_adrift(s, statement);
     if is_adrift && caching.has_written_unseen() {
-        return Rc::new([versions.of_database(&s.account.database)]);
+        return Rc::new([s.account.known.slot(versions)]);
     }
-    let place = place_to_write(s, w, is_adrift);
     if let Some(known) = caching.touches.at(place).filter(|_| place != 0) {
         return known;
     }
@@ -91,7 +107,7 @@ fn slots_touched(s: &mut Session, w: &Context, statement: &Statement) -> Rc<[Slo
     let path = catalog.as_ref().map(|catalog| if is_adrift { Path::Any } else { classify::path_in(s, catalog) });
     let known = catalog.as_deref().zip(path.as_ref());
     let slots: Rc<[Slot]> = match caching.text.touches(known) {
-        Touched::All => Rc::new([versions.of_database(&s.account.database)]),
+        Touched::All => Rc::new([s.account.known.slot(versions)]),
         Touched::Tables(tables) => tables.iter().map(|oid| versions.of_table(&s.account.database, *oid)).collect(),
     };
     if place != 0 && s.account.known.edition() == s.reads.place.edition() {
@@ -103,7 +119,7 @@ fn slots_touched(s: &mut Session, w: &Context, statement: &Statement) -> Rc<[Slo
 /// The plan for the possible writes of a statement, before it is sent.
 enum Plan {
     Nothing,
-    /// It runs in a transaction: nobody but this session sees it before the commit.
+    /// It runs in a transaction: nobody but this session sees it before the commit. Or no answer is kept that it could make untrue.
     Note(Rc<[Slot]>),
     /// It ends a transaction, and nothing of that stays.
     RollBack,
@@ -111,10 +127,10 @@ enum Plan {
     Raise(Rc<[Slot]>),
 }
 
-fn plan(s: &mut Session, w: &Context, statement: &Statement) -> Plan {
+fn plan(s: &mut Session, w: &Context, statement: &Statement, meaning: Meaning) -> Plan {
     let text = statement.caching.as_deref().map(|caching| &caching.text);
     let ends = text.is_none_or(|text| text.end != End::None);
-    let slots = slots_touched(s, w, statement);
+    let slots = slots_touched(s, w, statement, meaning);
     let Some(Upstream { writes, txn, .. }) = s.upstream() else { return Plan::Nothing };
     if slots.is_empty() && (!ends || writes.wrote.is_empty()) {
         return Plan::Nothing;
@@ -126,6 +142,8 @@ fn plan(s: &mut Session, w: &Context, statement: &Statement) -> Plan {
     let is_rollback = in_block && (txn.status == FAILED || text.is_some_and(|text| text.end == End::Rollback));
     if is_rollback && slots.is_empty() && writes.raised.is_none() {
         Plan::RollBack
+    } else if w.shared.cached_results.is_none() {
+        Plan::Note(slots)
     } else {
         Plan::Raise(with_what_changed(s, writes, &w.shared.changes, slots))
     }
@@ -138,7 +156,7 @@ fn with_what_changed(s: &Session, writes: &Writes, changes: &TableChanges, slots
     if !has_more || !is_redefined(s, writes) {
         return slots;
     }
-    slots.iter().copied().chain([changes.versions.of_database(&s.account.database)]).collect()
+    slots.iter().copied().chain([s.account.known.slot(&changes.versions)]).collect()
 }
 
 /// True if what the open transaction writes was found in another catalog than the one of now.
@@ -146,19 +164,31 @@ fn is_redefined(s: &Session, writes: &Writes) -> bool {
     writes.edition == UNKNOWN || s.account.known.edition() != writes.edition
 }
 
+/// Notes what a statement may change, which is about to be sent.
+#[inline]
 pub(super) fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
+    if !changes_nothing(s, statement) {
+        look_at_write(s, w, statement);
+    }
+}
+
+/// True if it is known that a statement changes nothing, and what its names mean is certain.
+#[inline]
+fn changes_nothing(s: &Session, statement: &Statement) -> bool {
+    let (Some(caching), Some(upstream)) = (statement.caching.as_deref(), s.upstream()) else { return false };
+    let is_certain = !s.cache.is_adrift && upstream.left.names_are_certain();
+    is_certain && caching.is_indifferent(s.reads.place.number) && classify::is_placed(s)
+}
+
+fn look_at_write(s: &mut Session, w: &Context, statement: &Statement) {
     let changes = &w.shared.changes;
     let caching = statement.caching.as_deref();
-    let is_adrift = is_adrift(s, statement);
-    let place = place_to_write(s, w, is_adrift);
-    let is_hidden = is_hidden(s, statement);
-    if !is_hidden && caching.is_some_and(|caching| caching.is_indifferent(place)) {
-        return;
-    }
-    let plan = plan(s, w, statement);
+    let meaning = meaning(s, w, statement);
+    let is_hidden = meaning.is_hidden;
+    let plan = plan(s, w, statement, meaning);
     if matches!(plan, Plan::Nothing) {
-        if let Some(caching) = caching {
-            caching.note_indifference(place, w.shared.cached_results.is_some());
+        if let Some(caching) = caching.filter(|_| !statement.has(Trait::Many)) {
+            caching.note_indifference(meaning.place, w.shared.cached_results.is_some());
         }
         return;
     }
@@ -182,6 +212,10 @@ pub(super) fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
     match plan {
         Plan::Nothing => {}
         Plan::Note(slots) => {
+            // A rollback that was sent ends another transaction than this.
+            let ends =
+                writes.ending != Ending::No || statement.caching.as_deref().is_none_or(|caching| caching.text.end != End::None);
+            writes.ending = if ends { Ending::MayEnd } else { Ending::No };
             for slot in slots.iter() {
                 if !writes.wrote.contains(slot) {
                     writes.wrote.push(*slot);
@@ -212,19 +246,28 @@ pub(super) fn acknowledge(s: &mut Session, w: &Context) {
         w.note_change(&s.account.known);
     }
     let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
+    let whole = s.account.known.slot(&changes.versions);
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     let writes = &mut upstream.writes;
     if !writes.is_tracked && changes.are_tracked() {
         changes.note_all_told(round);
     }
     if !writes.wrote.is_empty() {
-        changes.note_told(&s.account.database, &writes.wrote, round);
+        note_told(changes, whole, is_redefined, &writes.wrote, round);
     }
     if let Some(raised) = &mut writes.raised {
         if is_redefined {
-            raised.add(&[changes.versions.of_database(&s.account.database)]);
+            raised.add(&[s.account.known.slot(&changes.versions)]);
         }
         raised.note_told(round);
+    }
+}
+
+/// Somebody is about to be told of changes. `whole`: the slot of their database; with another definition more may have been written than was known.
+fn note_told(changes: &TableChanges, whole: Slot, is_redefined: bool, wrote: &[Slot], round: u64) {
+    changes.note_told(whole, wrote, round);
+    if is_redefined {
+        changes.versions.note_told(&[whole], round);
     }
 }
 
@@ -236,6 +279,7 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
     }
     let (changes, round) = (&w.shared.changes, w.shared.positions.next_round());
     let is_redefined = s.upstream().is_some_and(|upstream| is_redefined(s, &upstream.writes));
+    let whole = s.account.known.slot(&changes.versions);
     let Some(Server { upstream, .. }) = &mut s.server else { return };
     let writes = &mut upstream.writes;
     if !writes.is_tracked && changes.are_tracked() {
@@ -243,19 +287,23 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
         changes.note_all_told(round);
         writes.is_tracked = true;
     }
-    // These are the writes of a transaction that has ended without our knowing how.
+    // Without a cache these are all that was written; else those of a transaction that has ended without our knowing how.
     if !writes.wrote.is_empty() {
         if writes.ending != Ending::RollsBack {
-            changes.note_told(&s.account.database, &writes.wrote, round);
-            changes.versions.change(&writes.wrote, round);
+            note_told(changes, whole, is_redefined, &writes.wrote, round);
+            if w.shared.cached_results.is_some() {
+                changes.versions.change(&writes.wrote, round);
+            }
         }
         writes.wrote.clear();
     }
     writes.ending = Ending::No;
-    if let Some(mut raised) = writes.raised.take() {
+    if writes.raised.is_some()
+        && let Some(mut raised) = writes.raised.take()
+    {
         if is_redefined {
             // Another definition has come meanwhile: it may have written more than was known.
-            raised.add(&[changes.versions.of_database(&s.account.database)]);
+            raised.add(&[s.account.known.slot(&changes.versions)]);
         }
         writes.room = raised.settle(Outcome::Committed { round });
     }

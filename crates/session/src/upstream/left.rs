@@ -267,6 +267,12 @@ impl Left {
         !self.due.is_empty() || self.asking.is_some()
     }
 
+    /// A name means what the catalog says, at the search_path that is known: nothing is to be asked, and no temporary relation hides another one.
+    #[inline]
+    pub fn names_are_certain(&self) -> bool {
+        !self.is_unsure() && !self.found.has(StateKind::Unknown) && !self.temporaries.may_be()
+    }
+
     /// Code may have deallocated statements of the protocol since the server last counted them.
     #[inline]
     pub fn may_lack_statements(&self) -> bool {

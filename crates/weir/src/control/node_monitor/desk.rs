@@ -266,10 +266,16 @@ impl Desk {
     /// Tells everybody what is known now. True: some standby covers other rounds than before.
     fn publish(&self) -> bool {
         let (board, now_ms) = (self.board.borrow(), self.c.millis(Instant::now()));
-        let mut is_other = false;
-        for node in &self.c.view.borrow().nodes {
-            is_other |= self.c.shared.positions.publish(node.id, board.mark(node.id), now_ms);
+        let (mut is_other, mut shown_by_all) = (false, u64::MAX);
+        let (positions, view) = (&self.c.shared.positions, self.c.view.borrow());
+        for (at, node) in view.nodes.iter().enumerate() {
+            let mark = board.mark(node.id);
+            is_other |= positions.publish(node.id, mark, now_ms);
+            if view.is_standby(at) && view.takes_reads(at) {
+                shown_by_all = shown_by_all.min(mark.covers.primary);
+            }
         }
+        positions.publish_shown_by_all(if shown_by_all == u64::MAX { 0 } else { shown_by_all });
         is_other
     }
 }
