@@ -173,6 +173,41 @@ fn two_phases_and_pipelines_count_when_they_are_acknowledged() {
     holder.run("rollback");
 }
 
+/// Rows that the primary shows.
+fn truth(cluster: &Owned) -> String {
+    cluster.primary().value("select count(*) from t").unwrap()
+}
+
+#[test]
+fn what_commits_between_rollbacks_of_one_pipeline_counts() {
+    for more in ["", "memory_cache_enabled = on"] {
+        let cluster = paused(&["create table t (a int)"]);
+        let proxy = Proxy::start(&cluster, &format!("causal_wait = 1ms\n{more}"));
+        wait_for_standbys(&cluster, &proxy);
+        const INSERT: &str = "insert into t values (1)";
+        let mut commits = 0;
+        for texts in [
+            &["begin", INSERT, "rollback", INSERT, "rollback"][..],
+            &[INSERT, "begin", INSERT, "rollback"],
+            &["begin", INSERT, "commit", "begin", INSERT, "rollback"],
+            &["begin", "rollback", INSERT, "begin", INSERT, "rollback and chain", INSERT, "commit"],
+        ] {
+            // Behind each its own Sync, or all before one: then a ROLLBACK also takes back what stands before it without a BEGIN.
+            for is_synced in [true, false] {
+                let (mut writer, before) = (fresh(&proxy), truth(&cluster));
+                let ends = if is_synced { wire::sync() } else { Vec::new() };
+                let parts = texts.iter().map(|text| [wire::unnamed(text, &[]), ends.clone()].concat()).collect::<Vec<_>>();
+                writer.send(&[parts.concat(), wire::sync()].concat());
+                (0..if is_synced { texts.len() + 1 } else { 1 }).for_each(|_| drop(writer.until_ready()));
+                let found = fresh(&proxy).value("select count(*) from t");
+                assert_eq!(found, truth(&cluster), "{texts:?}, a Sync behind each: {is_synced}, {more}");
+                commits += usize::from(found != before);
+            }
+        }
+        assert!(commits >= 6, "{commits} of 8 pipelines have committed something");
+    }
+}
+
 #[test]
 fn reads_that_had_to_wait_are_counted_by_relation() {
     let cluster = paused(&["create table t (a int)"]);
