@@ -188,17 +188,20 @@ struct Question {
 /// The writers in the order of their commits.
 type Log = Vec<usize>;
 
-/// All there is; copied for every step tried.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct World {
-    // The servers.
+struct Servers {
     log: Log,
     /// The log of the second timeline.
     log_2: Option<Log>,
+    /// Records that the standby has replayed, and of which timeline.
     replayed: usize,
     timeline: u32,
     has_restarted: bool,
-    // What the proxy knows.
+}
+
+/// The state of the proxy's types; see `World::with`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Known {
     view: u16,
     round: u64,
     life: Life,
@@ -212,7 +215,13 @@ struct World {
     told: [u64; 3],
     last: u64,
     tracks: bool,
-    // Who does something.
+}
+
+/// All there is; copied for every step tried.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    servers: Servers,
+    known: Known,
     of_primary: Option<Question>,
     of_standby: Option<Question>,
     watch: Watch,
@@ -234,12 +243,8 @@ impl World {
         let versions = Versions::new(SLOTS);
         let slots = [versions.of_all(), versions.of_database(DATABASE), versions.of_table(DATABASE, TABLE)];
         let conn = (plan.trouble != Trouble::Restart).then_some(Conn { opened_us: 1, life: 0 });
-        World {
-            log: if plan.trouble == Trouble::Promotion { vec![STRANGER] } else { Log::new() },
-            log_2: None,
-            replayed: 0,
-            timeline: 1,
-            has_restarted: false,
+        let log = if plan.trouble == Trouble::Promotion { vec![STRANGER] } else { Log::new() };
+        let known = Known {
             view: PRIMARY,
             round: 0,
             life: 0,
@@ -251,6 +256,10 @@ impl World {
             told: [0; 3],
             last: 0,
             tracks: plan.trouble != Trouble::LateStart,
+        };
+        World {
+            servers: Servers { log, log_2: None, replayed: 0, timeline: 1, has_restarted: false },
+            known,
             of_primary: None,
             of_standby: None,
             watch: Watch::None,
@@ -264,41 +273,45 @@ impl World {
     /// Does something with the positions.
     fn with_positions<T>(&mut self, act: impl FnOnce(&mut World, &Positions) -> T) -> T {
         let positions = Positions::of_nodes(2);
-        (0..self.life).for_each(|_| _ = positions.begin_life(STANDBY));
-        (0..self.round).for_each(|_| _ = positions.begin_round());
-        positions.answered(STANDBY, self.asked_us);
-        positions.publish(STANDBY, Mark { covers: self.covers, lag: Lag::Nothing }, 0);
+        (0..self.known.life).for_each(|_| _ = positions.begin_life(STANDBY));
+        (0..self.known.round).for_each(|_| _ = positions.begin_round());
+        positions.answered(STANDBY, self.known.asked_us);
+        positions.publish(STANDBY, Mark { covers: self.known.covers, lag: Lag::Nothing }, 0);
         let result = act(self, &positions);
-        (self.round, self.asked_us) = (positions.round(), positions.asked_us(STANDBY));
-        (self.life, self.covers) = positions.standing(STANDBY);
+        (self.known.round, self.known.asked_us) = (positions.round(), positions.asked_us(STANDBY));
+        (self.known.life, self.known.covers) = positions.standing(STANDBY);
         result
     }
 
     /// Does something with all that the proxy knows.
     fn with<T>(&mut self, act: impl FnOnce(&mut World, &Proxy<'_>) -> T) -> T {
         self.with_positions(|world, positions| {
-            let changes = &Arc::new(TableChanges::with_slots(SLOTS, world.tracks));
+            let changes = &Arc::new(TableChanges::with_slots(SLOTS, world.known.tracks));
             let versions = &changes.versions;
-            let [_, database, _] = world.slots;
-            for (slot, round) in world.slots.iter().zip(world.told) {
+            let [_, database, _] = world.known.slots;
+            for (slot, round) in world.known.slots.iter().zip(world.known.told) {
                 versions.note_told(&[*slot], round);
             }
-            versions.note_last(database, world.last);
+            versions.note_last(database, world.known.last);
             let result = act(world, &Proxy { positions, changes });
-            world.told = world.slots.map(|slot| versions.round_to_show(&[slot]));
-            (world.last, world.tracks) = (versions.last_of(database), changes.are_tracked());
+            world.known.told = world.known.slots.map(|slot| versions.round_to_show(&[slot]));
+            (world.known.last, world.known.tracks) = (versions.last_of(database), changes.are_tracked());
             result
         })
     }
 
+    fn with_servers(&self, servers: Servers) -> World {
+        World { servers, ..self.clone() }
+    }
+
     /// The log that counts: that of the server that takes writes.
     fn history(&self) -> &Log {
-        self.log_2.as_ref().unwrap_or(&self.log)
+        self.servers.log_2.as_ref().unwrap_or(&self.servers.log)
     }
 
     /// The log that the standby replays.
     fn followed(&self) -> &Log {
-        self.log_2.as_ref().filter(|_| self.timeline == 2).unwrap_or(&self.log)
+        self.servers.log_2.as_ref().filter(|_| self.servers.timeline == 2).unwrap_or(&self.servers.log)
     }
 
     fn next(&self, plan: &Plan<'_>) -> Vec<World> {
@@ -311,7 +324,7 @@ impl World {
         self.replay(plan, &mut next);
         match plan.trouble {
             Trouble::Promotion => self.promote(&mut next),
-            Trouble::LateStart if !self.tracks => {
+            Trouble::LateStart if !self.known.tracks => {
                 let mut world = self.clone();
                 world.with(|_, proxy| track(proxy, plan.without));
                 next.push(world);
@@ -325,7 +338,7 @@ impl World {
     /// A writer notes its change, the server commits, the proxy notes the round, and the client hears of it.
     fn write(&self, at: usize, plan: &Plan<'_>, next: &mut Vec<World>) {
         let without = plan.without;
-        let is_served = self.writers[at].node == NEXT || self.log_2.is_none();
+        let is_served = self.writers[at].node == NEXT || self.servers.log_2.is_none();
         let mut step = |act: &dyn Fn(&mut World, &Proxy<'_>) -> Stage| {
             let mut world = self.clone();
             world.writers[at].stage = world.with(|world, proxy| act(world, proxy));
@@ -333,8 +346,8 @@ impl World {
         };
         match self.writers[at].stage {
             Stage::Idle => step(&|world, proxy| {
-                let (view, tracks) = (world.view, world.tracks);
-                let [_, database, table] = world.slots;
+                let (view, tracks) = (world.known.view, world.known.tracks);
+                let [_, database, table] = world.known.slots;
                 // The first writes to a table, and nobody knows what the second one writes to.
                 let slots = if !tracks { Vec::new() } else { vec![[table, database][at]] };
                 let early_round = if without == Without::RoundAfterCommit { proxy.positions.next_round() } else { 0 };
@@ -345,7 +358,7 @@ impl World {
                 if is_served {
                     let then = if self.writers[at].stage == Stage::Sent { Stage::Committed } else { Stage::LostCommitted };
                     step(&|world, _| {
-                        world.log_2.as_mut().unwrap_or(&mut world.log).push(at);
+                        world.servers.log_2.as_mut().unwrap_or(&mut world.servers.log).push(at);
                         then
                     });
                 }
@@ -405,27 +418,27 @@ impl World {
     fn ask_primary(&self, without: Without) -> Option<World> {
         let mut world = self.clone();
         match self.of_primary.clone() {
-            None if self.round < ROUNDS_MAX => world.with_positions(|world, positions| {
+            None if self.known.round < ROUNDS_MAX => world.with_positions(|world, positions| {
                 let begins = without != Without::BeginBeforeAsk;
                 let round = if begins { positions.begin_round() } else { positions.next_round() };
-                world.of_primary = Some(Question { node: world.view, round, asked_us: 0, said: None });
+                world.of_primary = Some(Question { node: world.known.view, round, asked_us: 0, said: None });
             }),
             None => return None,
             Some(question @ Question { said: None, .. }) => {
-                let is_gone = question.node == PRIMARY && self.log_2.is_some();
+                let is_gone = question.node == PRIMARY && self.servers.log_2.is_some();
                 let said = (if question.node == PRIMARY { 1 } else { 2 }, self.history().len() as u64);
                 world.of_primary = if is_gone { None } else { Some(Question { said: Some(said), ..question }) };
             }
             Some(Question { node, round, said: Some((timeline, position)), .. }) => {
                 world.of_primary = None;
-                let role = if world.view == node { Role::Primary } else { Role::Standby };
+                let role = if world.known.view == node { Role::Primary } else { Role::Standby };
                 if without == Without::BeginBeforeAsk {
                     world.with_positions(|_, positions| _ = positions.begin_round());
                 }
-                let word = world.doubts.said(node, Role::Primary, Some(role), false);
-                if word == Word::Agrees && world.doubts.is_empty() {
+                let word = world.known.doubts.said(node, Role::Primary, Some(role), false);
+                if word == Word::Agrees && world.known.doubts.is_empty() {
                     let era = Era { primary: (node, 1), system: 1, timeline };
-                    world.board.primary_said(era, round, position, position, 0);
+                    world.known.board.primary_said(era, round, position, position, 0);
                     world.publish();
                 }
             }
@@ -439,7 +452,7 @@ impl World {
         let mut world = self.clone();
         match self.of_standby.clone() {
             None if self.looks < LOOKS_MAX && self.watch != Watch::Broken => world.with_positions(|world, positions| {
-                if world.watch == Watch::None && (without != Without::LifeEnds || world.life == 0) {
+                if world.watch == Watch::None && (without != Without::LifeEnds || world.known.life == 0) {
                     positions.begin_life(STANDBY);
                 }
                 world.watch = Watch::Open;
@@ -451,16 +464,16 @@ impl World {
             Some(Question { said: None, .. }) if self.watch == Watch::Broken => return None,
             Some(question @ Question { said: None, .. }) => {
                 let is_received = without == Without::Replayed;
-                let position = if is_received { self.followed().len() } else { self.replayed };
-                world.of_standby = Some(Question { said: Some((self.timeline, position as u64)), ..question });
+                let position = if is_received { self.followed().len() } else { self.servers.replayed };
+                world.of_standby = Some(Question { said: Some((self.servers.timeline, position as u64)), ..question });
             }
             Some(Question { asked_us, said: Some((timeline, position)), .. }) => {
                 world.of_standby = None;
-                let timeline = if without == Without::Timeline && self.view == NEXT { 2 } else { timeline };
+                let timeline = if without == Without::Timeline && self.known.view == NEXT { 2 } else { timeline };
                 world.with_positions(|_, positions| positions.answered(STANDBY, asked_us));
-                let word = world.doubts.said(STANDBY, Role::Standby, Some(Role::Standby), true);
+                let word = world.known.doubts.said(STANDBY, Role::Standby, Some(Role::Standby), true);
                 if word == Word::Agrees {
-                    world.board.standby_said(STANDBY, Replayed { system: 1, timeline: Some(timeline), position });
+                    world.known.board.standby_said(STANDBY, Replayed { system: 1, timeline: Some(timeline), position });
                     world.publish();
                 }
             }
@@ -469,22 +482,23 @@ impl World {
     }
 
     fn publish(&mut self) {
-        self.with_positions(|world, positions| _ = positions.publish(STANDBY, world.board.mark(STANDBY), 0));
+        self.with_positions(|world, positions| _ = positions.publish(STANDBY, world.known.board.mark(STANDBY), 0));
     }
 
     /// The standby replays a record, follows another timeline, or starts anew.
     fn replay(&self, plan: &Plan<'_>, next: &mut Vec<World>) {
-        if self.replayed < self.followed().len() {
-            next.push(World { replayed: self.replayed + 1, ..self.clone() });
+        if self.servers.replayed < self.followed().len() {
+            next.push(self.with_servers(Servers { replayed: self.servers.replayed + 1, ..self.servers.clone() }));
         }
-        let may_follow = |log: &Log| self.timeline == 1 && log.starts_with(&self.log[..self.replayed]);
-        if self.log_2.as_ref().is_some_and(may_follow) {
-            next.push(World { timeline: 2, ..self.clone() });
+        let may_follow = |log: &Log| self.servers.timeline == 1 && log.starts_with(&self.servers.log[..self.servers.replayed]);
+        if self.servers.log_2.as_ref().is_some_and(may_follow) {
+            next.push(self.with_servers(Servers { timeline: 2, ..self.servers.clone() }));
         }
-        if plan.trouble == Trouble::Restart && !self.has_restarted {
-            for replayed in 0..=self.replayed {
+        if plan.trouble == Trouble::Restart && !self.servers.has_restarted {
+            for replayed in 0..=self.servers.replayed {
                 let watch = if self.watch == Watch::None { Watch::None } else { Watch::Broken };
-                let mut world = World { replayed, watch, has_restarted: true, conn: None, ..self.clone() };
+                let servers = Servers { replayed, has_restarted: true, ..self.servers.clone() };
+                let mut world = World { servers, watch, conn: None, ..self.clone() };
                 if matches!(world.reader, Reader::Holds) {
                     world.reader = Reader::Idle;
                 }
@@ -495,7 +509,7 @@ impl World {
         if self.watch == Watch::Broken {
             let mut world = World { watch: Watch::None, of_standby: None, ..self.clone() };
             if plan.without != Without::LifeEnds {
-                world.board.lost(STANDBY);
+                world.known.board.lost(STANDBY);
                 world.with_positions(|_, positions| positions.end_life(STANDBY));
             }
             next.push(world);
@@ -504,13 +518,14 @@ impl World {
 
     /// Another server becomes the primary, and the view shows that.
     fn promote(&self, next: &mut Vec<World>) {
-        match self.log_2 {
+        match self.servers.log_2 {
             None => {
-                let logs = (0..=self.log.len()).map(|count| self.log[..count].to_vec());
-                next.extend(logs.map(|log| World { log_2: Some(log), ..self.clone() }));
+                let logs = (0..=self.servers.log.len()).map(|count| self.servers.log[..count].to_vec());
+                next.extend(logs.map(|log| self.with_servers(Servers { log_2: Some(log), ..self.servers.clone() })));
             }
-            Some(_) if self.view == PRIMARY => {
-                next.push(World { view: NEXT, doubts: Doubts::default(), ..self.clone() });
+            Some(_) if self.known.view == PRIMARY => {
+                let known = Known { view: NEXT, doubts: Doubts::default(), ..self.known.clone() };
+                next.push(World { known, ..self.clone() });
             }
             Some(_) => {}
         }
@@ -570,7 +585,7 @@ impl World {
     /// True if the standby has given an answer that lacks a change of the history whose acknowledgement came before.
     fn is_wrong(&self) -> bool {
         let Reader::Answered { owed } = &self.reader else { return false };
-        let shown = &self.followed()[..self.replayed];
+        let shown = &self.followed()[..self.servers.replayed];
         owed.iter().any(|writer| self.history().contains(writer) && !shown.contains(writer))
     }
 }
