@@ -52,14 +52,16 @@ impl Config {
         notices
     }
 
-    /// A hint for `weir check` if reads show less than by default, by a value that was the default once. It may be what is wanted, so the log does not say it.
+    /// A hint for `weir check` if reads show less than by default, by a value that was the default once, with the place that sets it. It may be what is wanted, so
+    /// the log does not say it.
     pub fn older_causal_reads(&self) -> Option<String> {
         let is_older = self.nodes.len() > 1 && self.routing.causal_reads() == CausalReads::Session;
-        is_older.then(|| {
-            "causal_reads = session shows a client its own writes only; tables, the default, also shows what others wrote to the relations \
-             that are read, as programs with a pool of their own need it"
-                .to_owned()
-        })
+        let setting = self.setting("causal_reads", None).filter(|_| is_older)?;
+        Some(format!(
+            "{}: note: causal_reads = session shows a client its own writes only; tables, the default, also shows what others wrote to the \
+             relations that are read, as programs with a pool of their own need it",
+            setting.source
+        ))
     }
 
     /// A warning if the system lets this process have no more than `limit` files open, and all clients and server connections need more.

@@ -298,7 +298,7 @@ fn what_is_set_but_not_read_yet_is_listed_once() {
 fn the_older_default_of_causal_reads_is_named_with_the_new_one() {
     let of = |more: &str| check_read(&format!("backend_hostname0 = 'a'\nbackend_hostname1 = 'b'\n{more}")).older_causal_reads();
     let hint = of("causal_reads = session").unwrap();
-    assert!(hint.starts_with("causal_reads = session shows a client its own writes only"), "{hint}");
+    assert!(hint.contains(":3: note: causal_reads = session shows a client its own writes only"), "{hint}");
     for more in ["", "causal_reads = tables", "causal_reads = off", "causal_reads = global"] {
         assert_eq!(of(more), None, "{more}");
     }

@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 pub type Life = u64;
 
 /// Rounds that a session must find covered on the server that answers it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Seen {
     /// First round that covers all the primary said. 0: it said nothing.
     pub primary: u64,
@@ -99,7 +99,7 @@ impl Switch {
 }
 
 /// Rounds that a standby covers, or must cover. 0: none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Covers {
     /// It shows what the primary had said by then.
     pub primary: u64,
@@ -164,7 +164,7 @@ pub fn dice_of_turn(now_ms: u64) -> u32 {
 }
 
 /// The history positions belong to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Era {
     /// Number of the primary, and its life.
     pub primary: (u16, Life),
@@ -174,7 +174,7 @@ pub struct Era {
 }
 
 /// The primary's position in one round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Point {
     round: u64,
     position: u64,
@@ -183,7 +183,7 @@ struct Point {
 }
 
 /// A standby's last report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Replayed {
     pub system: u64,
     /// Timeline it streams; none: it does not stream, so that the history of its position is not known.
@@ -214,7 +214,7 @@ pub enum Lag {
 const POINTS_MAX: usize = 512;
 
 /// Reports of positions.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Board {
     era: Option<Era>,
     /// Positions of the last era. A promotion begins a new one, and so does a restart of the primary, since it may have lost
@@ -226,7 +226,7 @@ pub struct Board {
 }
 
 /// Positions by rounds, both ascending.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Points(VecDeque<Point>);
 
 impl Points {
@@ -253,7 +253,7 @@ impl Points {
 }
 
 /// One standby in one life.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Standby {
     node: u16,
     said: Replayed,
@@ -342,7 +342,7 @@ pub enum Word {
 
 /// Nodes that contradict their role in the view: until the view agrees, rounds prove nothing. The view forgets them when it
 /// changes, and a node that agrees since.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Doubts(Vec<u16>);
 
 impl Doubts {

@@ -7,11 +7,14 @@ use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::metrics::Metric;
+use crate::positions::Positions;
 use crate::session::Session;
 pub use crate::session::causal::SETTING;
 use crate::session::causal::{Causal, ChangeToShow};
 use crate::statements::Statement;
 use crate::table_changes::LateReads;
+use crate::task::Us;
+use std::cell::Cell;
 use std::time::Instant;
 use tables::Extent;
 use weir_config::{CausalReads, OnLost};
@@ -250,41 +253,56 @@ pub fn shown_by(s: &Session, w: &Context, conn: &Conn) -> Shown {
     if !s.reads.causal.is_careful {
         return Shown::All;
     }
-    let Standing { life, covers, is_proven } = standing(w, conn);
-    let need = s.reads.causal.must_show.need((conn.status.address.node, life));
-    match is_proven {
-        true if covers.reach(need) => Shown::All,
-        false if need == Covers::default() && life != 0 => Shown::Unproven,
-        // Nobody could prove anything now.
-        false if need == Covers::default() => Shown::All,
-        true | false => Shown::Less,
-    }
+    standing(w, conn).shown(&s.reads.causal.must_show)
 }
 
 /// True if what comes over this server connection to a standby covers a round for certain.
 pub fn covers(w: &Context, conn: &Conn, round: u64) -> bool {
-    let Standing { covers, is_proven, .. } = standing(w, conn);
-    is_proven && covers.primary >= round
+    standing(w, conn).reaches(round)
 }
 
 /// Facts about the standby at the other end of a server connection.
 struct Standing {
-    life: Life,
+    /// By number and life.
+    standby: (u16, Life),
     covers: Covers,
     /// The server connection is known to be one to this life of it.
     is_proven: bool,
 }
 
+impl Standing {
+    /// `opened_us`: when the server connection to this node was opened; `of_conn`: the life that it is known to be one to.
+    #[inline]
+    fn of(positions: &Positions, node: u16, opened_us: Us, of_conn: &Cell<Life>) -> Standing {
+        let (life, _) = positions.standing(node);
+        if of_conn.get() != life || life == 0 {
+            of_conn.set(positions.life_of(node, opened_us).unwrap_or(0));
+        }
+        let (life, covers) = positions.standing(node);
+        Standing { standby: (node, life), covers, is_proven: is_of_life(of_conn.get(), life) }
+    }
+
+    #[inline]
+    fn shown(&self, must_show: &Seen) -> Shown {
+        let need = must_show.need(self.standby);
+        match self.is_proven {
+            true if self.covers.reach(need) => Shown::All,
+            false if need == Covers::default() && self.standby.1 != 0 => Shown::Unproven,
+            // Nobody could prove anything now.
+            false if need == Covers::default() => Shown::All,
+            true | false => Shown::Less,
+        }
+    }
+
+    #[inline]
+    fn reaches(&self, round: u64) -> bool {
+        self.is_proven && self.covers.primary >= round
+    }
+}
+
 #[inline]
 fn standing(w: &Context, conn: &Conn) -> Standing {
-    let node = conn.status.address.node;
-    let positions = &w.shared.positions;
-    let (life, _) = positions.standing(node);
-    if conn.life.get() != life || life == 0 {
-        conn.life.set(positions.life_of(node, conn.opened_us).unwrap_or(0));
-    }
-    let (life, covers) = positions.standing(node);
-    Standing { life, covers, is_proven: is_of_life(conn.life.get(), life) }
+    Standing::of(&w.shared.positions, conn.status.address.node, conn.opened_us, &conn.life)
 }
 
 /// True if a server connection is known to be one to this life of its server. 0 is none.
@@ -310,6 +328,9 @@ pub fn want(w: &Context, round: u64) {
 pub fn wake_sampler(w: &Context) {
     w.program.sample();
 }
+
+#[cfg(test)]
+mod orders;
 
 #[cfg(test)]
 mod tests {

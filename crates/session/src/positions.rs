@@ -95,6 +95,13 @@ struct Told {
 
 impl Default for Positions {
     fn default() -> Positions {
+        Positions::of_nodes(NODES_MAX)
+    }
+}
+
+impl Positions {
+    /// With places for so many nodes, one at least.
+    pub(crate) fn of_nodes(count: usize) -> Positions {
         let place = || Place {
             life: AtomicU64::new(0),
             covers: AtomicU64::new(0),
@@ -116,7 +123,7 @@ impl Default for Positions {
             published: AtomicU64::new(0),
             shown_by_all: AtomicU64::new(0),
             verify_us: AtomicU64::new(0),
-            places: (0..NODES_MAX).map(|_| place()).collect(),
+            places: (0..count).map(|_| place()).collect(),
             switches: Mutex::default(),
             primary_shows: AtomicU64::new(ALL_ROUNDS),
             primary_behind_since: AtomicU64::new(NOT_BEHIND),
@@ -125,11 +132,9 @@ impl Default for Positions {
             is_followed: AtomicBool::new(false),
         }
     }
-}
 
-impl Positions {
     fn place(&self, node: u16) -> &Place {
-        &self.places[usize::from(node) % NODES_MAX]
+        &self.places[usize::from(node) % self.places.len()]
     }
 
     /// The last round begun.

@@ -50,23 +50,24 @@ pub struct LateReads {
 
 impl Default for TableChanges {
     fn default() -> TableChanges {
-        TableChanges {
-            versions: Arc::new(Versions::new(SLOTS)),
-            doubts: Mutex::default(),
-            is_tracking: AtomicBool::new(false),
-            is_complete: AtomicBool::new(false),
-            late: Mutex::default(),
-        }
+        TableChanges::with_slots(SLOTS, false)
     }
 }
 
 impl TableChanges {
     /// `tracks`: changes are noted from the start.
     pub fn new(tracks: bool) -> TableChanges {
-        let changes = TableChanges::default();
-        changes.is_tracking.store(tracks, Ordering::SeqCst);
-        changes.is_complete.store(tracks, Ordering::SeqCst);
-        changes
+        TableChanges::with_slots(SLOTS, tracks)
+    }
+
+    pub(crate) fn with_slots(count: usize, tracks: bool) -> TableChanges {
+        TableChanges {
+            versions: Arc::new(Versions::new(count)),
+            doubts: Mutex::default(),
+            is_tracking: AtomicBool::new(tracks),
+            is_complete: AtomicBool::new(tracks),
+            late: Mutex::default(),
+        }
     }
 
     #[inline]

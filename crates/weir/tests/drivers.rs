@@ -7,6 +7,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "drivers/programs.rs"]
+mod programs;
 #[path = "drivers/stage.rs"]
 mod stage;
 #[allow(dead_code, unused_imports, reason = "shared with the end-to-end tests, which use all of it")]

@@ -6,7 +6,7 @@ use crate::session::Session;
 use crate::session::causal::ChangeToShow;
 use crate::statements::Statement;
 use std::rc::Rc;
-use weir_cache::Slot;
+use weir_cache::{Slot, Versions};
 
 /// Tables of a read that are looked at one by one; with more, all of the database count.
 const TABLES_MAX: usize = 64;
@@ -33,17 +33,29 @@ pub fn to_show(s: &mut Session, w: &Context, statement: &Statement, extent: Exte
         return ChangeToShow { round: newest, slot: None };
     }
     let slots = if extent == Extent::One { slots_shown(s, w, statement) } else { None };
+    last_change(versions, s.account.known.slot(versions), slots.as_deref())
+}
+
+/// The last change of these slots; `None`: of anything in the database, whose slot is `database`.
+#[inline]
+pub(super) fn last_change(versions: &Versions, database: Slot, slots: Option<&[Slot]>) -> ChangeToShow {
     let Some(slots) = slots else {
-        return ChangeToShow { round: versions.last_of(s.account.known.slot(versions)), slot: None };
+        return ChangeToShow { round: versions.last_of(database), slot: None };
     };
     let mut last = ChangeToShow::default();
-    for slot in slots.iter() {
+    for slot in slots {
         let round = versions.round_to_show(&[*slot]);
         if round > last.round {
             last = ChangeToShow { round, slot: Some(*slot) };
         }
     }
     last
+}
+
+/// The slots of tables, and those that stand for any.
+pub(super) fn slots_of(versions: &Versions, database: &str, tables: &[u32]) -> Rc<[Slot]> {
+    let shared = [versions.of_all(), versions.of_database(database)];
+    shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(database, *oid))).collect()
 }
 
 /// The slots of all that a statement's answer may show. `None`: any relation of its database.
@@ -59,11 +71,9 @@ fn slots_shown(s: &mut Session, w: &Context, statement: &Statement) -> Option<Rc
     }
     let catalog = s.account.known.catalog()?;
     let tables = caching.text.tables_shown(&catalog, &classify::path_in(s, &catalog));
-    let slots = tables.filter(|tables| tables.len() <= TABLES_MAX).map(|tables| {
-        let versions = &w.shared.changes.versions;
-        let shared = [versions.of_all(), s.account.known.slot(versions)];
-        shared.into_iter().chain(tables.iter().map(|oid| versions.of_table(&s.account.database, *oid))).collect::<Rc<[Slot]>>()
-    });
+    let slots = tables
+        .filter(|tables| tables.len() <= TABLES_MAX)
+        .map(|tables| slots_of(&w.shared.changes.versions, &s.account.database, &tables));
     if s.account.known.edition() == s.reads.place.edition() {
         caching.shows.note(place, slots.clone());
     }

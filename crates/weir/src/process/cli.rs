@@ -463,7 +463,7 @@ fn warn_of(config: &Config) -> usize {
         complain(&format!("warning: {notice}"));
     }
     if let Some(hint) = config.older_causal_reads() {
-        complain(&format!("note: {hint}"));
+        complain(&hint);
     }
     let Err(cause) = pid_file::try_path(&config.pid_file) else { return 0 };
     if config.is_default("pid_file_name") {

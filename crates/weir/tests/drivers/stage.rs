@@ -30,21 +30,31 @@ pub fn check(make: impl Fn() -> Result<Command, String>, more: &str) -> Result<T
     wait_for_standbys_at_commit(&ground);
     // Held until another database is there: the servers end with their last user.
     let _cluster = ground.cluster.clone();
-    let direct = run(make()?, &ground, ground.cluster.primary().port());
+    let direct = run(make()?, &ground.database, ground.cluster.primary().port());
     drop(ground);
-    assert!(direct.ended_well(), "against the server itself: {direct}");
-    assert_eq!(direct.lines().last().map(String::as_str), Some(END), "against the server itself: {direct}");
+    check_ended(&direct);
     let ground = Ground::new();
     let proxy = ground.proxy(more);
     let neighbours = Neighbours::move_in(&ground, &proxy);
-    let through = run(make()?, &ground, proxy.port());
+    let through = run(make()?, &ground.database, proxy.port());
     neighbours.move_out();
+    check_same(&direct, &through);
+    Ok(Through { proxy, ground })
+}
+
+/// A program must have said the same through Weir as on a direct connection.
+pub fn check_same(direct: &Said, through: &Said) {
     let (expected, seen) = (direct.lines(), through.lines());
     if let Some(at) = (0..expected.len().max(seen.len())).find(|at| expected.get(*at) != seen.get(*at)) {
         panic!("line {}: {:?} was expected, Weir makes it {:?}; {through}", at + 1, expected.get(at), seen.get(at));
     }
     assert!(through.ended_well(), "through Weir: {through}");
-    Ok(Through { proxy, ground })
+}
+
+/// A program that runs on the server itself must come to its end.
+pub fn check_ended(direct: &Said) {
+    assert!(direct.ended_well(), "against the server itself: {direct}");
+    assert_eq!(direct.lines().last().map(String::as_str), Some(END), "against the server itself: {direct}");
 }
 
 /// Standbys show a commit before its client hears of it. Else a read after a write might, as on any such cluster, come too
@@ -61,18 +71,18 @@ fn wait_for_standbys_at_commit(ground: &Ground) {
 }
 
 /// Output of a program.
-struct Said {
+pub struct Said {
     status: String,
     output: String,
     errors: String,
 }
 
 impl Said {
-    fn ended_well(&self) -> bool {
+    pub fn ended_well(&self) -> bool {
         self.status == "exit status: 0"
     }
 
-    fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         self.output.lines().map(str::to_owned).collect()
     }
 }
@@ -83,7 +93,8 @@ impl std::fmt::Display for Said {
     }
 }
 
-fn run(command: Command, ground: &Ground, port: u16) -> Said {
+/// Runs a program in a database behind this port.
+pub fn run(command: Command, database: &str, port: u16) -> Said {
     let folder = crate::support::proxy::Folder::new();
     let (output, errors) = (folder.0.join("output"), folder.0.join("errors"));
     // The program ends with this one, should a test be killed.
@@ -96,7 +107,7 @@ fn run(command: Command, ground: &Ground, port: u16) -> Said {
         };
     }
     ended_with_us.env("PGHOST", "127.0.0.1").env("PGPORT", port.to_string()).env("PGUSER", "postgres");
-    ended_with_us.env("PGDATABASE", &ground.database).env("LC_ALL", "C.UTF-8").env("TZ", "UTC").env_remove("PGOPTIONS");
+    ended_with_us.env("PGDATABASE", database).env("LC_ALL", "C.UTF-8").env("TZ", "UTC").env_remove("PGOPTIONS");
     // A place for files of its own.
     ended_with_us.current_dir(&folder.0);
     ended_with_us.stdin(Stdio::null()).stdout(File::create(&output).unwrap()).stderr(File::create(&errors).unwrap());

@@ -133,6 +133,8 @@ pub fn java(source: &str) -> Result<Command, String> {
         run(&mut maven).map(drop)
     })?;
     let mut command = Command::new("java");
+    // Programs this short are over before code is worth the second compiler's time.
+    command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
     command.arg("-cp").arg(folder.join("jars/*")).arg(sources("java").join(source));
     Ok(command)
 }

@@ -41,6 +41,22 @@ fn a_right_file_is_said_to_be_valid() {
 }
 
 #[test]
+fn the_line_that_sets_the_older_default_of_causal_reads_is_named() {
+    let two = format!("{NODE}backend_hostname1 = 'localhost'\nbackend_port1 = 5434\n");
+    let (success, _, errors) = check(&format!("{two}causal_reads = session\n"));
+    let notes: Vec<&str> = errors.lines().filter(|line| line.contains("causal_reads")).collect();
+    assert!(success && notes.len() == 1, "{errors}");
+    assert!(
+        notes[0].starts_with("FILE:5: note: causal_reads = session shows a client its own writes only; tables, the default"),
+        "{errors}"
+    );
+    for line in ["", "causal_reads = tables\n", "causal_reads = session\ndisable_load_balance_on_write = dml_adaptive_global\n"] {
+        let (success, _, errors) = check(&format!("{two}{line}"));
+        assert!(success && !errors.contains("causal_reads"), "{line}: {errors}");
+    }
+}
+
+#[test]
 fn what_a_start_would_fail_by_is_said_before_it() {
     let folder = Folder::new();
     let at = folder.0.display().to_string();

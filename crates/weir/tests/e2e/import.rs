@@ -89,6 +89,8 @@ fn a_read_replica_of_a_setup_serves_the_reads_of_its_database() {
     let said = import_into(&folder.0.join("pgbouncer.ini"), &folder.0, &more);
     assert!(said.contains("\"sr_check_user\" is not set"), "two servers are asked which is the primary: {said}");
     let conf = folder.0.join("pgpool.conf").display().to_string();
+    let text = fs::read_to_string(&conf).unwrap();
+    assert!(!text.contains("causal_reads"), "what others wrote is shown as by default: {text}");
     let _weir = start(env!("CARGO_BIN_EXE_weir"), &["-f", &conf], &folder.0.join("log"), port.number());
     let ask = |name: String, text: &str| {
         driver::value(&Login { database: name, ..Login::new(port.number(), "postgres", "secret") }, text)

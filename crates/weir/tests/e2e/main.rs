@@ -26,6 +26,7 @@ mod cache_writes;
 mod cancel;
 mod catalog;
 mod causal;
+mod causal_modes;
 mod causal_pools;
 mod causal_tables;
 mod changed;
