@@ -59,11 +59,16 @@ fn manner(begin: Begin, defaults: Defaults) -> (Isolation, bool) {
     (isolation, read_only)
 }
 
+/// True if each statement of a transaction that begins so has a snapshot of its own.
+pub fn takes_snapshots(begin: Begin, defaults: Defaults) -> bool {
+    matches!(manner(begin, defaults).0, Isolation::ReadUncommitted | Isolation::ReadCommitted)
+}
+
 /// True if a transaction that no server knows of may be answered from memory: if each of its statements has a snapshot of its own. One that
 /// only reads may begin on a standby with its next statement, and must not go back in time then (`sees_on`).
 pub fn may_ask_memory(begin: Begin, defaults: Defaults, sees_on: bool) -> bool {
-    let (isolation, read_only) = manner(begin, defaults);
-    matches!(isolation, Isolation::ReadUncommitted | Isolation::ReadCommitted) && (sees_on || !read_only)
+    let (_, read_only) = manner(begin, defaults);
+    takes_snapshots(begin, defaults) && (sees_on || !read_only)
 }
 
 /// A limit of the server's that a transaction has exceeded before the server knows of the transaction.

@@ -295,6 +295,7 @@ pub fn send(s: &mut Session, w: &Context, first: &Statement) {
         LazyBegin::Failed(statement) => (statement.clone(), true),
         LazyBegin::No | LazyBegin::Sent(_) => return,
     };
+    s.reads.causal.renews = transaction::takes_snapshots(options_of(&statement), classify::defaults(s, w));
     let before = std::mem::take(&mut s.lazy_begin);
     let Some(upstream) = s.upstream_mut() else { return };
     upstream.txn.began = Some(before);

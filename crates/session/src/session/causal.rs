@@ -36,6 +36,8 @@ pub struct Causal {
     pub(crate) stint: Stint,
     /// It was told things while nobody looked.
     pub(crate) missed: bool,
+    /// Each statement of its transaction has a snapshot of its own, if Weir sent its BEGIN.
+    pub(crate) renews: bool,
     /// The statement under way is one of a session that wants to go on seeing things.
     pub(crate) is_careful: bool,
 }

@@ -209,6 +209,48 @@ fn what_commits_between_rollbacks_of_one_pipeline_counts() {
 }
 
 #[test]
+fn a_transaction_that_stays_on_a_standby_shows_what_was_committed_meanwhile() {
+    for mode in ["tables", "global"] {
+        let cluster = cluster(1);
+        cluster.primary().query("create table t (a int); create table quiet as select 1 as a").unwrap();
+        cluster.wait_caught_up().unwrap();
+        let proxy = Proxy::start(&cluster, &format!("causal_reads = {mode}\ncausal_wait = 20ms"));
+        wait_for_standbys(&cluster, &proxy);
+        let [standby] = cluster.standbys() else { panic!("one standby") };
+        const COUNT: &str = "select count(*) from t";
+        // Its first statement needs the transaction, so that all of it stays where that one ran.
+        let begun = |begin: &str, first: &str| {
+            let mut client = fresh(&proxy);
+            wait_until("the transaction to begin on the standby", || {
+                client.run("rollback");
+                client.run(begin);
+                client.run(first);
+                client.value(PORT) == standby.port().to_string()
+            });
+            client
+        };
+        const NOW: &str = "select now()";
+        let (mut renewed, mut late) = (begun("begin read only", NOW), begun("begin read only", NOW));
+        let mut fixed = begun("begin isolation level repeatable read, read only", COUNT);
+        let mut cursor = begun("begin read only", "declare c cursor for table t");
+        let mut writer = fresh(&proxy);
+        for rows in 1..=20 {
+            writer.run("insert into t values (1)");
+            assert_eq!(renewed.value(COUNT), rows.to_string(), "{mode}");
+        }
+        assert_eq!(renewed.value(PORT), standby.port().to_string());
+        standby.pause_replay().unwrap();
+        writer.run("insert into t values (1)");
+        assert_eq!((fixed.value(COUNT), fixed.value(PORT)), ("0".into(), standby.port().to_string()), "one snapshot");
+        assert!(cursor.rows("fetch all from c").is_empty(), "a cursor has the snapshot of its declaration");
+        assert_eq!(late.error(COUNT).sqlstate, "40001", "{mode}");
+        late.run("rollback");
+        ["begin read only", NOW].iter().for_each(|text| late.run(text));
+        assert_eq!(late.value(COUNT), "21", "it runs again, and begins on the primary");
+    }
+}
+
+#[test]
 fn reads_that_had_to_wait_are_counted_by_relation() {
     let cluster = paused(&["create table t (a int)"]);
     let proxy = Proxy::start(&cluster, "causal_wait = 1ms");
