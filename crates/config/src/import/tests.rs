@@ -77,7 +77,6 @@ fn a_setup_becomes_a_configuration_that_says_the_same() {
 fn what_has_no_equal_is_named_with_its_line() {
     let expected = [
         "19: server_round_robin: no equal: the connection used last is used first",
-        "21: ignore_startup_parameters: not needed: every startup parameter is passed on to the servers",
         "22: nonsense: is no setting of PgBouncer 1.25",
     ];
     assert_eq!(notes_of(&run(SAMPLE)), expected);

@@ -100,8 +100,8 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
     }
 }
 
-fn wishes_of(shared: &Shared, startup: &Startup) -> Result<StartupSettings, SettingsError> {
-    let settings = Settings::of_startup(startup)?;
+fn wishes_of(shared: &Shared, ignored: &[String], startup: &Startup) -> Result<StartupSettings, SettingsError> {
+    let settings = Settings::of_startup(startup, ignored)?;
     let is_plain = settings.get(APPLICATION_NAME).is_none_or(is_plain);
     let nameless = if is_plain { settings.without(APPLICATION_NAME) } else { settings.clone() };
     let nameless = shared.intern_settings(nameless).0;
@@ -431,7 +431,7 @@ impl Door<'_> {
         if let Some(known) = self.w.welcomes.borrow().wishes.get(&startup.parameters) {
             return Ok(known.clone());
         }
-        let wishes = wishes_of(&self.w.shared, startup);
+        let wishes = wishes_of(&self.w.shared, &self.w.peek_config().ignored_parameters, startup);
         let wishes = Rc::new(wishes.map_err(|e| refused_setting(&e))?);
         self.w.welcomes.borrow_mut().wishes.insert(startup.parameters.clone(), wishes.clone());
         Ok(wishes)

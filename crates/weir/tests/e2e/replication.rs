@@ -250,3 +250,25 @@ fn a_physical_replication_client_never_becomes_a_forced_user_nor_passes_by_him()
     assert_eq!(enter(&proxy, "invented"), refused("replication"));
     assert_eq!(enter(&proxy, "plain"), Ok(()));
 }
+
+#[test]
+fn logical_replication_clients_of_a_user_and_database_wait_for_one_of_pool_size_and_physical_ones_do_not() {
+    let cluster = logical();
+    let proxy = Proxy::with_files(&[cluster.primary()], "pool_size = 2\npool_wait_timeout = 1", &[], &[]);
+    let enter = |kind: &str| {
+        let parameters = [("replication", kind), ("application_name", "raw")];
+        Raw::tcp(proxy.port()).log_in("postgres", "postgres", &parameters).map_err(|failure| failure.message)
+    };
+    let physical: Vec<Raw> = (0..3).map(|_| enter("true").unwrap()).collect();
+    let mut logical: Vec<Raw> = (0..2).map(|_| enter("database").unwrap()).collect();
+    let refused = enter("database").map(|_| ()).unwrap_err();
+    assert!(refused.contains("pool_size"), "{refused}");
+    assert_eq!(
+        Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap().value("select 1"),
+        "1",
+        "others have their own"
+    );
+    logical.pop();
+    wait_until("the next one to have its place", || enter("database").is_ok());
+    drop(physical);
+}

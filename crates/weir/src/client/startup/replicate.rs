@@ -2,6 +2,7 @@
 
 use super::gate::Caller;
 use super::{Door, login_fault};
+use crate::server::pool::Purpose;
 use crate::traffic::replication;
 use weir_config::Config;
 use weir_config::hba::Replication;
@@ -64,11 +65,16 @@ impl Door<'_> {
         self.take_seat(&pools).inspect_err(|_| self.w.forget_pool_set(&pools))?;
         // The client's own parameters, without those that were understood above: nothing could be set later, a walsender takes
         // no SET.
-        let kind = if caller.replication == Replication::Logical { "database" } else { "true" };
-        let own = |name: &str| !matches!(name, "user" | "database" | "replication");
+        let (kind, purpose) = match caller.replication {
+            Replication::Logical => ("database", Purpose::LogicalReplication),
+            Replication::Physical | Replication::No => ("true", Purpose::PhysicalReplication),
+        };
+        let config = self.w.config();
+        let is_ignored = |name: &str| config.ignored_parameters.iter().any(|ignored| ignored.eq_ignore_ascii_case(name));
+        let own = |name: &str| !matches!(name, "user" | "database" | "replication") && !is_ignored(name);
         let given = startup.parameters.iter().filter(|(name, _)| own(name));
         let parameters: Vec<(&str, &str)> = given.chain([("replication", kind)]).collect();
-        let opened = replication::open(self.w, &self.socket, &pools, &parameters).await;
+        let opened = replication::open(self.w, &self.socket, &pools, purpose, &parameters).await;
         let opened = opened.and_then(|opened| opened.map_err(|error| login_fault(self.w, &pools, &error)));
         let conn = match opened {
             Ok(conn) => conn,
@@ -88,7 +94,6 @@ impl Door<'_> {
         write::backend_key_data(&mut out, entry.status.pid, &entry.key);
         out.extend_from_slice(&conn.transport.notices.late);
         write::ready(&mut out, weir_session::session::IDLE);
-        let config = self.w.config();
         if config.log.connections {
             self.w.log_client(&entry.status, "replication connection authorized");
         }
