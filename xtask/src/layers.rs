@@ -65,6 +65,7 @@ const MODULES: &[Module] = &[
     row(5, "host", &[]),
     row(5, "listen_task", &[]),
     row(5, "min_pool", &[]),
+    row(5, "peers", &[]),
     row(5, "replication", &[]),
     row(5, "return_node", &[]),
     row(5, "supervised", &[]),

@@ -8,7 +8,7 @@ use crate::params::Indexed;
 use weir_sql::facts::{Effect, Transaction};
 
 /// Everything that is checked, in the order of the messages.
-const CHECKS: [fn(&mut Findings<'_>); 18] = [
+const CHECKS: [fn(&mut Findings<'_>); 19] = [
     check_nodes,
     check_same_servers,
     check_host_names,
@@ -22,6 +22,7 @@ const CHECKS: [fn(&mut Findings<'_>); 18] = [
     check_limits,
     check_overrides,
     check_look_ups,
+    check_peers,
     check_redirects,
     check_ranges,
     check_stores,
@@ -214,11 +215,19 @@ fn check_overrides(findings: &mut Findings<'_>) {
     }
 }
 
+fn check_peers(findings: &mut Findings<'_>) {
+    let text = findings.config.setting("peer_list", None).map(|setting| setting.raw.clone()).unwrap_or_default();
+    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    if let Err(error) = crate::peers::read(entries) {
+        findings.add(Severity::Error, "peer_list", None, format!("\"peer_list\": {error}"));
+    }
+}
+
 /// No user is looked up in the console, as PgBouncer refuses it: a database of the servers by that name needs another one in `database_file`.
 fn check_look_ups(findings: &mut Findings<'_>) {
     let config = findings.config;
     let console = config.admin.database.as_str();
-    if console.is_empty() || config.databases.get(console).is_some() {
+    if console.is_empty() || config.databases.named(console).is_some() {
         return;
     }
     let what =

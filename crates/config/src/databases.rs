@@ -2,6 +2,7 @@
 //!
 //! In: the file's text. Out: the entries, and the faults of its lines. The lines are those of the section `[databases]` of a
 //! `pgbouncer.ini`: `name = dbname=shop user=app password='secret' pool_mode=session pool_size=20 connect_query='SET ...'`.
+//! The name `*` stands for all databases without a line of their own, but for the administration console.
 //! Source: PgBouncer's manual, "Section [databases]", and `parse_database` in its loader.c.
 
 use crate::PoolMode;
@@ -16,8 +17,8 @@ const ENTRIES_MAX: usize = 10_000;
 /// The meaning of one database name of clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The database of the servers.
-    pub database: Arc<str>,
+    /// The database of the servers; `None`: that of the clients' name.
+    pub database: Option<Arc<str>>,
     /// All clients of the name use this user's server connections; `None`: each uses those of its own user.
     pub user: Option<Arc<str>>,
     /// Password of that user; `None`: the one in `pool_passwd`.
@@ -44,6 +45,8 @@ pub struct OwnLookUp {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Databases {
     entries: BTreeMap<Arc<str>, Entry>,
+    /// The entry of all other names.
+    others: Option<Entry>,
 }
 
 /// A fault in a line; always the operator's.
@@ -55,8 +58,8 @@ pub enum DatabaseError {
     OpenQuote,
     #[error("database \"{0}\" has two entries")]
     Twice(String),
-    #[error("\"*\" is not supported: a database without an entry is served under its own name")]
-    Star,
+    #[error("\"*\" takes no {0}: the parameter of this name holds for databases without an entry")]
+    Star(String),
     #[error("\"{0}\" is no key=value")]
     NoPair(String),
     #[error(
@@ -82,7 +85,15 @@ pub enum DatabaseError {
 /// Words of a `connect_query` that would change the meaning of statements without Weir knowing it.
 const MEANINGS: [&str; 4] = ["search_path", "set schema", "role", "session authorization"];
 
+/// The name that stands for all databases without an entry.
+pub const OTHERS: &str = "*";
+
 impl Entry {
+    /// The servers' name of a database that clients call `name`.
+    pub fn database<'a>(&'a self, name: &'a str) -> &'a str {
+        self.database.as_deref().unwrap_or(name)
+    }
+
     /// Its password, if it is this user's.
     pub fn password_of(&self, user: &str) -> Option<&Secret> {
         self.password.as_ref().filter(|_| self.user.as_deref() == Some(user))
@@ -90,14 +101,19 @@ impl Entry {
 }
 
 impl Databases {
-    /// The entry of a name.
+    /// The entry that serves a name: its own, or that of all others.
     pub fn get(&self, name: &str) -> Option<&Entry> {
+        self.named(name).or(self.others.as_ref())
+    }
+
+    /// The entry of this very name.
+    pub fn named(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }
 
     /// The password of a forced user by any entry.
     pub fn password_of(&self, user: &str) -> Option<&Secret> {
-        self.entries.values().find_map(|entry| entry.password_of(user))
+        self.entries.values().chain(&self.others).find_map(|entry| entry.password_of(user))
     }
 
     /// Query that new server connections of a name run first; empty: none.
@@ -105,21 +121,18 @@ impl Databases {
         self.get(name).map_or_else(Arc::default, |entry| entry.connect_query.clone())
     }
 
-    /// All names, and their entries.
+    /// All names that are listed, and their entries.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Entry)> {
         self.entries.iter()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries.is_empty() && self.others.is_none()
     }
 
-    /// Names whose entries differ in the other.
-    pub fn changed(&self, other: &Databases) -> Vec<Arc<str>> {
-        let names = self.entries.keys().chain(other.entries.keys());
-        let mut changed: Vec<Arc<str>> = names.filter(|name| self.get(name) != other.get(name)).cloned().collect();
-        changed.dedup();
-        changed
+    /// True if a name is served by another entry than before.
+    pub fn is_changed(&self, before: &Databases, name: &str) -> bool {
+        self.get(name) != before.get(name)
     }
 }
 
@@ -134,7 +147,11 @@ pub fn read(text: &str) -> (Databases, Vec<(u32, DatabaseError)>) {
             if databases.entries.len() >= ENTRIES_MAX {
                 return Err(DatabaseError::TooMany);
             }
-            match databases.entries.insert(name.as_str().into(), entry) {
+            let before = match name.as_str() {
+                OTHERS => databases.others.replace(entry),
+                _ => databases.entries.insert(name.as_str().into(), entry),
+            };
+            match before {
                 Some(_) => Err(DatabaseError::Twice(name)),
                 None => Ok(()),
             }
@@ -166,11 +183,8 @@ fn read_line(line: &str) -> Result<(String, Entry), DatabaseError> {
     if name.is_empty() {
         return Err(DatabaseError::NoValue);
     }
-    if name == "*" {
-        return Err(DatabaseError::Star);
-    }
     let mut entry = Entry {
-        database: name.as_str().into(),
+        database: None,
         user: None,
         password: None,
         mode: None,
@@ -180,6 +194,9 @@ fn read_line(line: &str) -> Result<(String, Entry), DatabaseError> {
     };
     while !rest.is_empty() {
         let (key, value) = take_pair(&mut rest)?;
+        if name == OTHERS && key.starts_with("auth_") {
+            return Err(DatabaseError::Star(key));
+        }
         set(&mut entry, &key, value)?;
     }
     if entry.password.is_some() && entry.user.is_none() {
@@ -225,7 +242,7 @@ fn take_quoted(rest: &mut &str, quote: char) -> Result<String, DatabaseError> {
 fn set(entry: &mut Entry, key: &str, value: String) -> Result<(), DatabaseError> {
     let number = || value.parse::<u32>().map_err(|_| DatabaseError::NoNumber(key.to_string()));
     match key {
-        "dbname" if !value.is_empty() => entry.database = cut_name(&value).into(),
+        "dbname" if !value.is_empty() => entry.database = Some(cut_name(&value).into()),
         "user" if !value.is_empty() => entry.user = Some(cut_name(&value).into()),
         "dbname" | "user" => return Err(DatabaseError::NoPair(key.to_string())),
         "password" => entry.password = Some(secret(value)?),
@@ -280,10 +297,10 @@ mod tests {
         assert_eq!(wrong, []);
         let names: Vec<&str> = databases.iter().map(|(name, _)| &**name).collect();
         assert_eq!(names, ["a", "shop", "we \" ird"]);
-        assert_eq!(&*databases.get("shop").expect("shop").database, "shop");
-        assert_eq!(&*databases.get("a").expect("a").database, "b");
+        assert_eq!(databases.get("shop").expect("shop").database("shop"), "shop");
+        assert_eq!(databases.get("a").expect("a").database("a"), "b");
         let entry = databases.get("we \" ird").expect("the third");
-        assert_eq!((&*entry.database, entry.user.as_deref(), entry.mode), ("it's", Some("joe"), Some(PoolMode::Session)));
+        assert_eq!((entry.database("x"), entry.user.as_deref(), entry.mode), ("it's", Some("joe"), Some(PoolMode::Session)));
         assert_eq!(entry.pool_size, Some(3));
         assert_eq!(&*entry.connect_query, "select 'a=b' ; set timezone to utc");
         assert_eq!(entry.password, Some(Secret::Plain(b"x y".to_vec().into())));
@@ -298,7 +315,7 @@ mod tests {
             ("a = dbname='b", "a quote is not closed"),
             ("a = dbname", "\"dbname\" is no key=value"),
             ("a = user=", "\"user\" is no key=value"),
-            ("* = dbname=x", "\"*\" is not supported"),
+            ("* = auth_user=x", "\"*\" takes no auth_user"),
             ("good = ", "database \"good\" has two entries"),
             ("a = host=h", "\"host\" is not known here"),
             ("a = pool_size=many", "pool_size needs a whole number"),
@@ -320,8 +337,24 @@ mod tests {
     fn entries_that_came_went_or_changed_are_told_apart_from_those_that_stayed() {
         let (old, _) = read("a = dbname=x\nb = dbname=y\nc = dbname=z");
         let (new, _) = read("b = dbname=y\nc = dbname=other\nd =");
-        let mut changed = old.changed(&new);
-        changed.sort();
-        assert_eq!(changed, ["a".into(), "c".into(), "d".into()] as [Arc<str>; 3]);
+        assert_eq!(["a", "b", "c", "d", "e"].map(|name| new.is_changed(&old, name)), [true, false, true, true, false]);
+        let (others, _) = read("b = dbname=y\nc = dbname=other\nd =\n* = user=u");
+        assert_eq!(["b", "c", "d", "e"].map(|name| others.is_changed(&new, name)), [false, false, false, true]);
+    }
+
+    #[test]
+    fn the_star_serves_all_names_without_an_entry() {
+        let (databases, wrong) = read("a = dbname=b\n* = user=app password=secret pool_size=3\n");
+        assert_eq!(wrong, []);
+        assert_eq!(databases.get("a").expect("its own").user, None);
+        let other = databases.get("x").expect("that of all others");
+        assert_eq!((other.database("x"), other.user.as_deref(), other.pool_size), ("x", Some("app"), Some(3)));
+        assert!(databases.named("x").is_none());
+        assert!(databases.password_of("app").is_some());
+        let names: Vec<&str> = databases.iter().map(|(name, _)| &**name).collect();
+        assert_eq!(names, ["a"], "it is no database");
+        let (all_in_one, _) = read("* = dbname=one");
+        assert_eq!(all_in_one.get("x").expect("the star").database("x"), "one");
+        assert!(!all_in_one.is_empty());
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! In: the bytes of the files. Out: texts of `pgpool.conf`, `pool_hba.conf` and `pool_passwd`, and notes. No IO.
 
+use crate::databases::OTHERS;
 use crate::limits::read_overrides;
 use databases::{Entry, Place};
 use settings::{DEFAULTS, Fate, SETTINGS, SYSTEM_AUTHORITIES, by_value, quoted, seconds, whole_seconds};
@@ -52,7 +53,7 @@ pub fn import(bytes: &[u8], load: &mut Load<'_>) -> Import {
             "pgbouncer" => work.setting(line),
             "databases" => work.database(line),
             "users" => work.user(line),
-            "peers" => work.note(line.number, "there are no peers".to_string()),
+            "peers" => work.peer(line),
             other => work.note(line.number, format!("section [{other}] is not known")),
         }
     }
@@ -65,6 +66,8 @@ struct Work {
     given: BTreeMap<String, (String, u32)>,
     entries: Vec<Entry>,
     overrides: Vec<String>,
+    /// Places of other processes.
+    peers: Vec<String>,
     notes: Vec<Note>,
     /// Parameters by our names.
     lines: Vec<(String, String)>,
@@ -129,6 +132,8 @@ impl Work {
             match name.as_str() {
                 "host" | "port" | "dbname" | "user" | "password" | "connect_query" => {}
                 "auth_user" | "auth_query" | "auth_dbname" => {}
+                // They go to its line in `database_file`.
+                "pool_mode" | "pool_size" if line.name == OTHERS => {}
                 "pool_mode" | "pool_size" | "min_pool_size" | "max_db_connections" => push_limit(&mut limits, name, value),
                 "reserve_pool" | "reserve_pool_size" => push_limit(&mut limits, "reserve_pool_size", value),
                 // 0 closes a connection after one use there, and keeps it for ever here.
@@ -148,11 +153,21 @@ impl Work {
         // Of two entries with one name the last counts, as in PgBouncer.
         self.entries.retain(|entry| entry.name != line.name);
         self.entries.push(Entry::new(line.number, &line.name, pairs));
-        if !limits.is_empty() && line.name == "*" {
+        if !limits.is_empty() && line.name == OTHERS {
             self.note(line.number, "*: limits of databases without a line of their own: set them for all".to_string());
         } else {
             self.limit("database", line, &limits);
         }
+    }
+
+    /// PgBouncer names its peers by numbers, which are parts of its cancel keys. Weir needs none.
+    fn peer(&mut self, line: &ini::Line) {
+        let pairs: BTreeMap<String, String> = ini::pairs(&line.value).unwrap_or_default().into_iter().collect();
+        let Some(host) = pairs.get("host") else {
+            return self.note(line.number, format!("peer {}: has no host", line.name));
+        };
+        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+        self.peers.push(format!("{host}:{}", pairs.get("port").map_or("6432", String::as_str)));
     }
 
     fn user(&mut self, line: &ini::Line) {
@@ -248,7 +263,7 @@ impl Work {
         self.look_ups_of_others();
         let is_placed = !self.value("auth_dbname").is_empty();
         for entry in &mut self.entries {
-            if entry.looks_up() && !is_placed && entry.name != "*" {
+            if entry.looks_up() && !is_placed && entry.name != OTHERS {
                 let own = entry.name.clone();
                 entry.complete("auth_dbname", &own);
             }
@@ -261,7 +276,7 @@ impl Work {
         if self.value("auth_user").is_empty() || is_placed {
             return;
         }
-        if let Some(named) = self.entries.iter().find(|entry| entry.name != "*").map(|entry| entry.name.clone()) {
+        if let Some(named) = self.entries.iter().find(|entry| entry.name != OTHERS).map(|entry| entry.name.clone()) {
             self.set("auth_dbname", quoted(&named));
             if self.entries.iter().any(|entry| entry.name != named && !entry.looks_up()) {
                 let text = format!("auth_user: auth_query is asked in one database, \"{named}\", not in each client's");
@@ -273,7 +288,7 @@ impl Work {
     /// The look-ups of the entry `*` hold for databases without an entry. Here the parameters do that, so that each other entry names the look-ups
     /// that the parameters named.
     fn look_ups_of_others(&mut self) {
-        let Some(others) = self.entries.iter().find(|entry| entry.name == "*" && entry.looks_up()).cloned() else { return };
+        let Some(others) = self.entries.iter().find(|entry| entry.name == OTHERS && entry.looks_up()).cloned() else { return };
         let default = |word: &str| crate::params::find(word).map_or("", |param| param.default).to_string();
         for word in databases::LOOK_UPS {
             let Some(value) = others.look_up(word) else { continue };
@@ -284,18 +299,18 @@ impl Work {
             if word == "auth_dbname" && former.is_none() {
                 self.entries
                     .iter_mut()
-                    .filter(|entry| entry.name != "*")
+                    .filter(|entry| entry.name != OTHERS)
                     .for_each(|entry| entry.complete(word, &entry.name.clone()));
                 continue;
             }
             let former = former.unwrap_or_else(|| default(word));
-            self.entries.iter_mut().filter(|entry| entry.name != "*").for_each(|entry| entry.complete(word, &former));
+            self.entries.iter_mut().filter(|entry| entry.name != OTHERS).for_each(|entry| entry.complete(word, &former));
         }
     }
 
     /// All texts of `auth_query`, each with the words before it in a note, and its line.
     fn queries(&self) -> Vec<(String, String, u32)> {
-        let own = self.entries.iter().filter(|entry| entry.name != "*");
+        let own = self.entries.iter().filter(|entry| entry.name != OTHERS);
         let own =
             own.filter_map(|entry| Some((format!("{}: ", entry.name), entry.look_up("auth_query")?.to_string(), entry.line)));
         [(String::new(), self.value("auth_query").to_string(), self.line_of("auth_query"))].into_iter().chain(own).collect()
@@ -335,6 +350,7 @@ impl Work {
             ldap_options: self.value("auth_ldap_options"),
             databases: &place.listed,
             forced: &place.forced,
+            replication: place.replication,
         };
         let (text, notes) = access::rules(&setup, load);
         let line = self.line_of("auth_type");
@@ -364,11 +380,15 @@ impl Work {
             "max_server_connections_per_node = 10000   # PgBouncer has no such limit; yours is the servers' max_connections\n\n";
         conf += "enable_pool_hba = on            # pool_hba.conf says who may log in, as PgBouncer's auth_type did\n";
         conf += "sigint_stop = wait_for_servers  # as PgBouncer's SIGINT, by which packages stop it: transactions end first\n";
+        conf += "auth_query_cache_time = 0       # as with PgBouncer, each login asks auth_query\n";
         if !place.entries.is_empty() {
             conf += "database_file = 'databases'     # databases by another name, and forced users\n";
         }
         for (name, value) in &self.lines {
             let _ = writeln!(conf, "{name} = {}", if value.is_empty() { "''" } else { value });
+        }
+        if !self.peers.is_empty() {
+            let _ = writeln!(conf, "peer_list = {}", quoted(&self.peers.join(", ")));
         }
         if !self.overrides.is_empty() {
             let _ = writeln!(conf, "limit_override_list = {}", quoted(&self.overrides.join("; ")));

@@ -26,6 +26,7 @@ pub mod params;
 pub mod passwd;
 mod pattern;
 pub mod pcp;
+pub mod peers;
 mod problem;
 mod read;
 mod recovery;
@@ -72,6 +73,14 @@ pub struct Config {
     pub unix_socket_permissions: u32,
     /// Factor of `pool.num_init_children` that gives the backlog.
     pub listen_backlog_multiplier: u32,
+    /// A session at rest that keeps a server connection which is to be closed ends with it.
+    pub fast_close: bool,
+    /// Parameters of startup packets that are dropped.
+    pub ignored_parameters: Vec<String>,
+    /// Others may listen on the same port.
+    pub reuse_port: bool,
+    /// Weirs that may serve the session of a cancel request.
+    pub peers: Vec<peers::Peer>,
     /// Time without a request after which a client is disconnected; 0 for never.
     pub client_idle_limit_ms: u64,
     pub sigint_stop: SigintStop,
@@ -277,6 +286,10 @@ impl Config {
             unix_socket_group: String::new(),
             unix_socket_permissions: 0,
             listen_backlog_multiplier: 0,
+            fast_close: false,
+            ignored_parameters: Vec::new(),
+            reuse_port: false,
+            peers: Vec::new(),
             client_idle_limit_ms: 0,
             sigint_stop: SigintStop::Fast,
             io_method: IoMethod::Auto,

@@ -18,13 +18,19 @@ impl Config {
     /// How the users of a database of clients are looked up; `None`: the parameters' own way, which also serves questions of Weir's own.
     pub fn look_up(&self, client_database: Option<&str>) -> LookUp<'_> {
         let own = client_database.and_then(|name| self.databases.get(name)).map(|entry| &entry.look_up);
-        let database = own.and_then(|own| own.database.as_deref()).unwrap_or(&self.auth.ask_database);
+        let database = client_database.map_or(&*self.auth.ask_database, |name| self.look_up_place(name));
         LookUp {
             user: own.and_then(|own| own.user.as_deref()).unwrap_or(&self.auth.ask_user),
             query: own.and_then(|own| own.query.as_deref()).unwrap_or(&self.auth.ask_query),
             // As with PgBouncer, it may be a database by another name.
-            database: self.databases.get(database).map_or(database, |entry| &*entry.database),
+            database: self.databases.get(database).map_or(database, |entry| entry.database(database)),
         }
+    }
+
+    /// The clients' name of the database in which the users of a database of clients are looked up.
+    pub fn look_up_place(&self, client_database: &str) -> &str {
+        let own = self.databases.get(client_database).and_then(|entry| entry.look_up.database.as_deref());
+        own.unwrap_or(&self.auth.ask_database)
     }
 
     /// The databases that believe a user's proof of one another: those with this result. A database that looks up its users in a way of its

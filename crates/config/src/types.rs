@@ -297,6 +297,11 @@ pub struct Override {
 }
 
 impl Override {
+    /// The database whose limits it sets, if it names one.
+    pub fn database(&self) -> Option<&str> {
+        self.database.as_deref()
+    }
+
     /// The user for whom it holds; none: all.
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
@@ -351,6 +356,8 @@ pub struct AuthConfig {
     pub ask_timeout_ms: u64,
     /// Time an answer is believed.
     pub cache_ms: u64,
+    /// Time an answer of `auth_query` is believed; `None`: that of the others.
+    pub query_cache_ms: Option<u64>,
     /// Failed logins of one user from one address before more are slowed down; 0 for no limit.
     pub failures_max: u32,
 }
@@ -691,6 +698,7 @@ impl AuthConfig {
             ask_database: String::new(),
             ask_timeout_ms: 0,
             cache_ms: 0,
+            query_cache_ms: None,
             failures_max: 0,
         }
     }

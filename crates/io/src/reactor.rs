@@ -143,15 +143,9 @@ impl Reactor {
     /// ring cannot be had.
     pub fn new(poll: mio::Poll, buffers: Buffers, with_ring: bool, origin: Instant) -> io::Result<Reactor> {
         let registry = poll.registry().try_clone()?;
-        let mut ring = None;
-        if with_ring {
-            let mut made = Ring::new(|| buffers.take_bulk())?;
-            made.watch(&poll);
-            ring = Some(RefCell::new(made));
-        }
-        Ok(Reactor {
+        let mut reactor = Reactor {
             poll: RefCell::new((poll, mio::Events::with_capacity(EVENTS_MAX))),
-            ring,
+            ring: None,
             buffers: Rc::new(buffers),
             registry,
             slots: RefCell::default(),
@@ -164,7 +158,24 @@ impl Reactor {
             clock: Rc::new(Clock::new(origin)),
             woken: Cell::new(false),
             panicked: RefCell::default(),
-        })
+        };
+        if with_ring {
+            reactor.begin_ring()?;
+        }
+        Ok(reactor)
+    }
+
+    /// Takes a ring for an event loop that has served nobody yet. Error: it cannot be had, and the loop goes on without.
+    pub fn begin_ring(&mut self) -> io::Result<()> {
+        let mut ring = Ring::new(|| self.buffers.take_bulk())?;
+        ring.watch(&self.poll.borrow().0);
+        self.ring = Some(RefCell::new(ring));
+        Ok(())
+    }
+
+    /// Gives the ring back, before anybody is served: sockets move between event loops, which must all be of one kind.
+    pub fn end_ring(&mut self) {
+        self.ring = None;
     }
 
     #[inline]

@@ -87,10 +87,14 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// The settings of a startup packet: its parameters, those in `options` first, so that the named ones win as in PostgreSQL.
-    pub fn of_startup(startup: &Startup) -> Result<Settings, SettingsError> {
+    /// The settings of a startup packet: its parameters, those in `options` first, so that the named ones win as in PostgreSQL. Not those with a name
+    /// in `ignored`.
+    pub fn of_startup(startup: &Startup, ignored: &[String]) -> Result<Settings, SettingsError> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         let mut set = |name: &str, value: &str| -> Result<(), SettingsError> {
+            if ignored.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+                return Ok(());
+            }
             let name = canonical(name)?;
             pairs.retain(|(n, _)| *n != name);
             pairs.push((name, value.to_string()));
@@ -503,7 +507,7 @@ mod tests {
 
     fn settings(pairs: &[(&str, &str)]) -> Settings {
         let parameters = pairs.iter().copied().collect();
-        Settings::of_startup(&Startup { version: Version::V3_0, parameters, protocol_options: vec![] }).unwrap()
+        Settings::of_startup(&Startup { version: Version::V3_0, parameters, protocol_options: vec![] }, &[]).unwrap()
     }
 
     #[test]
@@ -613,6 +617,8 @@ mod tests {
     fn odd_names_are_refused() {
         let parameters = [("a b", "1")].into_iter().collect();
         let startup = Startup { version: Version::V3_0, parameters, protocol_options: vec![] };
-        assert_eq!(Settings::of_startup(&startup), Err(SettingsError::Name("a b".into())));
+        assert_eq!(Settings::of_startup(&startup, &[]), Err(SettingsError::Name("a b".into())));
+        let left = Settings::of_startup(&startup, &["A B".to_owned()]).map(|settings| settings.is_empty());
+        assert_eq!(left, Ok(true), "it is ignored");
     }
 }

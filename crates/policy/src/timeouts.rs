@@ -73,11 +73,15 @@ pub const UNFINISHED_SHOWN_MS: u64 = 1000;
 /// Shortest and longest time between two looks at the limits on time.
 const LOOKS_MS: (u64, u64) = (20, 1000);
 
+/// Time in which sessions are found whose server connection is to be closed (`server_fast_close`).
+const FAST_CLOSE_MS: u64 = 250;
+
 /// Time between two looks: short enough that the shortest limit is exceeded by a fifth at most.
 pub fn look_period_ms(config: &Config) -> u64 {
     let times = |l: Limits| [l.query_ms, l.transaction_ms, l.idle_transaction_ms, l.idle_ms];
     let shortest = limits::all(config).flat_map(times).filter(|ms| *ms > 0).min();
-    shortest.map_or(LOOKS_MS.1, |ms| (ms / 5).clamp(LOOKS_MS.0, LOOKS_MS.1))
+    let longest = if config.fast_close { FAST_CLOSE_MS } else { LOOKS_MS.1 };
+    shortest.map_or(longest, |ms| (ms / 5).clamp(LOOKS_MS.0, longest))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod notify;
 pub mod password_tools;
 pub mod pcp_client;
 pub mod pcp_programs;
+pub mod peers;
 pub mod pid_file;
 pub mod places;
 pub mod prompt;

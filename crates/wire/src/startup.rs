@@ -29,6 +29,8 @@ pub const STARTUP_BYTES_MAX: u32 = 10_000 + 4;
 const CANCEL: u32 = (1234 << 16) | 5678;
 const SSL: u32 = (1234 << 16) | 5679;
 const GSSENC: u32 = (1234 << 16) | 5680;
+/// A cancel request that one Weir passes to another. PostgreSQL has no such code, and refuses it.
+pub(crate) const PASSED_CANCEL: u32 = (1234 << 16) | 7345;
 
 /// Longest cancel key a client may show. Source: PostgreSQL 18 manual, `CancelRequest`.
 const CANCEL_KEY_BYTES_MAX: usize = 256;
@@ -41,10 +43,19 @@ pub enum First {
     Cancel {
         pid: u32,
         key: Vec<u8>,
+        bearer: Bearer,
     },
     Startup(Startup),
     /// A version whose major is not 3: refuse, in the form that version understands.
     Unsupported(Version),
+}
+
+/// Who brings a cancel request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bearer {
+    Client,
+    /// Another Weir, which serves no such session: it goes no further.
+    Peer,
 }
 
 /// A StartupMessage of protocol 3.
@@ -146,18 +157,19 @@ fn read_body(body: &[u8]) -> Result<First, StartupError> {
     match u32::from_be_bytes(word) {
         SSL => Ok(First::Ssl),
         GSSENC => Ok(First::GssEnc),
-        CANCEL => read_cancel(rest),
+        CANCEL => read_cancel(rest, Bearer::Client),
+        PASSED_CANCEL => read_cancel(rest, Bearer::Peer),
         version if version >> 16 == 3 => read_parameters(Version(version), rest).map(First::Startup),
         version => Ok(First::Unsupported(Version(version))),
     }
 }
 
-fn read_cancel(rest: &[u8]) -> Result<First, StartupError> {
+fn read_cancel(rest: &[u8], bearer: Bearer) -> Result<First, StartupError> {
     let Some((&pid, key)) = rest.split_first_chunk::<4>() else { return Err(StartupError::BadCancel) };
     if key.is_empty() || key.len() > CANCEL_KEY_BYTES_MAX {
         return Err(StartupError::BadCancel);
     }
-    Ok(First::Cancel { pid: u32::from_be_bytes(pid), key: key.to_vec() })
+    Ok(First::Cancel { pid: u32::from_be_bytes(pid), key: key.to_vec(), bearer })
 }
 
 fn read_parameters(version: Version, list: &[u8]) -> Result<Startup, StartupError> {
@@ -389,7 +401,7 @@ mod tests {
         assert_eq!(startup.protocol_options, ["_pq_.x"]);
         assert_eq!(read_first(&packet(SSL, b"")).unwrap().unwrap().0, First::Ssl);
         assert_eq!(read_first(&packet(GSSENC, b"")).unwrap().unwrap().0, First::GssEnc);
-        let cancel = First::Cancel { pid: 7, key: vec![1, 2, 3, 4] };
+        let cancel = First::Cancel { pid: 7, key: vec![1, 2, 3, 4], bearer: Bearer::Client };
         assert_eq!(read_first(&packet(CANCEL, b"\0\0\0\x07\x01\x02\x03\x04")).unwrap().unwrap().0, cancel);
         assert_eq!(read_first(&packet(2 << 16, b"x")).unwrap().unwrap().0, First::Unsupported(Version(2 << 16)));
     }

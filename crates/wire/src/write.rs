@@ -256,9 +256,18 @@ pub fn ssl_request(out: &mut Vec<u8>) {
 }
 
 pub fn cancel_request(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
+    cancel(out, (1234 << 16) | 5678, pid, key);
+}
+
+/// A cancel request that a client brought, for another Weir.
+pub fn passed_cancel_request(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
+    cancel(out, crate::startup::PASSED_CANCEL, pid, key);
+}
+
+fn cancel(out: &mut Vec<u8>, code: u32, pid: u32, key: &[u8]) {
     let at = out.len();
     out.extend([0; 4]);
-    out.extend(((1234u32 << 16) | 5678).to_be_bytes());
+    out.extend(code.to_be_bytes());
     out.extend(pid.to_be_bytes());
     out.extend_from_slice(key);
     patch_length(out, at);

@@ -102,7 +102,8 @@ const REASONS: [(&str, Reason); 39] = [
     (
         "client_auth",
         Reason::MayFail(
-            "50 of 51: a user without a line in pool_passwd whom the server asks by method password (o23), see docs/from-pgpool.md",
+            "50 of 51: a user without a line in pool_passwd whom the server asks by method password (o23). Clients of such users prove nothing to Weir, and share server \
+             connections, which no password may have opened then; allow_clear_text_frontend_auth asks them (docs/from-pgpool.md)",
         ),
     ),
     ("pcp_commands", LOG_THREAD),

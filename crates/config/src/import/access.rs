@@ -17,6 +17,16 @@ pub(super) struct Setup<'a> {
     pub databases: &'a Listed,
     /// Databases with a forced user.
     pub forced: &'a [String],
+    pub replication: PhysicalReplication,
+}
+
+/// Who may open physical replication connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PhysicalReplication {
+    /// All databases have a forced user, who would not count for such a connection.
+    OfNobody,
+    /// Whoever may enter a database under his own name.
+    OfUsers,
 }
 
 /// The console's database.
@@ -51,9 +61,9 @@ pub(super) fn rules(setup: &Setup<'_>, load: &mut Load<'_>) -> (String, Vec<Stri
     if *auth_type == "any" && !setup.forced.is_empty() {
         databases = list(setup.forced);
     }
-    // A physical replication connection is let in as any other, but has no database whose forced user would take its own one's place. Lines of an
+    // A physical replication connection is let in as any other; Weir refuses the one that names a database with a forced user. Lines of an
     // `auth_hba_file` have the keyword themselves.
-    if *auth_type != "any" && setup.forced.is_empty() {
+    if *auth_type != "any" && setup.replication == PhysicalReplication::OfUsers {
         databases += ",replication";
     }
     let (local, tcp) = methods(setup, &mut notes);

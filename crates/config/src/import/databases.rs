@@ -1,5 +1,7 @@
 //! `[databases]`: the servers behind one Weir, and the databases that are on them.
 
+use super::access::PhysicalReplication;
+use crate::databases::OTHERS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -8,6 +10,9 @@ pub(super) const LOOK_UPS: [&str; 3] = ["auth_user", "auth_query", "auth_dbname"
 
 /// Words that `database_file` has, too. A password needs its user before it.
 const EXCEPTIONS: [&str; 7] = ["dbname", "user", "password", LOOK_UPS[0], LOOK_UPS[1], LOOK_UPS[2], "connect_query"];
+
+/// Those of the entry `*`, whose limits have no list of their own.
+const EXCEPTIONS_OF_OTHERS: [&str; 6] = ["dbname", "user", "password", "pool_mode", "pool_size", "connect_query"];
 
 /// One line.
 #[derive(Clone, Debug)]
@@ -36,8 +41,9 @@ pub(super) struct Place {
     pub refused: Vec<String>,
     /// Databases whose reads go to standbys.
     pub readers: Vec<String>,
-    /// Databases with a forced user.
+    /// Databases with a forced user, of those that are listed.
     pub forced: Vec<String>,
+    pub replication: PhysicalReplication,
     /// The text of `database_file`; empty if no database needs it.
     pub entries: String,
     /// With their lines.
@@ -85,7 +91,8 @@ impl Entry {
     fn exception(&self, notes: &mut Vec<(u32, String)>) -> Option<String> {
         let mut words: Vec<(&str, &str)> = Vec::new();
         let mut note = |text: String| notes.push((self.line, format!("{}: {text}", self.name)));
-        for word in EXCEPTIONS {
+        let exceptions = if self.name == OTHERS { &EXCEPTIONS_OF_OTHERS[..] } else { &EXCEPTIONS[..] };
+        for &word in exceptions {
             // An empty user of look-ups means something: there are none.
             let value = if word == "auth_user" { self.words.get(word).map(String::as_str) } else { self.get(word) };
             let Some(value) = value.filter(|value| word != "dbname" || *value != self.name) else { continue };
@@ -137,7 +144,7 @@ fn own_name(entries: &[Entry]) -> &'static str {
 
 /// One line of `database_file`.
 fn line(name: &str, words: &[(&str, &str)]) -> String {
-    let mut line = format!("\"{}\" =", name.replace('"', "\"\""));
+    let mut line = if name == OTHERS { "* =".to_string() } else { format!("\"{}\" =", name.replace('"', "\"\"")) };
     for (word, value) in words {
         let _ = write!(line, " {word}='{}'", value.replace('\'', "''"));
     }
@@ -159,14 +166,18 @@ pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
     let (mut taken, mut refused, mut readers) = (Vec::new(), Vec::new(), Vec::new());
     let (mut notes, mut has_others) = (Vec::new(), false);
     let (mut exceptions, mut forced) = (String::new(), Vec::new());
+    let mut replication = PhysicalReplication::OfNobody;
     for entry in entries {
         let name = &entry.name;
-        let is_reader = !is_served(entry) && name != "*" && served.contains(entry.database()) && says_that_it_reads(name);
+        let is_reader = !is_served(entry) && name != OTHERS && served.contains(entry.database()) && says_that_it_reads(name);
         if !is_served(entry) && !is_reader {
             let first = main.map_or("", |main| main.name.as_str());
             let text = format!("{name}: refused: its server is not that of {first}; run one Weir for each cluster of servers");
             notes.push((entry.line, text));
-        } else if name != "*" {
+        } else {
+            if !entry.is_forced() {
+                replication = PhysicalReplication::OfUsers;
+            }
             if is_reader {
                 let others: Vec<Server> = servers_of(entry).into_iter().filter(|one| !servers.contains(one)).collect();
                 servers.extend(others);
@@ -184,24 +195,23 @@ pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
                 exceptions += &line;
                 exceptions.push('\n');
             }
+            if name == OTHERS {
+                has_others = true;
+                continue;
+            }
             if entry.is_forced() {
                 forced.push(name.clone());
             }
             taken.push(name.clone());
             continue;
-        } else if let Some(word) = ["dbname", "user", "password", "connect_query"].iter().find(|word| entry.get(word).is_some()) {
-            let text = format!("*: refused: {word}: no equal: write a line for each database");
-            notes.push((entry.line, text));
-        } else {
-            has_others = true;
         }
-        if name != "*" {
+        if name != OTHERS {
             refused.push(name.clone());
         }
     }
     servers.iter_mut().filter(|(host, _)| host == LOOPBACK).for_each(|(host, _)| own_name(entries).clone_into(host));
     let listed = if has_others { Listed::AllBut(refused.clone()) } else { Listed::Only(taken) };
-    Place { servers, listed, refused, readers, forced, entries: exceptions, notes }
+    Place { servers, listed, refused, readers, forced, replication, entries: exceptions, notes }
 }
 
 /// Parts of a database's name that say that its server is a replica. Without one of them, two servers with a database of one name may as well be

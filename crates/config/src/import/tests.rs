@@ -77,7 +77,6 @@ fn a_setup_becomes_a_configuration_that_says_the_same() {
 fn what_has_no_equal_is_named_with_its_line() {
     let expected = [
         "19: server_round_robin: no equal: the connection used last is used first",
-        "21: ignore_startup_parameters: not needed: every startup parameter is passed on to the servers",
         "22: nonsense: is no setting of PgBouncer 1.25",
     ];
     assert_eq!(notes_of(&run(SAMPLE)), expected);
@@ -181,9 +180,39 @@ fn a_server_keeps_the_name_by_which_its_certificate_is_checked() {
 }
 
 #[test]
-fn replication_is_not_let_in_past_a_forced_user() {
-    let import = run("[databases]\na = host=h user=app\n* = host=h\n[pgbouncer]\nauth_type = trust\n");
-    assert_eq!(rules_of(&import), ["local all all trust known_users=1", "host all all all trust known_users=1"]);
+fn physical_replication_is_let_in_where_a_database_has_no_forced_user() {
+    let rules = |entries: &str| rules_of(&run(&format!("[databases]\n{entries}[pgbouncer]\nauth_type = trust\n")));
+    for entries in ["a = host=h user=app\n* = host=h\n", "a = host=h user=app\nb = host=h\n* = host=h user=app\n"] {
+        let expected = ["local all,replication all trust known_users=1", "host all,replication all all trust known_users=1"];
+        assert_eq!(rules(entries), expected, "{entries}");
+    }
+    let expected = ["local \"a\",\"pgbouncer\" all trust known_users=1", "host \"a\",\"pgbouncer\" all all trust known_users=1"];
+    assert_eq!(rules("a = host=h user=app\n"), expected, "his own name would reach a server");
+    assert_eq!(rules("* = host=h user=app\n"), ["local all all trust known_users=1", "host all all all trust known_users=1"]);
+}
+
+#[test]
+fn the_entry_of_all_other_databases_goes_to_their_file() {
+    let import =
+        run("[databases]\na = host=h\n* = host=h user=app password=x pool_size=3 min_pool_size=2 auth_user=u\n[pgbouncer]\n");
+    let text = import.databases.as_deref().unwrap_or_default();
+    assert_eq!(text.lines().last(), Some("* = user='app' password='x' pool_size='3'"), "{text}");
+    assert_eq!(crate::databases::read(text).1, []);
+    assert!(import.conf.contains("auth_user = 'u'"), "{}", import.conf);
+    let expected = ["3: *: limits of databases without a line of their own: set them for all"];
+    assert_eq!(notes_of(&import), expected);
+}
+
+#[test]
+fn peers_keep_their_places() {
+    let import = run(
+        "[databases]\na = host=h\n[pgbouncer]\nso_reuseport = 1\npeer_id = 1\n[peers]\n1 = host=/run/one\n2 = host=::1 port=7000\n3 = port=1\n",
+    );
+    assert!(import.conf.contains("\npeer_list = '/run/one:6432, [::1]:7000'\n"), "{}", import.conf);
+    let config = config_of(&import);
+    assert_eq!((config.reuse_port, config.peers.len()), (true, 2));
+    let expected = ["5: peer_id: not needed: a cancel request goes to all of peer_list", "9: peer 3: has no host"];
+    assert_eq!(notes_of(&import), expected);
 }
 
 #[test]

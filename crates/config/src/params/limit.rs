@@ -36,7 +36,7 @@ pub(super) const ROWS: &[Param] = &[
         help: "Server connections of one user to one node, over all databases. 0: no limit but those of the node.", ..ROW },
     Param { name: "min_pool_size", kind: COUNT, default: "0",
         set: |c, _, v| c.limits.pool_min = v.count(),
-        help: "Server connections that are kept open for a user and database on each node used, while a client of theirs is connected.", ..ROW },
+        help: "Server connections that are kept open for a user and database on each node used, while a client of theirs is connected; for a database with a forced user always, on the primary.", ..ROW },
     Param { name: "reserve_pool_size", kind: COUNT, default: "0",
         set: |c, _, v| c.limits.reserve = v.count(),
         help: "Server connections beyond pool_size for clients that waited longer than reserve_pool_timeout.", ..ROW },

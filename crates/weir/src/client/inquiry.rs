@@ -65,6 +65,8 @@ pub enum InquiryError {
     Server(#[from] OpenError),
     #[error("auth_query gave {0}")]
     Answer(&'static str),
+    #[error("database \"{0}\", in which it is asked (auth_dbname), was disabled by an administrator")]
+    Disabled(String),
 }
 
 /// A right to have connections.
@@ -104,6 +106,7 @@ pub async fn credential(w: &Worker, user: &str, database: &str, deadline: Instan
     if user.len() > NAME_BYTES_MAX {
         return Ok(Credential::Nobody);
     }
+    check_gate(w, database)?;
     let question = question(w, user, database);
     if let Some(known) = w.shared.access.asked(&question) {
         return Ok(known);
@@ -114,7 +117,7 @@ pub async fn credential(w: &Worker, user: &str, database: &str, deadline: Instan
     }
     let (query, cache_ms) = {
         let config = w.peek_config();
-        (config.look_up(Some(database)).query.to_owned(), config.auth.cache_ms)
+        (config.look_up(Some(database)).query.to_owned(), config.auth.query_cache_ms.unwrap_or(config.auth.cache_ms))
     };
     // Both in one round trip. The second is ours, so that a query written long ago cannot overlook a password's end.
     let mut answers = turn.ask(&[&query, ROLE_QUERY], &[user], deadline).await?;
@@ -126,6 +129,13 @@ pub async fn credential(w: &Worker, user: &str, database: &str, deadline: Instan
     };
     w.shared.access.learn_asked(&question, credential.clone(), lifetime.min(Duration::from_millis(cache_ms)));
     Ok(credential)
+}
+
+/// Refuses look-ups in a database that an administrator disabled. Answers that are known are not used either: DISABLE counts from now on.
+fn check_gate(w: &Worker, database: &str) -> Result<(), InquiryError> {
+    let config = w.peek_config();
+    let place = config.look_up_place(database);
+    if w.shared.pause_state.own(place).disabled { Err(InquiryError::Disabled(place.to_owned())) } else { Ok(()) }
 }
 
 /// A client of the user could not prove what `auth_query` had said: perhaps the password was changed since.

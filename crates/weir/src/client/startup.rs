@@ -14,10 +14,11 @@ use crate::client::greetings::{APPLICATION_NAME, StartupSettings, Welcome};
 use crate::control::mail::Nudge;
 use crate::monitor::console::{self, Right};
 use crate::monitor::log::{Level, Who};
+use crate::process::peers;
 use crate::process::shared::{Shared, Stop, seconds};
 use crate::process::tls_files::certificate::Subject;
 use crate::process::worker::{CancelKey, Entry, PoolSet, Worker};
-use crate::server::first_look;
+use crate::server::first_look::{self, Ended};
 use crate::server::lease;
 use crate::server::pool::server_conn::{self, OpenError, ServerConn};
 use crate::server::pool::{Patience, Purpose, Wait};
@@ -99,8 +100,8 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
     }
 }
 
-fn wishes_of(shared: &Shared, startup: &Startup) -> Result<StartupSettings, SettingsError> {
-    let settings = Settings::of_startup(startup)?;
+fn wishes_of(shared: &Shared, ignored: &[String], startup: &Startup) -> Result<StartupSettings, SettingsError> {
+    let settings = Settings::of_startup(startup, ignored)?;
     let is_plain = settings.get(APPLICATION_NAME).is_none_or(is_plain);
     let nameless = if is_plain { settings.without(APPLICATION_NAME) } else { settings.clone() };
     let nameless = shared.intern_settings(nameless).0;
@@ -118,10 +119,17 @@ pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
         if w.peek_config().log.connections {
             w.log_client(&s.handle.status, "connection authorized");
         }
-        if s.account.known.is_watched() {
-            first_look::wait(&w, &s.account.known, &s.handle).await;
-        }
+        let handle = s.handle.clone();
+        let ended = match s.account.known.is_watched() {
+            true => first_look::wait(&w, &s.account.known, &handle, &served.sockets.client).await,
+            false => Ended::Goes,
+        };
         w.reactor.spawn(relay::serve(served));
+        if ended == Ended::Cancelled {
+            // Behind the session's first step, which sends the statement.
+            let worker = w.clone();
+            w.reactor.spawn(async move { worker.forward_cancel(&handle) });
+        }
     }
 }
 
@@ -284,12 +292,12 @@ impl Door<'_> {
                     }
                 }
                 First::Ssl | First::GssEnc => self.send(b"N").await?,
-                First::Cancel { pid, key } => {
+                First::Cancel { pid, key, bearer } => {
                     if self.w.peek_config().log.client_messages {
                         let text = format_args!("Cancel message from frontend. DETAIL:  process id: {pid}");
                         self.w.shared.log.say(Level::Log, text);
                     }
-                    self.w.route_cancel(pid, key);
+                    peers::route_cancel(self.w, pid, key, bearer);
                     return Ok(None);
                 }
                 First::Unsupported(version) => {
@@ -321,7 +329,7 @@ impl Door<'_> {
         let user = cut_name(user);
         let database = startup.get("database").filter(|name| !name.is_empty()).map_or(user, cut_name);
         let replication = replicate::asked(startup)?;
-        let database = if replication == Replication::Physical { replicate::NO_DATABASE } else { database };
+        let (database, named) = replicate::names(&self.w.peek_config(), replication, database, startup);
         let mut out = Vec::with_capacity(512);
         if startup.version > Version::V3_2 || !startup.protocol_options.is_empty() {
             let newest = startup.version.min(Version::V3_2);
@@ -338,9 +346,9 @@ impl Door<'_> {
         // A client that was let in before another process took over is served to the end.
         self.check_stop(if self.w.shared.is_handed_over() { Stop::Smart } else { Stop::No })?;
         self.check_room()?;
-        self.check_gate(database)?;
+        self.check_gate(named)?;
         if replication != Replication::No {
-            return Box::pin(self.replicate(caller, startup)).await.map(|()| None);
+            return Box::pin(self.replicate(caller, named, startup)).await.map(|()| None);
         }
         let wishes = self.wishes(startup)?;
         let admission = self.authenticate(caller).await?;
@@ -423,7 +431,7 @@ impl Door<'_> {
         if let Some(known) = self.w.welcomes.borrow().wishes.get(&startup.parameters) {
             return Ok(known.clone());
         }
-        let wishes = wishes_of(&self.w.shared, startup);
+        let wishes = wishes_of(&self.w.shared, &self.w.peek_config().ignored_parameters, startup);
         let wishes = Rc::new(wishes.map_err(|e| refused_setting(&e))?);
         self.w.welcomes.borrow_mut().wishes.insert(startup.parameters.clone(), wishes.clone());
         Ok(wishes)

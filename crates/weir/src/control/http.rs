@@ -6,7 +6,7 @@ mod paced;
 use crate::control::context::{Control, Subject};
 use crate::monitor::exposition;
 use crate::monitor::log::Level;
-use crate::process::acceptor::{self, Shortage};
+use crate::process::acceptor::{self, Share, Shortage};
 use crate::process::inherit::Inherited;
 use crate::process::places::Port;
 use crate::process::shared::{Shared, Stop};
@@ -53,7 +53,7 @@ pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<Tc
     if config.admin.metrics_port == 0 {
         return Ok(Vec::new());
     }
-    acceptor::open_all(Port::of_metrics(config), BACKLOG, inherited)
+    acceptor::open_all(Port::of_metrics(config), BACKLOG, Share::Nobody, inherited)
 }
 
 /// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: a client that is being accepted would be lost.

@@ -11,7 +11,7 @@ pub mod recovery;
 use crate::client::guesses::ProofOrigin;
 use crate::control::context::{Control, Subject};
 use crate::monitor::log::{Level, Log};
-use crate::process::acceptor::{self, Door, Made, Shortage, SocketRights};
+use crate::process::acceptor::{self, Door, Made, Share, Shortage, SocketRights};
 use crate::process::files::Files;
 use crate::process::inherit::Inherited;
 use crate::process::places::Port;
@@ -84,7 +84,7 @@ pub fn open(
         return Ok(Entrance::default());
     }
     let pcp = &config.pcp;
-    let tcp = acceptor::open_all(Port::of_pcp(config), BACKLOG, inherited)?;
+    let tcp = acceptor::open_all(Port::of_pcp(config), BACKLOG, Share::Nobody, inherited)?;
     let mut doors: Vec<Door> = tcp.into_iter().map(Door::Tcp).collect();
     let rights = SocketRights { mode: SOCKET_MODE, group: "" };
     let directories = &pcp.socket_directories;

@@ -70,7 +70,8 @@ fn backlog(config: &Config) -> u32 {
 pub fn open(config: &Config, inherited: &mut Inherited, made: &mut Made) -> anyhow::Result<Vec<Door>> {
     let backlog = backlog(config) as i32;
     let mut doors = Vec::new();
-    for listener in open_all(Port::of_clients(config), backlog, inherited)? {
+    let share = if config.reuse_port { Share::WithOthers } else { Share::Nobody };
+    for listener in open_all(Port::of_clients(config), backlog, share, inherited)? {
         doors.push(Door::Tcp(listener));
     }
     let rights = SocketRights { mode: config.unix_socket_permissions, group: &config.unix_socket_group };
@@ -87,7 +88,12 @@ pub fn open(config: &Config, inherited: &mut Inherited, made: &mut Made) -> anyh
 }
 
 /// Opens a port on all of its addresses, or takes sockets that are open already. Errors name the parameter to change.
-pub fn open_all(port: Port<'_>, backlog: i32, inherited: &mut Inherited) -> anyhow::Result<Vec<std::net::TcpListener>> {
+pub fn open_all(
+    port: Port<'_>,
+    backlog: i32,
+    share: Share,
+    inherited: &mut Inherited,
+) -> anyhow::Result<Vec<std::net::TcpListener>> {
     let mut listeners = inherited.take_port(port.number);
     if !listeners.is_empty() {
         for listener in &listeners {
@@ -101,7 +107,7 @@ pub fn open_all(port: Port<'_>, backlog: i32, inherited: &mut Inherited) -> anyh
     let resolved = places::resolve(port.names, port.number);
     let resolved = resolved.map_err(|(name, cause)| anyhow!("{}: cannot resolve \"{name}\": {cause}", port.parameter))?;
     for address in resolved.kept {
-        let open = inherited.take_tcp(address).map_or_else(|| once_free(|| open_tcp(address, backlog)), Ok);
+        let open = inherited.take_tcp(address).map_or_else(|| once_free(|| open_tcp(address, backlog, share)), Ok);
         let told = |cause: io::Error| {
             let text = format!("{}: cannot listen on {address}", port.to_blame(&cause));
             anyhow::Error::new(cause).context(text)
@@ -124,9 +130,19 @@ fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<std::net::TcpListener> {
+/// Other processes on the same port (`reuse_port`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    Nobody,
+    WithOthers,
+}
+
+fn open_tcp(address: SocketAddr, backlog: i32, share: Share) -> io::Result<std::net::TcpListener> {
     let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
+    if share == Share::WithOthers {
+        rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
+    }
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }

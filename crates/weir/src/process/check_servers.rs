@@ -199,7 +199,7 @@ async fn failed_logins(shared: &Arc<Shared>, config: &Config, node: &NodeConfig)
     let forced = config
         .databases
         .iter()
-        .filter_map(|(name, entry)| Some((Needed::Forced, Some(&**name), entry.user.as_deref()?, &*entry.database)));
+        .filter_map(|(name, entry)| Some((Needed::Forced, Some(&**name), entry.user.as_deref()?, entry.database(name))));
     let mut failed = Vec::new();
     for (needed, name, user, database) in own.chain(forced.take(FORCED_USERS_MAX)) {
         let secret = match name {

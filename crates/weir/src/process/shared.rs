@@ -36,6 +36,7 @@ use weir_session::context::Common;
 use weir_session::host::{Field, Level, Nudge, Program, Signal, Who};
 pub use weir_session::host::{Stop, WorkerId};
 use weir_session::stats::Table;
+use weir_wire::startup::Bearer;
 
 /// Message of one thread to a worker.
 pub enum Message {
@@ -51,6 +52,7 @@ pub enum Message {
     Cancel {
         pid: u32,
         key: Vec<u8>,
+        bearer: Bearer,
     },
     /// Cancel this session's statement; the asker has the right to.
     Interrupt(u32),
@@ -191,6 +193,8 @@ pub struct Doors {
     pub(super) copies: Mutex<Vec<OwnedFd>>,
     /// Another process has taken over, or is about to: no more clients are accepted, and the accepted ones are served.
     pub(super) handed_over: AtomicBool,
+    /// Connections that pass cancel requests to other Weirs.
+    pub(super) passing: AtomicU32,
 }
 
 /// Begin and end of the process.

@@ -124,7 +124,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
     shared.doors.open.store(sockets.doors.len() as u32, Ordering::Release);
     allow_reloads(&shared, files);
     let mut signals = Signals::new(SIGNALS).context("cannot watch signals")?;
-    let ring = uses_ring(&shared)?;
+    let wished = first_way(&shared)?;
     let claim = if old.is_some() { Claim::Relief } else { Claim::Alone };
     let pid_file = take_pid_file(&shared.config.load(), claim, start, &mut warnings)?;
     announce(&shared, &warnings);
@@ -144,7 +144,7 @@ pub fn run(files: &Files, config: Config, start: Start, ready: impl FnOnce(&Arc<
         }
     }
     let control = thread::start(&shared, sockets.control)?;
-    let workers = start_workers(&shared, polls, (sockets.doors, sockets.drain), ring)?;
+    let workers = start_workers(&shared, polls, (sockets.doors, sockets.drain), wished)?;
     made.keep();
     let joiner = start_joiner(&shared, workers, control, signals.handle())?;
     warn_of_trust(&shared);
@@ -283,38 +283,64 @@ fn allow_reloads(shared: &Shared, files: &Files) {
 
 type Worker0 = JoinHandle<std::io::Result<()>>;
 
-/// True if connections are served by io_uring. Error: the configuration insists on it and the kernel refuses.
-fn uses_ring(shared: &Shared) -> anyhow::Result<bool> {
-    let method = shared.config.load().io_method;
-    if method == IoMethod::Epoll {
-        return Ok(false);
-    }
-    match weir_ring::available() {
-        Ok(()) => Ok(true),
-        Err(cause) if method == IoMethod::IoUring => Err(anyhow::Error::new(cause)
-            .context("io_method = io_uring: the kernel does not allow it (Linux 6.1 or later is needed)")),
-        Err(cause) => {
+/// How connections are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Ring,
+    Epoll,
+}
+
+/// The way in which connections are served, by the first ring that could not be had. Error: the configuration insists on io_uring.
+fn way(method: IoMethod, refused: Option<std::io::Error>, shared: &Shared) -> anyhow::Result<Way> {
+    match (method, refused) {
+        (IoMethod::Epoll, _) => Ok(Way::Epoll),
+        (IoMethod::Auto | IoMethod::IoUring, None) => Ok(Way::Ring),
+        (IoMethod::IoUring, Some(cause)) => Err(anyhow::Error::new(cause).context(
+            "io_method = io_uring: the system does not allow it (Linux 6.1 or later is needed, and locked memory, see ulimit -l)",
+        )),
+        (IoMethod::Auto, Some(cause)) => {
             let text = format_args!("io_method = auto: epoll is used, since io_uring cannot be had: {cause}");
             shared.log.say(Level::Log, text);
-            Ok(false)
+            Ok(Way::Epoll)
         }
     }
 }
 
+/// The way that can be had, as far as one ring tells, before anything is begun.
+fn first_way(shared: &Shared) -> anyhow::Result<Way> {
+    let method = shared.config.load().io_method;
+    let refused = if method == IoMethod::Epoll { None } else { weir_ring::available().err() };
+    way(method, refused, shared)
+}
+
+/// Begins the workers. Each takes its ring first: a user's locked memory may do for one and not for all, and is still counted for those of a process
+/// that has just ended. All serve in one way, since sockets move between them.
 fn start_workers(
     shared: &Arc<Shared>,
     polls: Vec<mio::Poll>,
     (doors, drain): (Vec<Door>, Drain),
-    ring: bool,
+    wished: Way,
 ) -> anyhow::Result<Vec<Worker0>> {
     let mut doors = Some(doors);
-    let mut threads = Vec::new();
+    let (mut threads, mut verdicts) = (Vec::new(), Vec::new());
+    let (tell, told) = std::sync::mpsc::channel();
     for (id, poll) in polls.into_iter().enumerate() {
         let (shared, doors) = (shared.clone(), doors.take().unwrap_or_default());
+        let tell = tell.clone();
+        let (verdict, decided) = std::sync::mpsc::channel();
+        verdicts.push(verdict);
         let thread = std::thread::Builder::new().name(format!("worker {id}")).stack_size(WORKER_STACK_BYTES);
         threads.push(thread.spawn(move || {
             let buffers = Buffers::new(shared.config.load().memory_buffer_bytes);
-            let reactor = Reactor::new(poll, buffers, ring, shared.begun)?;
+            let mut reactor = Reactor::new(poll, buffers, false, shared.begun)?;
+            // Nobody hears it who has given up the start.
+            let _ = tell.send(if wished == Way::Ring { reactor.begin_ring() } else { Ok(()) });
+            drop(tell);
+            match decided.recv() {
+                Ok(Way::Ring) => {}
+                Ok(Way::Epoll) => reactor.end_ring(),
+                Err(_) => return Ok(()),
+            }
             let worker = Worker::new(id as u8, shared, reactor, views::view_of);
             for door in doors {
                 worker.reactor.spawn(acceptor::accept(worker.clone(), door, drain));
@@ -325,6 +351,13 @@ fn start_workers(
             }
             tasks::run(&worker)
         })?);
+    }
+    drop(tell);
+    // Ends when each has told, or ended without a word, which whoever joins it hears.
+    let refused = told.iter().filter_map(Result::err).last();
+    let way = if wished == Way::Ring { way(shared.config.load().io_method, refused, shared)? } else { wished };
+    for verdict in verdicts {
+        let _ = verdict.send(way);
     }
     Ok(threads)
 }

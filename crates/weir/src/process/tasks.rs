@@ -3,7 +3,7 @@
 use crate::monitor::log::Level;
 use crate::process::shared::{Message, Stop, Victim};
 use crate::process::worker::{Entry, Worker};
-use crate::process::{acceptor, housekeeping};
+use crate::process::{acceptor, housekeeping, peers};
 use crate::server::pool::Pool;
 use crate::server::stores::Stores;
 use crate::server::{lease, listen_task, store_conn};
@@ -15,6 +15,7 @@ use std::time::Duration;
 use subtle::ConstantTimeEq;
 use weir_io::reactor::{NO_TASK, TaskId};
 use weir_session::status::Doing;
+use weir_wire::startup::Bearer;
 
 /// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
 const LAST_TURNS_MAX: u32 = 16;
@@ -130,7 +131,7 @@ fn read_mail(w: &Rc<Worker>) {
                     own.shared.mailboxes[usize::from(worker)].send(Message::Wake(task));
                 });
             }
-            Message::Cancel { pid, key } => cancel(w, pid, &key),
+            Message::Cancel { pid, key, bearer } => cancel(w, pid, &key, bearer),
             Message::Interrupt(pid) => interrupt(w, pid),
             Message::Refresh => w.refresh(),
             Message::Stop => {
@@ -226,9 +227,13 @@ fn kill(w: &Rc<Worker>, victim: &Victim) {
     }
 }
 
-fn cancel(w: &Rc<Worker>, pid: u32, key: &[u8]) {
+fn cancel(w: &Rc<Worker>, pid: u32, key: &[u8], bearer: Bearer) {
     let entries = w.entries.borrow();
     let Some(entry) = entries.get(&pid).filter(|entry| bool::from(entry.key.ct_eq(key))) else {
+        // A session of another Weir may have this number, too.
+        if bearer == Bearer::Client && peers::pass_cancel(w, pid, key) {
+            return;
+        }
         let text = format_args!("wrong key in cancel request for process {pid}");
         return w.shared.log.say(Level::Log, text);
     };

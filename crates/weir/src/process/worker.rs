@@ -337,7 +337,10 @@ impl Worker {
         let stats = self.shared.stats.open(&key.0, &key.1);
         let limits = Cell::new(limits::of(&self.peek_config(), &key.0, &key.1));
         let (user, served, connect_query) = match self.peek_config().databases.get(database) {
-            Some(entry) => (entry.user.clone().unwrap_or(key.0.clone()), entry.database.clone(), entry.connect_query.clone()),
+            Some(entry) => {
+                let served = entry.database.clone().unwrap_or(key.1.clone());
+                (entry.user.clone().unwrap_or(key.0.clone()), served, entry.connect_query.clone())
+            }
             None => (key.0.clone(), key.1.clone(), Arc::default()),
         };
         let known = self.shared.catalogs.database(&served, self.now());
@@ -426,14 +429,6 @@ impl Worker {
             self.loads.end(node);
         }
         self.entries.borrow_mut().remove(&entry.status.pid);
-    }
-
-    /// Passes a CancelRequest to the worker that serves the session.
-    pub fn route_cancel(&self, pid: u32, key: Vec<u8>) {
-        match self.shared.session_statuses.get(pid) {
-            Some(status) => self.shared.mailboxes[usize::from(status.worker)].send(Message::Cancel { pid, key }),
-            None => self.shared.log.say(Level::Log, format_args!("process id {pid} in a cancel request is of no session")),
-        }
     }
 
     /// Forwards a cancel request to the server connection that the session uses.

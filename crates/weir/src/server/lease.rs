@@ -229,7 +229,7 @@ pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&s
                 Purpose::Statements | Purpose::Greeting => {
                     w.shared.config.load().databases.connect_query(&pool.key.client_database)
                 }
-                Purpose::Replication | Purpose::Listening => Arc::default(),
+                Purpose::PhysicalReplication | Purpose::LogicalReplication | Purpose::Listening => Arc::default(),
             };
             let opened = server_conn::open(w, pool.clone(), &address, &login, &first).await;
             if let Ok(conn) = &opened {

@@ -1,12 +1,16 @@
-//! Keeps as many server connections open as `min_pool_size` wants, for users and databases with clients.
+//! Keeps as many server connections open as `min_pool_size` wants: for users and databases with clients, and for databases with a forced user, whose
+//! pool is known before a client comes.
 
 use crate::process::shared::Stop;
 use crate::process::worker::Worker;
 use crate::server::lease;
+use crate::server::pool::{PoolKey, Purpose};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_config::Config;
+use weir_config::limits;
 use weir_policy::cluster::Health;
 use weir_policy::pool::missing;
 
@@ -15,23 +19,69 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// Conns opened for one pool at once: a server that comes back is not to be stormed.
 const OPENS_MAX: u32 = 8;
 
+/// Databases with a forced user that are looked at: the limits of each are those of a list.
+const FORCED_MAX: usize = 1000;
+
+/// A database of clients with a forced user.
+struct Forced {
+    client_database: Arc<str>,
+    database: Arc<str>,
+    user: Arc<str>,
+}
+
 /// Runs on the first worker for the proxy's life.
 pub async fn keep(w: Rc<Worker>) {
+    let mut known: Option<(Arc<Config>, Vec<Forced>)> = None;
     while w.shared.stop_mode() == Stop::No {
         w.reactor.sleep(PERIOD).await;
-        let wants = {
-            let limits = &w.peek_config().limits;
-            limits.pool_min > 0 || !limits.overrides.is_empty()
-        };
-        if wants {
-            open_missing(&w);
+        let config = w.config();
+        if config.limits.pool_min == 0 && config.limits.overrides.is_empty() {
+            known = None;
+            continue;
         }
+        let is_current = known.as_ref().is_some_and(|(of, _)| Arc::ptr_eq(of, &config));
+        if !is_current {
+            known = Some((config.clone(), forced(&config)));
+        }
+        let forced = known.as_ref().map_or(&[][..], |(_, forced)| forced);
+        begin_pools(&w, &config, forced);
+        open_missing(&w, forced);
     }
 }
 
-fn open_missing(w: &Rc<Worker>) {
+/// The databases with a forced user for which connections are kept.
+fn forced(config: &Config) -> Vec<Forced> {
+    let overrides = &config.limits.overrides;
+    let named: HashSet<&str> = overrides.iter().flat_map(|entry| entry.database().into_iter().chain(entry.user())).collect();
+    let entries = config.databases.iter().filter_map(|(name, entry)| Some((name, entry, entry.user.clone()?)));
+    let may_want =
+        entries.filter(|(name, _, user)| config.limits.pool_min > 0 || named.contains(&***name) || named.contains(&**user));
+    may_want
+        .take(FORCED_MAX)
+        .filter(|(name, _, user)| limits::of(config, user, name).pool_min > 0)
+        .map(|(name, entry, user)| Forced {
+            client_database: name.clone(),
+            database: entry.database.clone().unwrap_or(name.clone()),
+            user,
+        })
+        .collect()
+}
+
+/// Sees to it that such a database has a pool on the primary, while clients may come to it.
+fn begin_pools(w: &Worker, config: &Config, forced: &[Forced]) {
+    let Some(node) = w.view().primary.and_then(|at| w.view().nodes.get(at).map(|node| node.id)) else { return };
+    let gates = &w.shared.pause_state;
+    for Forced { client_database, database, user } in forced.iter().filter(|one| !gates.own(&one.client_database).disabled) {
+        let (user, database, client_database) = (user.clone(), database.clone(), client_database.clone());
+        w.shared.pools.get(PoolKey { node, user, database, client_database, purpose: Purpose::Statements }, gates, config);
+    }
+}
+
+fn open_missing(w: &Rc<Worker>, forced: &[Forced]) {
     let statuses = w.shared.session_statuses.all();
-    let wanted: HashSet<(&Arc<str>, &Arc<str>)> = statuses.iter().map(|status| (&status.server_user, &status.database)).collect();
+    let used = statuses.iter().map(|status| (&status.server_user, &status.database));
+    let wanted: HashSet<(&Arc<str>, &Arc<str>)> =
+        used.chain(forced.iter().map(|one| (&one.user, &one.client_database))).collect();
     for pool in w.shared.pools.all() {
         let key = &pool.key;
         let limits = pool.limits();
@@ -53,5 +103,28 @@ fn open_missing(w: &Rc<Worker>) {
                 }
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn connections_are_kept_before_a_client_comes_where_a_database_has_a_forced_user_and_a_minimum() {
+        let databases = "a = user=app dbname=shop\nb = dbname=shop\nc = user=app\nd = user=other\n* = user=app";
+        let of = |conf: &str| -> Vec<String> {
+            let conf = format!("backend_hostname0 = 'a'\ndatabase_file = 'databases'\n{conf}");
+            let mut load = |path: &Path| Ok(if path.ends_with("databases") { databases } else { &conf }.as_bytes().to_vec());
+            let config = weir_config::read(Path::new("c"), &mut load).config.expect("it is right");
+            forced(&config).iter().map(|one| format!("{} {} {}", one.client_database, one.database, one.user)).collect()
+        };
+        assert_eq!(of("min_pool_size = 1"), ["a shop app", "c c app", "d d other"]);
+        assert_eq!(
+            of("limit_override_list = 'database=a:min_pool_size=2; database=c:pool_size=2; user=other:min_pool_size=1'"),
+            ["a shop app", "d d other"]
+        );
+        assert_eq!(of("min_pool_size = 1\nlimit_override_list = 'user=app:min_pool_size=0'"), ["d d other"]);
     }
 }

@@ -40,8 +40,10 @@ use weir_session::metrics::NODES_MAX;
 pub enum Purpose {
     /// Statements of clients, which share them.
     Statements,
-    /// Each is one replication client's to its end: never at rest.
-    Replication,
+    /// Each is one physical replication client's to its end: never at rest.
+    PhysicalReplication,
+    /// The same of a logical one, which has a database.
+    LogicalReplication,
     /// One for each worker, over which it hears of notifications.
     Listening,
     /// One for a moment, over which a server tells what a client that logs in is greeted with, while clients have all of the pool.
@@ -61,14 +63,15 @@ pub struct PoolKey {
 }
 
 impl PoolKey {
-    /// Conns that clients do not share count in no pool's size: the server itself has a limit on those of replication clients. Those over which
-    /// workers listen are ours, and no database's or user's.
+    /// Conns that clients do not share count in no pool's size: the server itself has a limit on those of physical replication clients, and those of
+    /// logical ones have as many places beside the others. Those over which workers listen are ours, and no database's or user's.
     fn limits(&self, config: &Config) -> Limits {
         let limits = limits::of(config, &self.user, &self.client_database);
         let unshared = Limits { pool_size: u32::MAX, pool_min: 0, reserve: 0, ..limits };
         match self.purpose {
             Purpose::Statements => limits,
-            Purpose::Replication => unshared,
+            Purpose::PhysicalReplication => unshared,
+            Purpose::LogicalReplication => Limits { pool_size: limits.pool_size, ..unshared },
             Purpose::Listening => Limits { conns_per_database: 0, conns_per_user: 0, ..unshared },
             // One login after the other.
             Purpose::Greeting => Limits { pool_size: 1, conns_per_database: 0, conns_per_user: 0, ..unshared },

@@ -38,10 +38,11 @@ pub async fn open(
     w: &Rc<Worker>,
     client: &Socket,
     pools: &PoolSet,
+    purpose: Purpose,
     parameters: &[(&str, &str)],
 ) -> Result<Result<ServerConn, OpenError>, Fault> {
     let node = primary(w, client, pools.limits.get().waits.conn_ms).await?;
-    let pool = pools.apart(w, node, Purpose::Replication);
+    let pool = pools.apart(w, node, purpose);
     let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
     let opened = lease::lease_conn(w, &pool, node, parameters, wait, || client.is_closed()).await.map_err(Fault::as_fatal)?;
     if opened.is_err() {

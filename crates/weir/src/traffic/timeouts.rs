@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weir_policy::loss::Commits;
 use weir_policy::timeouts::{Overtime, Spent, UNFINISHED_SHOWN_MS, Unfinished, look_period_ms, overtime};
@@ -54,6 +55,10 @@ fn look_at(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) {
     if matches!(*entry.overdue.borrow(), Overdue::Never | Overdue::Asking(_)) {
         return;
     }
+    if w.peek_config().fast_close && keeps_doomed(entry) {
+        let text = "terminating connection: its server connection is to be closed (server_fast_close)";
+        return dismiss(w, entry, Fault::fatal(sqlstate::ADMIN_SHUTDOWN, text));
+    }
     let spent = spent(entry, w.now_us());
     if spent.unfinished != Unfinished::Nothing && spent.quiet >= UNFINISHED_SHOWN_MS {
         show_unfinished(entry, w);
@@ -84,6 +89,12 @@ fn look_at(w: &Rc<Worker>, questions: &Rc<Questions>, entry: &Rc<Entry>) {
             dismiss(w, entry, Fault::fatal(sqlstate::IDLE_TIMEOUT, text));
         }
     }
+}
+
+/// True if a session at rest keeps a server connection that is to be closed.
+fn keeps_doomed(entry: &Entry) -> bool {
+    let is_doomed = |conn: &Arc<ConnStatus>| conn.doomed.load(Ordering::Relaxed);
+    entry.status.doing() == Doing::Idle && entry.conn.borrow().as_ref().is_some_and(is_doomed)
 }
 
 fn spent(entry: &Entry, now: Us) -> Spent {

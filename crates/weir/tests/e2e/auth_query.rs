@@ -244,3 +244,21 @@ fn a_tenants_look_up_that_hangs_holds_up_no_login_elsewhere() {
     assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
     drop(hanging);
 }
+
+#[test]
+fn each_login_may_ask_the_query_while_all_else_is_believed_and_a_disabled_database_answers_nobody() {
+    let cluster = guarded();
+    let proxy = asking(cluster.primary(), "auth_query_cache_time = 0\nauth_cache_time = 3600\n");
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+    cluster.primary().query("alter role anna valid until '2001-01-01'").unwrap();
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Err(format!("{WRONG} \"anna\"")));
+    cluster.primary().query("alter role anna valid until 'infinity'").unwrap();
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+    let mut console = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    console.run("DISABLE postgres");
+    let closed = "55000: the user cannot be looked up now";
+    let login = Raw::tcp(proxy.port()).log_in("anna", "template1", &[]).map(|_| ()).expect_err("nobody is looked up there");
+    assert_eq!(format!("{}: {}", login.sqlstate, login.message), closed);
+    console.run("ENABLE postgres");
+    assert_eq!(current_user(&proxy, "anna", "secret of anna"), Ok("anna".into()));
+}

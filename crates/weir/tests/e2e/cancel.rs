@@ -1,5 +1,6 @@
 //! Cancel requests reach the query they are meant for, and no other.
 
+use crate::support::proxy::{Backend, show};
 use crate::support::{Ground, Proxy, Raw, wait_until, wire};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -286,4 +287,84 @@ fn nobody_ends_a_session_of_another_user() {
         }
     }
     assert_eq!(victim.value("select 1"), "1");
+}
+
+#[test]
+fn a_cancel_request_that_reaches_another_weir_is_passed_on_once() {
+    let ground = Ground::new();
+    let first = ground.primary_proxy("");
+    let second = ground.primary_proxy(&format!("peer_list = '127.0.0.1:{}'", first.port()));
+    // The first knows the second by its unix socket, and itself.
+    first.add_conf(&format!("peer_list = '{}:{}, localhost:{}'", second.folder().display(), second.port(), first.port()));
+    first.reload();
+    for (own, other) in [(&first, &second), (&second, &first)] {
+        let mut client = ground.client(own);
+        client.send(&wire::query(SLEEP));
+        wait_for_sleepers(&ground, 1);
+        let (pid, key) = (client.pid, client.key.clone());
+        let mut wrong = key.clone();
+        wrong[0] ^= 1;
+        cancel(other, pid, &wrong);
+        cancel(other, pid ^ 1, &key);
+        wait_until("both to be refused", || {
+            let log = own.log();
+            log.contains(&format!("wrong key in cancel request for process {pid}"))
+                && log.contains(&format!("process id {} in a cancel request is of no session", pid ^ 1))
+        });
+        assert!(client.is_silent_for(Duration::from_millis(50)));
+        cancel(other, pid, &key);
+        assert_eq!(client.until_ready().iter().find(|m| m.tag == b'E').unwrap().failure().sqlstate, "57014");
+        assert_eq!(client.value("select 1"), "1");
+    }
+    // One that a peer passes goes no further.
+    let unknown = "process id 7 in a cancel request is of no session";
+    cancel(&second, 7, &[1, 2, 3, 4]);
+    wait_until("the peer to hear of it", || first.log().contains(unknown));
+    assert!(!second.log().contains(unknown), "it does not come back");
+}
+
+#[test]
+fn two_weirs_on_one_port_and_one_that_stops_leaves_new_clients_to_the_other() {
+    let ground = Ground::new();
+    let first = ground.primary_proxy("reuse_port = on");
+    let backend = Backend::tcp(ground.cluster.primary().port(), 1);
+    let second = Proxy::spawn_unready(&[backend], &format!("reuse_port = on\nport = {}", first.port()));
+    let alone = Proxy::spawn_unready(&[], &format!("backend_hostname0 = '127.0.0.1'\nport = {}", first.port()));
+    wait_until("one that does not share the port to be refused", || alone.log().contains("cannot listen on"));
+    let listeners = || {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        table.lines().filter(|line| line.contains(&format!(":{:04X} 00000000:0000 0A", first.port()))).count()
+    };
+    wait_until("both to listen", || listeners() == 2);
+    // Its last client keeps the one that stops.
+    let mut client = Raw::unix(first.folder(), first.port()).log_in("postgres", &ground.database, &[]).unwrap();
+    first.signal(rustix::process::Signal::TERM);
+    wait_until("the other to listen alone", || listeners() == 1);
+    for _ in 0..8 {
+        let mut new = Raw::tcp(first.port()).log_in("postgres", &ground.database, &[]).unwrap();
+        assert_eq!(new.value("select 1"), "1");
+    }
+    assert_eq!(client.value("select 1"), "1");
+    drop((client, second));
+}
+
+#[test]
+fn a_statement_that_waits_for_the_first_look_at_its_database_can_be_cancelled() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("admin_users = 'postgres'");
+    let mut lock = ground.direct();
+    lock.run("begin; lock table pg_catalog.pg_policy in access exclusive mode");
+    let mut console = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    let mut client = Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[]).unwrap();
+    client.send(&wire::query(SLEEP));
+    wait_until("the statement to wait, or to run where the machine is busy", || {
+        let of = show(&mut console, "clients", "database").iter().position(|name| *name == ground.database);
+        let states = show(&mut console, "clients", "state");
+        of.and_then(|at| states.get(at)).is_some_and(|state| state == "waiting" || state == "active")
+    });
+    let (pid, key) = (client.pid, client.key.clone());
+    cancel(&proxy, pid, &key);
+    lock.run("rollback");
+    assert_eq!(client.until_ready().iter().find(|m| m.tag == b'E').unwrap().failure().sqlstate, "57014");
+    assert_eq!(client.value("select 1"), "1");
 }

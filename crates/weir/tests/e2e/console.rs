@@ -643,3 +643,25 @@ fn the_console_can_be_entered_while_a_shutdown_waits_for_clients() {
     drop(client);
     assert!(proxy.wait_end().success(), "the console does not keep it");
 }
+
+#[test]
+fn a_session_at_rest_that_keeps_a_connection_ends_with_it_if_wished() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("pool_mode = session\nadmin_users = 'postgres'");
+    let mut console = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    let (mut rests, mut works) = (ground.client(&proxy), ground.client(&proxy));
+    let before = rests.value("select pg_backend_pid()");
+    console.run("RECONNECT");
+    assert_eq!(rests.value("select pg_backend_pid()"), before, "it keeps it by default");
+    works.run("begin");
+    works.run("select 1");
+    console.run("SET server_fast_close = on");
+    console.run("RECONNECT");
+    let said = rests.read();
+    let text = "terminating connection: its server connection is to be closed (server_fast_close)";
+    assert_eq!((said.tag, said.failure().sqlstate.as_str(), said.failure().message.as_str()), (b'E', "57P01", text));
+    assert_eq!(works.value("select 1"), "1", "a transaction ends first");
+    works.run("commit");
+    assert_eq!(works.read().failure().message, text);
+    assert_eq!(ground.client(&proxy).value("select 1"), "1");
+}

@@ -154,3 +154,50 @@ fn a_reload_adds_changes_and_removes_entries_and_a_wrong_line_changes_nothing() 
     wait_until("the entry to go", || is_known("late").is_err());
     staying.send(&wire::terminate());
 }
+
+#[test]
+fn the_star_serves_databases_without_an_entry_and_leaves_the_console_alone() {
+    let ground = Ground::new();
+    let role = format!("forced_{}", ground.database);
+    ground.prepare(&format!("create role {role} login"));
+    let lines = format!("own = dbname={}\n* = user={role} pool_size=1\n", ground.database);
+    let proxy = proxy_with(&ground, &lines, "admin_users = 'postgres'");
+    let mut own = enter(&proxy, "postgres", "own");
+    assert_eq!(own.value("select session_user"), "postgres");
+    let mut other = enter(&proxy, "stranger", &ground.database);
+    assert_eq!(other.value("select session_user || ' ' || current_database()"), format!("{role} {}", ground.database));
+    let mut console = enter(&proxy, "postgres", "pgbouncer");
+    let names = show(&mut console, "databases", "name");
+    let users = show(&mut console, "databases", "force_user");
+    let of = |name: &str| users[names.iter().position(|known| known == name).expect("it is shown")].clone();
+    assert_eq!((of(&ground.database), of("pgbouncer")), (role.clone(), "pgbouncer".into()));
+    assert!(!names.contains(&"*".into()), "it is no database");
+    // A reload that gives the database an entry, or takes the star away, serves later logins.
+    proxy.write_file("databases", &format!("{} = \n* = user={role}\n", ground.database));
+    proxy.reload();
+    assert_eq!(enter(&proxy, "postgres", &ground.database).value("select session_user"), "postgres");
+    assert_eq!(other.value("select session_user"), role, "a session keeps its user");
+    drop((own, other, console, proxy));
+    ground.prepare(&format!("drop owned by {role}; drop role {role}"));
+}
+
+#[test]
+fn a_database_with_a_forced_user_has_its_connections_before_a_client_comes() {
+    let ground = Ground::new();
+    let lines = format!("app = dbname={} user=postgres\nshared = dbname={0}\n", ground.database);
+    let limits = "limit_override_list = 'database=app:min_pool_size=2; database=shared:min_pool_size=2'";
+    let proxy = proxy_with(&ground, &lines, limits);
+    wait_until("two to be open", || ground.server_connections().len() == 2);
+    let before = ground.server_connections();
+    let mut client = enter(&proxy, "somebody", "app");
+    assert_eq!(client.value("select session_user"), "postgres");
+    assert!(before.contains(&client.value("select pg_backend_pid()")), "the client has one of them");
+    let mut console = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    drop(client);
+    console.run("DISABLE app");
+    console.run("PAUSE app");
+    wait_until("none to be left", || ground.server_connections().is_empty());
+    console.run("RESUME app");
+    console.run("ENABLE app");
+    wait_until("two to be open again", || ground.server_connections().len() == 2);
+}

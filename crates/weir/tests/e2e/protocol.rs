@@ -511,3 +511,20 @@ fn notices_of_the_login_are_told_to_each_client() {
         direct.run("update pg_database set datcollversion = null where datname = current_database()");
     }
 }
+
+#[test]
+fn startup_parameters_that_are_to_be_ignored_reach_no_server() {
+    let ground = Ground::new();
+    let proxy = ground.primary_proxy("ignore_startup_parameters = 'Extra_Float_Digits, not.known here'");
+    let enter = |more: &[(&str, &str)]| Raw::tcp(proxy.port()).log_in("postgres", &ground.database, more);
+    let more =
+        [("extra_float_digits", "nonsense"), ("not.known here", "x"), ("options", "-c extra_float_digits=x -c work_mem=2MB")];
+    let mut client = enter(&more).unwrap();
+    assert_eq!(client.value("show extra_float_digits"), "1");
+    assert_eq!(client.value("show work_mem"), "2MB");
+    let refused = enter(&[("geqo", "nonsense")]).map(|_| ()).unwrap_err();
+    assert_eq!(refused.sqlstate, "22023", "others are passed on");
+    proxy.add_conf("ignore_startup_parameters = 'geqo'");
+    proxy.reload();
+    assert_eq!(enter(&[("geqo", "nonsense")]).unwrap().value("show geqo"), "on");
+}

@@ -221,3 +221,54 @@ fn rules_for_replication_hold_and_the_servers_refusal_is_told() {
     assert_eq!(enter("postgres", "true"), Ok(()));
     assert!(Raw::tcp(proxy.port()).is_silent_for(Duration::from_millis(10)));
 }
+
+#[test]
+fn a_physical_replication_client_never_becomes_a_forced_user_nor_passes_by_him() {
+    let cluster = cluster_with(Options::default());
+    let server = cluster.primary();
+    server.query("create role app login replication").unwrap();
+    let rules = "host all all all trust\nhost replication all all trust\n";
+    let enter = |proxy: &Proxy, database: &str| {
+        let client = Raw::tcp(proxy.port()).log_in("postgres", database, &[("replication", "true"), ("application_name", "raw")]);
+        client.map(|_| ()).map_err(|failure| failure.message)
+    };
+    let start = |lines: &str| {
+        let files = [("pool_hba.conf", rules), ("databases", lines)];
+        Proxy::with_files(&[server], "enable_pool_hba = on\ndatabase_file = 'databases'", &files, &[])
+    };
+    let proxy = start("forced = dbname=postgres user=app\nplain = dbname=postgres\n");
+    let refused = |name: &str| Err(format!("database \"{name}\" has a user of its own, as whom nobody replicates"));
+    assert_eq!(enter(&proxy, "forced"), refused("forced"));
+    assert_eq!(enter(&proxy, "plain"), Ok(()));
+    assert_eq!(enter(&proxy, "invented"), Ok(()), "the servers look at no name");
+    let mut console = Raw::unix(proxy.folder(), proxy.port()).log_in("pgbouncer", "pgbouncer", &[]).unwrap();
+    console.run("DISABLE plain");
+    let closed = "database \"plain\" takes no new clients: it was disabled by an administrator";
+    assert_eq!(enter(&proxy, "plain"), Err(closed.into()));
+    drop((console, proxy));
+    let proxy = start("plain = dbname=postgres\n* = user=app\n");
+    assert_eq!(enter(&proxy, "invented"), refused("replication"));
+    assert_eq!(enter(&proxy, "plain"), Ok(()));
+}
+
+#[test]
+fn logical_replication_clients_of_a_user_and_database_wait_for_one_of_pool_size_and_physical_ones_do_not() {
+    let cluster = logical();
+    let proxy = Proxy::with_files(&[cluster.primary()], "pool_size = 2\npool_wait_timeout = 1", &[], &[]);
+    let enter = |kind: &str| {
+        let parameters = [("replication", kind), ("application_name", "raw")];
+        Raw::tcp(proxy.port()).log_in("postgres", "postgres", &parameters).map_err(|failure| failure.message)
+    };
+    let physical: Vec<Raw> = (0..3).map(|_| enter("true").unwrap()).collect();
+    let mut logical: Vec<Raw> = (0..2).map(|_| enter("database").unwrap()).collect();
+    let refused = enter("database").map(|_| ()).unwrap_err();
+    assert!(refused.contains("pool_size"), "{refused}");
+    assert_eq!(
+        Raw::tcp(proxy.port()).log_in("postgres", "postgres", &[]).unwrap().value("select 1"),
+        "1",
+        "others have their own"
+    );
+    logical.pop();
+    wait_until("the next one to have its place", || enter("database").is_ok());
+    drop(physical);
+}

@@ -1,10 +1,11 @@
 //! Restarts nobody notices, and messages to a service manager.
 
-use crate::support::proxy::{Backend, Folder};
-use crate::support::{Ground, Proxy, Raw, wait_until, wire};
+use crate::support::proxy::{Backend, Folder, configuration, program_for_others};
+use crate::support::{Ground, Proxy, Raw, leave_out, wait_until, wire};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use weir_demo::{ReservedPort, Sql};
@@ -243,5 +244,41 @@ fn a_proxy_that_was_killed_starts_again_at_once() {
             Sql::connect_tcp("127.0.0.1", proxy.port(), "postgres", "postgres").is_ok()
         });
         drop(clients);
+    }
+}
+
+/// Rings of io_uring count in the locked memory of a user, also those of a process that has just ended.
+#[test]
+fn where_locked_memory_does_for_some_rings_and_not_for_all_every_worker_serves_with_epoll() {
+    let is_there = Command::new("prlimit").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !rustix::process::geteuid().is_root() || !is_there {
+        return leave_out("the user's limit is set by root, with prlimit");
+    }
+    let ground = Ground::new();
+    let (folder, port) = (Folder::new(), ReservedPort::any().unwrap());
+    std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let backend = Backend::tcp(ground.cluster.primary().port(), 1);
+    let conf = configuration(&folder.0, port.number(), &[backend], "worker_threads = 8\nio_method = auto");
+    std::fs::write(folder.0.join("pgpool.conf"), conf).unwrap();
+    let start = |limit: u32| {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "prlimit", &format!("--memlock={limit}")]);
+        // A user of this test's own: rings of others would count, too.
+        command.args(["setpriv", "--reuid", "64997", "--clear-groups"]).arg(program_for_others());
+        command.arg("-f").arg(folder.0.join("pgpool.conf")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    };
+    // Room for none, some, and more of the eight.
+    for limit in [0, 400_000, 900_000] {
+        let mut process = start(limit);
+        let socket = folder.0.join(format!(".s.PGSQL.{}", port.number()));
+        wait_until("the process to listen, or to end", || {
+            UnixStream::connect(&socket).is_ok() || !matches!(process.try_wait(), Ok(None))
+        });
+        assert!(matches!(process.try_wait(), Ok(None)), "it ended with {limit} bytes of locked memory");
+        let mut client = Raw::unix(&folder.0, port.number()).log_in("postgres", &ground.database, &[]).unwrap();
+        assert_eq!(client.value("select 1"), "1");
+        process.kill().unwrap();
+        process.wait().unwrap();
     }
 }

@@ -71,7 +71,7 @@ impl Door<'_> {
     }
 
     /// The entry for the client's name of a database.
-    fn entry_of(&self, database: &str) -> Option<Entry> {
+    pub(super) fn entry_of(&self, database: &str) -> Option<Entry> {
         self.w.peek_config().databases.get(database).cloned()
     }
 
@@ -248,7 +248,7 @@ impl Door<'_> {
             Replication::Physical => Some("true"),
             Replication::Logical => Some("database"),
         };
-        let database = entry.as_ref().map_or(caller.database, |entry| &*entry.database);
+        let database = entry.as_ref().map_or(caller.database, |entry| entry.database(caller.database));
         let entrant = Entrant { user: caller.user.into(), database: database.into(), replication };
         let access = &self.w.shared.access;
         if let Some(known) = access.demand(&entrant, lifetime) {
@@ -321,6 +321,7 @@ impl Door<'_> {
             let text = "the user cannot be looked up now";
             let fault = match error {
                 InquiryError::Answer(_) => Fault::fatal(sqlstate::INVALID_AUTHORIZATION, text),
+                InquiryError::Disabled(_) => Fault::fatal(sqlstate::NOT_IN_STATE, text),
                 InquiryError::NoServer | InquiryError::TimedOut | InquiryError::Server(_) => {
                     Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, text)
                 }
@@ -477,7 +478,7 @@ impl Door<'_> {
         let is_console = crate::monitor::console::is_console(self.w, caller.database);
         let own = is_console.then(|| self.w.peek_config().look_up(None).database.to_owned());
         let entry = self.entry_of(caller.database);
-        let served = entry.as_ref().map_or(caller.database, |entry| &*entry.database);
+        let served = entry.as_ref().map_or(caller.database, |entry| entry.database(caller.database));
         let database = own.as_deref().unwrap_or(served);
         let login = Login { user: caller.user, database, secret: Some(&secret), generation: 0, parameters: &[] };
         let mut fault = Fault::fatal(sqlstate::CANNOT_CONNECT_NOW, "no server can be reached that could judge the password");

@@ -2,15 +2,17 @@
 
 use super::gate::Caller;
 use super::{Door, login_fault};
+use crate::server::pool::Purpose;
 use crate::traffic::replication;
+use weir_config::Config;
 use weir_config::hba::Replication;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::stats::Stat;
-use weir_wire::startup::Startup;
+use weir_wire::startup::{Startup, cut_name};
 use weir_wire::write;
 
 /// Physical replication has no database. In rules, this word takes its place, as in `pg_hba.conf`.
-pub(super) const NO_DATABASE: &str = "replication";
+const NO_DATABASE: &str = "replication";
 
 /// The connection's purpose by its startup packet. Source: `ProcessStartupPacket` in PostgreSQL's backend_startup.c.
 pub(super) fn asked(startup: &Startup) -> Result<Replication, Fault> {
@@ -24,6 +26,21 @@ pub(super) fn asked(startup: &Startup) -> Result<Replication, Fault> {
         None => Err(Fault::fatal(sqlstate::INVALID_VALUE, format!("invalid value for parameter \"replication\": \"{word}\""))
             .hint("Valid values are: \"false\", 0, \"true\", 1, \"database\".")),
     }
+}
+
+/// The database of a client by rules, and by `database_file`. No server looks at the name that a physical replication client gives, so that it may be
+/// invented: one that is listed counts.
+pub(super) fn names<'a>(
+    config: &Config,
+    replication: Replication,
+    database: &'a str,
+    startup: &'a Startup,
+) -> (&'a str, &'a str) {
+    if replication != Replication::Physical {
+        return (database, database);
+    }
+    let given = startup.get("database").map(cut_name);
+    (NO_DATABASE, given.filter(|name| config.databases.named(name).is_some()).unwrap_or(NO_DATABASE))
 }
 
 /// As PostgreSQL reads it: words in any case, shortened as long as they are clear. Source: `parse_bool_with_len` in bool.c.
@@ -40,18 +57,24 @@ fn truth(word: &str) -> Option<bool> {
 }
 
 impl Door<'_> {
-    /// Lets a replication client in and serves it to its end.
-    pub(super) async fn replicate(&mut self, caller: Caller<'_>, startup: &Startup) -> Result<(), Fault> {
+    /// Lets a replication client in and serves it to its end. `database`: the name that it gave.
+    pub(super) async fn replicate(&mut self, caller: Caller<'_>, database: &str, startup: &Startup) -> Result<(), Fault> {
         let admission = self.authenticate(caller).await?;
-        let pools = self.w.pool_set(caller.user, caller.database);
+        self.check_own_user(caller, database)?;
+        let pools = self.w.pool_set(caller.user, database);
         self.take_seat(&pools).inspect_err(|_| self.w.forget_pool_set(&pools))?;
         // The client's own parameters, without those that were understood above: nothing could be set later, a walsender takes
         // no SET.
-        let kind = if caller.replication == Replication::Logical { "database" } else { "true" };
-        let own = |name: &str| !matches!(name, "user" | "database" | "replication");
+        let (kind, purpose) = match caller.replication {
+            Replication::Logical => ("database", Purpose::LogicalReplication),
+            Replication::Physical | Replication::No => ("true", Purpose::PhysicalReplication),
+        };
+        let config = self.w.config();
+        let is_ignored = |name: &str| config.ignored_parameters.iter().any(|ignored| ignored.eq_ignore_ascii_case(name));
+        let own = |name: &str| !matches!(name, "user" | "database" | "replication") && !is_ignored(name);
         let given = startup.parameters.iter().filter(|(name, _)| own(name));
         let parameters: Vec<(&str, &str)> = given.chain([("replication", kind)]).collect();
-        let opened = replication::open(self.w, &self.socket, &pools, &parameters).await;
+        let opened = replication::open(self.w, &self.socket, &pools, purpose, &parameters).await;
         let opened = opened.and_then(|opened| opened.map_err(|error| login_fault(self.w, &pools, &error)));
         let conn = match opened {
             Ok(conn) => conn,
@@ -71,7 +94,6 @@ impl Door<'_> {
         write::backend_key_data(&mut out, entry.status.pid, &entry.key);
         out.extend_from_slice(&conn.transport.notices.late);
         write::ready(&mut out, weir_session::session::IDLE);
-        let config = self.w.config();
         if config.log.connections {
             self.w.log_client(&entry.status, "replication connection authorized");
         }
@@ -83,6 +105,18 @@ impl Door<'_> {
             self.w.log_client(&entry.status, "disconnection");
         }
         Ok(())
+    }
+
+    /// Refuses a physical replication client of a database with a forced user. A rule that lets users replicate does not say that they may do so as
+    /// him, nor that their own name may reach a server.
+    fn check_own_user(&self, caller: Caller<'_>, database: &str) -> Result<(), Fault> {
+        let is_forced = self.entry_of(database).is_some_and(|entry| entry.user.is_some());
+        if caller.replication != Replication::Physical || !is_forced {
+            return Ok(());
+        }
+        let text = format!("database \"{database}\" has a user of its own, as whom nobody replicates");
+        Err(Fault::fatal(sqlstate::INVALID_AUTHORIZATION, text)
+            .hint("Name a database without a forced user, or none, for physical replication."))
     }
 }
 

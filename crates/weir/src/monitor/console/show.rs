@@ -415,7 +415,7 @@ fn databases(w: &Worker) -> Rows {
     let row = |name: Arc<str>| {
         let is_console = *name == *config.admin.database;
         let gate = w.shared.pause_state.own(&name);
-        let entry = config.databases.get(&name);
+        let entry = config.databases.get(&name).filter(|_| !is_console);
         // As for a user nobody has overridden anything for.
         let limits = limits::of(&config, "", &name);
         let open: u32 = w.shared.pools.of_client_database(Some(&name)).iter().map(|pool| pool.census().1).sum();
@@ -424,7 +424,7 @@ fn databases(w: &Worker) -> Rows {
             name.to_string().into(),
             node.filter(|_| !is_console).map_or(Value::Null, |node| node.hostname.clone().into()),
             node.filter(|_| !is_console).map_or(config.port, |node| node.port).into(),
-            entry.map_or(&name, |entry| &entry.database).to_string().into(),
+            entry.map_or(&*name, |entry| entry.database(&name)).to_string().into(),
             match entry.and_then(|entry| entry.user.as_deref()) {
                 Some(user) => user.into(),
                 None if is_console => config.admin.database.clone().into(),

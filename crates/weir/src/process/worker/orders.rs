@@ -30,13 +30,13 @@ impl Worker {
 
     /// Databases whose entry has come, gone or changed: it serves all later logins. Sessions keep the one they have.
     pub(super) fn redirect(&self, config: &Config) {
-        let changed = self.peek_config().databases.changed(&config.databases);
-        if changed.is_empty() {
+        let before = &self.peek_config().databases;
+        if *before == config.databases {
             return;
         }
-        self.pool_sets.borrow_mut().retain(|(_, database), _| !changed.contains(database));
+        self.pool_sets.borrow_mut().retain(|(_, database), _| !config.databases.is_changed(before, database));
         if self.id == 0 {
-            let is_meant = |pool: &&Arc<Pool>| changed.contains(&pool.key.client_database);
+            let is_meant = |pool: &&Arc<Pool>| config.databases.is_changed(before, &pool.key.client_database);
             self.shared.pools.all().iter().filter(is_meant).for_each(|pool| pool.renew(self));
         }
     }

@@ -332,7 +332,7 @@ pub async fn open(
     let (mut talk, mut greeting) = Talk::enter(w, address, login, deadline).await?;
     if let Gate::Open { node, started_at: Some(started_at) } = gate
         && node == address.node
-        && pool.key.purpose != Purpose::Replication
+        && !matches!(pool.key.purpose, Purpose::PhysicalReplication | Purpose::LogicalReplication)
         && !is_of_start(w, &mut talk, address, started_at).await
     {
         talk.part(w);
@@ -352,7 +352,7 @@ pub async fn open(
                 return Err(error);
             }
         },
-        Purpose::Replication | Purpose::Listening => w.shared.unknown_defaults(),
+        Purpose::PhysicalReplication | Purpose::LogicalReplication | Purpose::Listening => w.shared.unknown_defaults(),
     };
     if !first.is_empty() {
         let asked = talk.run(w, address, first).await;
