@@ -195,6 +195,51 @@ fn an_answer_is_kept_only_if_all_functions_of_its_names_are_steady() {
 }
 
 #[test]
+fn a_time_of_day_taken_to_another_zone_and_a_view_that_may_change_by_itself_are_each_enough_to_keep_no_answer() {
+    let rows: Vec<&str> = ROWS.lines().filter(|line| !line.trim().starts_with("4 ")).collect();
+    let catalog = draft(&rows.join("\n")).finish(&routing());
+    let reads = |text: &str| {
+        let names = Names::of(&weir_sql::facts(text.as_bytes())).unwrap();
+        catalog.reads(&names, &[], &path_of(&catalog, "postgres", Some("public")))
+    };
+    assert_eq!(reads("select a from t"), Some(vec![20100]));
+    assert_eq!(reads("select a from u"), None, "the log says nothing of an unlogged table");
+    assert_eq!(reads("select a from f"), None, "nor of a foreign one");
+}
+
+#[test]
+fn an_answer_that_is_kept_because_its_author_says_so_knows_the_tables_it_comes_from() {
+    let catalog = draft(ROWS).finish(&routing());
+    let reads = |text: &str| {
+        let names = Names::of(&weir_sql::facts(text.as_bytes())).unwrap();
+        catalog.reads_at_least(&names, &path_of(&catalog, "postgres", Some("public")))
+    };
+    assert_eq!(reads("select random() from t"), Some(vec![20100]));
+    assert_eq!(reads("select random()"), Some(vec![]));
+}
+
+#[test]
+fn a_default_of_transactions_is_that_of_its_own_parameter() {
+    let part = |named: &str| PARTS.iter().position(|part| part.sql.contains(named)).expect("a part");
+    let (set, asked) =
+        (part("regexp_matches(c.entry, '^(default_transaction_isolation"), part("SELECT session_user, name, reset_val"));
+    let mut draft = draft(ROWS);
+    let mut row = |part: usize, cells: [&str; 4], count: usize| {
+        let cells: Vec<Option<&[u8]>> = cells[..count].iter().map(|cell| Some(cell.as_bytes())).collect();
+        draft.row(part, &cells)
+    };
+    row(set, ["joe", "f", "transaction_timeout", "5s"], 4).unwrap();
+    row(set, ["joe", "f", "default_transaction_isolation", "serializable"], 4).unwrap();
+    assert!(row(set, ["joe", "f", "work_mem", "1MB"], 4).is_err());
+    row(asked, ["ann", "idle_in_transaction_session_timeout", "9s", ""], 3).unwrap();
+    let catalog = draft.finish(&routing());
+    assert_eq!(catalog.of_transactions("joe", "transaction_timeout"), Some("5s"));
+    assert_eq!(catalog.of_transactions("joe", "default_transaction_isolation"), Some("serializable"));
+    assert_eq!(catalog.of_transactions("ann", "idle_in_transaction_session_timeout"), Some("9s"));
+    assert_eq!(catalog.of_transactions("ann", "transaction_timeout"), None);
+}
+
+#[test]
 fn unlogged_tables_are_not_looked_for_if_the_operator_says_so() {
     let routing = RoutingConfig { check_unlogged: false, ..routing() };
     let catalog = draft(ROWS).finish(&routing);
@@ -261,6 +306,7 @@ fn a_large_catalog_stays_far_below_what_is_taken_in_by_default_and_a_huge_one_fi
     let limit = routing().catalog_bytes_max;
     assert!(filled(100_000, 50_000) < limit / 5, "{} of {limit}", filled(100_000, 50_000));
     assert!(filled(1_000_000, 0) < limit);
+    assert!(filled(2_000, 0) > filled(1_000, 0) && filled(1_000, 1_000) > filled(1_000, 0), "each row counts");
 }
 
 #[test]

@@ -475,6 +475,14 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_is_another_one_if_it_was_seen_before_and_differs() {
+        let database = Catalogs::default().database(&"d".into(), Instant::now());
+        let seen = ["a", "a", "b", "b", "a"].map(|value| database.is_another(Mark::Rights, value));
+        assert_eq!(seen, [false, false, true, false, true], "the first one is no change");
+        assert!(!database.is_another(Mark::Defaults, "b"), "each mark has its own value");
+    }
+
+    #[test]
     fn who_waits_for_the_first_reading_is_woken_once() {
         let database = Catalogs::default().database(&"d".into(), Instant::now());
         assert!(database.is_untried((0, 1)) && database.is_untried((0, 1)) && database.is_untried((1, 1)));
