@@ -310,3 +310,17 @@ pub fn of_client(reported: &Reports) -> Recoding {
 pub fn of_database(reported: &Reports) -> Recoding {
     Recoding::of(reported.value("server_encoding"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_knows_an_edition_of_refusals_sees_that_a_right_is_gone_since() {
+        let refusals = Refusals::default();
+        let before = refusals.edition();
+        assert_eq!(refusals.edition(), before);
+        refusals.renew();
+        assert_ne!(refusals.edition(), before);
+    }
+}
