@@ -168,6 +168,16 @@ fn a_name_in_two_schemas_is_two_tables() {
 }
 
 #[test]
+fn all_relations_are_told_with_schema_name_and_number() {
+    let catalog = draft(ROWS).finish(&routing());
+    let told: Vec<(&str, &str, u32)> = catalog.tables().collect();
+    for one in [("public", "t", 20100), ("app", "t", 20104), ("joe", "mine", 20120), ("public", "v_plain", 20110)] {
+        assert!(told.contains(&one), "{one:?} in {told:?}");
+    }
+    assert_eq!(told.len(), catalog.counts().relations);
+}
+
+#[test]
 fn a_write_of_a_name_that_many_schemas_have_touches_all_of_them_up_to_a_limit() {
     for (count, expected) in [(64, Touched::Tables((30_000..30_064).collect())), (65, Touched::All)] {
         let rows = (0..count).map(|at| format!("0 {0} schema_{at}\n2 {0} {0} many r p", 30_000 + at));
