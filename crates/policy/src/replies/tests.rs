@@ -226,6 +226,10 @@ fn what_is_sent_into_a_copy_that_begins_is_misplaced() {
          < G -> misplaced Q",
     );
     check_replies(
+        "> Query Call
+         < G -> misplaced F",
+    );
+    check_replies(
         "> Parse Bind Execute Sync Parse
          < 1 -> pass change
          < 2 -> pass
@@ -370,6 +374,11 @@ fn one_simple_query_is_told_from_more_and_from_what_has_no_sync() {
          one query? -> false
          < 2 -> pass
          < ZI -> ready I
+         one query? -> true",
+    );
+    check_replies(
+        "> Bind Query
+         < 2 -> pass
          one query? -> true",
     );
     // An error skips all up to a Sync, and with it the query behind.

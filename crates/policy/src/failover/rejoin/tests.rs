@@ -107,6 +107,16 @@ fn a_replaced_primary_is_brought_back_once_and_tried_again_after_a_pause() {
 }
 
 #[test]
+fn a_server_that_was_brought_back_and_is_dead_after_its_time_is_copied() {
+    let (mut state, rules) = replaced();
+    assert_eq!(ordered(&mut state, &rules, 0), [(0, Way::Rewind)]);
+    rejoined(&mut state, 0, Done::Yes, 10);
+    state.durable.given_up.remove(&0);
+    assert_eq!(ordered(&mut state, &rules, STREAM_MS), []);
+    assert_eq!(ordered(&mut state, &rules, STREAM_MS + 10), [(0, Way::Copy)]);
+}
+
+#[test]
 fn a_server_that_does_not_stream_is_copied_twice_and_no_more() {
     let (mut state, rules) = replaced();
     assert_eq!(ordered(&mut state, &rules, 0), [(0, Way::Rewind)]);
