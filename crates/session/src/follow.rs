@@ -226,6 +226,7 @@ mod tests {
         let slot = versions.of_database("d");
         for _ in 0..2 {
             let follow = Follow::default();
+            assert_eq!(follow.standing(), None, "nobody has wanted it yet");
             assert!(follow.want(slot, &versions) && !follow.want(slot, &versions));
             assert!(versions.begin(&[slot]).is_none(), "nothing is known yet");
             let history = History { node: 0, system: 1, timeline: 1 };
@@ -237,6 +238,7 @@ mod tests {
             assert_eq!((follow.covered().round, follow.is_hopeful(10, 5), follow.is_hopeful(12, 5)), (0, false, false));
             follow.reach(20);
             assert_eq!((follow.covered(), follow.is_hopeful(100, 5)), (Covered { round: 1, asked_ms: 7 }, true));
+            assert_eq!(follow.standing(), Some((Standing::Following(history), 20, 0)));
             follow.close(2);
             assert_eq!((follow.covered().round, versions.begin(&[slot])), (0, None));
             drop(follow);
