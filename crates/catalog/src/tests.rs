@@ -229,6 +229,27 @@ fn an_answer_that_is_kept_because_its_author_says_so_knows_the_tables_it_comes_f
 }
 
 #[test]
+fn a_time_of_day_moved_to_a_zone_and_rows_made_of_texts_hang_on_more_than_tables() {
+    let contents = PARTS.iter().position(|part| part.sql.contains("WITH RECURSIVE columns (relation, type)")).expect("a part");
+    let rows: Vec<&str> = ROWS.lines().filter(|line| !line.trim().starts_with("4 ")).collect();
+    let rows = format!("{}\n1 2069 11 timezone f\n1 3960 11 json_populate_record i", rows.join("\n"));
+    let with_time = draft(&format!("{rows}\n{contents} t 20100")).finish(&routing());
+    let with_type = draft(&format!("{rows}\n{contents} c 30000 moody")).finish(&routing());
+    let of = |catalog: &Catalog, text: &str| {
+        let names = Names::of(&weir_sql::facts(text.as_bytes())).unwrap();
+        let path = path_of(catalog, "postgres", Some("public"));
+        (catalog.reads(&names, &[], &path), catalog.shows(&names, &path))
+    };
+    let table = Some(vec![20100]);
+    assert_eq!(of(&with_time, "select a from t"), (table.clone(), table.clone()));
+    assert_eq!(of(&with_time, "select a at time zone 'UTC' from t"), (None, table.clone()));
+    assert_eq!(of(&with_type, "select a at time zone 'UTC' from t"), (table.clone(), table.clone()));
+    let made = "select json_populate_record(null, a) from t";
+    assert_eq!(of(&with_type, made), (None, None), "reading the values in may run what the type wants");
+    assert_eq!(of(&with_time, made), (table.clone(), table), "no type does");
+}
+
+#[test]
 fn a_default_of_transactions_is_that_of_its_own_parameter() {
     let part = |named: &str| PARTS.iter().position(|part| part.sql.contains(named)).expect("a part");
     let (set, asked) =
@@ -292,6 +313,12 @@ fn a_hundred_thousand_tables_take_a_few_megabytes() {
     let counts = catalog.counts();
     assert_eq!((counts.relations, counts.functions), (100_000, 50_000));
     assert!(counts.bytes < 8_000_000, "{counts:?}");
+    let views = |reads: &str| {
+        let view = |at: usize| format!("2 {0} 2200 v{at} v p{1}", 30_000 + at, reads.replace('v', &(30_000 + at).to_string()));
+        let views: Vec<String> = (0..1000).map(view).collect();
+        rows::draft(&format!("0 2200 public\n2 20100 2200 t r p\n{}", views.join("\n"))).finish(&routing()).counts().bytes
+    };
+    assert!(views("\n6 v relid~20100") >= views("") + 1000 * size_of::<(u32, u32)>(), "each table that a view reads counts");
     let path = path_of(&catalog, "postgres", None);
     check(&catalog, &path, "select some_function_49999(1) from a_table_of_an_ordinary_name_77777 -> read");
 }

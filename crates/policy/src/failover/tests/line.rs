@@ -40,3 +40,18 @@ fn behind_a_broken_connection_the_primary_is_looked_at_anew_where_others_may_hav
         assert_eq!(play.state.line.check_from - since, expected, "{company:?} {link}");
     }
 }
+
+#[test]
+fn before_the_first_looks_nobody_tells_how_the_primary_is_known() {
+    let rules = rules(3);
+    let mut state = State::new(&rules, None, 9, &BTreeSet::new());
+    let told = |state: &State| forecast(state, &rules).outlook;
+    assert_eq!(told(&state), Outlook::NoPrimary(forecast::Missing::Looks));
+    for node in 0..3 {
+        let found = Found::Failed(Failure::Refused);
+        step(&mut state, &rules, &Event::Probed { node, begun_at: 0, found }, 0);
+        let is_last = node == 2;
+        let expected = if is_last { forecast::Missing::Answers } else { forecast::Missing::Looks };
+        assert_eq!(told(&state), Outlook::NoPrimary(expected), "{node}");
+    }
+}
