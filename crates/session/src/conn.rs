@@ -323,4 +323,16 @@ mod tests {
         refusals.renew();
         assert_ne!(refusals.edition(), before);
     }
+
+    #[test]
+    fn a_backslash_escapes_where_the_server_has_said_so_last() {
+        let mut reports = Reports::default();
+        assert!(!escapes(&reports));
+        for (body, expected) in
+            [(&b"standard_conforming_strings\0off\0"[..], true), (b"standard_conforming_strings\0on\0", false)]
+        {
+            reports.note(body).unwrap();
+            assert_eq!(escapes(&reports), expected);
+        }
+    }
 }

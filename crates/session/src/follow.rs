@@ -221,6 +221,14 @@ mod tests {
     use weir_cache::Snapshot;
 
     #[test]
+    fn one_session_alone_is_told_of_news() {
+        let follow = Follow::default();
+        assert!(!follow.take_news());
+        follow.has_news.store(true, Ordering::Relaxed);
+        assert_eq!([follow.take_news(), follow.take_news()], [true, false]);
+    }
+
+    #[test]
     fn one_that_is_forgotten_and_made_anew_keeps_nothing_out_for_ever() {
         let versions = Arc::new(Versions::new(10));
         let slot = versions.of_database("d");

@@ -12,6 +12,7 @@ mod restart;
 mod streams;
 mod switchover;
 mod told;
+mod votes;
 
 /// Facts of a server on timeline 1.
 fn server(position: Lsn, recovery: Recovery) -> Facts {
