@@ -515,6 +515,8 @@ mod tests {
             ("", Usual::Nothing),
             ("a:", Usual::Nothing),
             ("a:1", Usual::Plain),
+            ("a:MD5", Usual::Md5),
+            ("a:SCRAM", Usual::Scram),
             ("a:MD5\nb:MD5\nc:1", Usual::Md5),
             ("a:MD5\nb:1", Usual::Plain),
             ("a:MD5\nb:1\nc:SCRAM\nd:SCRAM", Usual::Scram),
