@@ -299,6 +299,18 @@ mod tests {
     }
 
     #[test]
+    fn only_statements_about_what_databases_share_are_for_all_of_them() {
+        let check = |sql: &str, expected| {
+            assert_eq!(text(sql, &CacheConfig::default()).is_for_all_databases(), expected, "{sql}");
+        };
+        check("alter role r set search_path = x", true);
+        check("drop role r", true);
+        check("create table t (a int)", false);
+        check("insert into t values (1)", false);
+        check("select a from t", false);
+    }
+
+    #[test]
     fn moments_are_words() {
         for text in [
             "select 'NOW'",
@@ -309,6 +321,7 @@ mod tests {
             "d > U&'to!0064ay' uescape '!'",
             "d > 'to'\n'morrow'",
             "d > 'to' -- 'or not'\r\n\t 'morrow'",
+            "d > 'to' -- or not\n 'morrow'",
             "d > 'to'                                                                                    \n\n \n \n 'morrow'",
         ] {
             assert!(says_a_moment(text.as_bytes()), "{text}");

@@ -168,6 +168,16 @@ fn a_name_in_two_schemas_is_two_tables() {
 }
 
 #[test]
+fn all_relations_are_told_with_schema_name_and_number() {
+    let catalog = draft(ROWS).finish(&routing());
+    let told: Vec<(&str, &str, u32)> = catalog.tables().collect();
+    for one in [("public", "t", 20100), ("app", "t", 20104), ("joe", "mine", 20120), ("public", "v_plain", 20110)] {
+        assert!(told.contains(&one), "{one:?} in {told:?}");
+    }
+    assert_eq!(told.len(), catalog.counts().relations);
+}
+
+#[test]
 fn a_write_of_a_name_that_many_schemas_have_touches_all_of_them_up_to_a_limit() {
     for (count, expected) in [(64, Touched::Tables((30_000..30_064).collect())), (65, Touched::All)] {
         let rows = (0..count).map(|at| format!("0 {0} schema_{at}\n2 {0} {0} many r p", 30_000 + at));
@@ -192,6 +202,72 @@ fn an_answer_is_kept_only_if_all_functions_of_its_names_are_steady() {
     assert_eq!(reads("select json_scalar(a) from public.t", "app"), Some(vec![20100]), "it is not in the path");
     assert_eq!(reads("select pg_catalog.json_array(a) from t", "public"), Some(vec![20100]));
     assert_eq!(reads("select public.json_scalar(a) from t", "app"), None);
+}
+
+#[test]
+fn a_time_of_day_taken_to_another_zone_and_a_view_that_may_change_by_itself_are_each_enough_to_keep_no_answer() {
+    let rows: Vec<&str> = ROWS.lines().filter(|line| !line.trim().starts_with("4 ")).collect();
+    let catalog = draft(&rows.join("\n")).finish(&routing());
+    let reads = |text: &str| {
+        let names = Names::of(&weir_sql::facts(text.as_bytes())).unwrap();
+        catalog.reads(&names, &[], &path_of(&catalog, "postgres", Some("public")))
+    };
+    assert_eq!(reads("select a from t"), Some(vec![20100]));
+    assert_eq!(reads("select a from u"), None, "the log says nothing of an unlogged table");
+    assert_eq!(reads("select a from f"), None, "nor of a foreign one");
+}
+
+#[test]
+fn an_answer_that_is_kept_because_its_author_says_so_knows_the_tables_it_comes_from() {
+    let catalog = draft(ROWS).finish(&routing());
+    let reads = |text: &str| {
+        let names = Names::of(&weir_sql::facts(text.as_bytes())).unwrap();
+        catalog.reads_at_least(&names, &path_of(&catalog, "postgres", Some("public")))
+    };
+    assert_eq!(reads("select random() from t"), Some(vec![20100]));
+    assert_eq!(reads("select random()"), Some(vec![]));
+}
+
+#[test]
+fn a_time_of_day_moved_to_a_zone_and_rows_made_of_texts_hang_on_more_than_tables() {
+    let contents = PARTS.iter().position(|part| part.sql.contains("WITH RECURSIVE columns (relation, type)")).expect("a part");
+    let rows: Vec<&str> = ROWS.lines().filter(|line| !line.trim().starts_with("4 ")).collect();
+    let rows = format!("{}\n1 2069 11 timezone f\n1 3960 11 json_populate_record i", rows.join("\n"));
+    let with_time = draft(&format!("{rows}\n{contents} t 20100")).finish(&routing());
+    let with_type = draft(&format!("{rows}\n{contents} c 30000 moody")).finish(&routing());
+    let of = |catalog: &Catalog, text: &str| {
+        let names = Names::of(&weir_sql::facts(text.as_bytes())).unwrap();
+        let path = path_of(catalog, "postgres", Some("public"));
+        (catalog.reads(&names, &[], &path), catalog.shows(&names, &path))
+    };
+    let table = Some(vec![20100]);
+    assert_eq!(of(&with_time, "select a from t"), (table.clone(), table.clone()));
+    assert_eq!(of(&with_time, "select a at time zone 'UTC' from t"), (None, table.clone()));
+    assert_eq!(of(&with_type, "select a at time zone 'UTC' from t"), (table.clone(), table.clone()));
+    let made = "select json_populate_record(null, a) from t";
+    assert_eq!(of(&with_type, made), (None, None), "reading the values in may run what the type wants");
+    assert_eq!(of(&with_time, made), (table.clone(), table), "no type does");
+}
+
+#[test]
+fn a_default_of_transactions_is_that_of_its_own_parameter() {
+    let part = |named: &str| PARTS.iter().position(|part| part.sql.contains(named)).expect("a part");
+    let (set, asked) =
+        (part("regexp_matches(c.entry, '^(default_transaction_isolation"), part("SELECT session_user, name, reset_val"));
+    let mut draft = draft(ROWS);
+    let mut row = |part: usize, cells: [&str; 4], count: usize| {
+        let cells: Vec<Option<&[u8]>> = cells[..count].iter().map(|cell| Some(cell.as_bytes())).collect();
+        draft.row(part, &cells)
+    };
+    row(set, ["joe", "f", "transaction_timeout", "5s"], 4).unwrap();
+    row(set, ["joe", "f", "default_transaction_isolation", "serializable"], 4).unwrap();
+    assert!(row(set, ["joe", "f", "work_mem", "1MB"], 4).is_err());
+    row(asked, ["ann", "idle_in_transaction_session_timeout", "9s", ""], 3).unwrap();
+    let catalog = draft.finish(&routing());
+    assert_eq!(catalog.of_transactions("joe", "transaction_timeout"), Some("5s"));
+    assert_eq!(catalog.of_transactions("joe", "default_transaction_isolation"), Some("serializable"));
+    assert_eq!(catalog.of_transactions("ann", "idle_in_transaction_session_timeout"), Some("9s"));
+    assert_eq!(catalog.of_transactions("ann", "transaction_timeout"), None);
 }
 
 #[test]
@@ -237,6 +313,12 @@ fn a_hundred_thousand_tables_take_a_few_megabytes() {
     let counts = catalog.counts();
     assert_eq!((counts.relations, counts.functions), (100_000, 50_000));
     assert!(counts.bytes < 8_000_000, "{counts:?}");
+    let views = |reads: &str| {
+        let view = |at: usize| format!("2 {0} 2200 v{at} v p{1}", 30_000 + at, reads.replace('v', &(30_000 + at).to_string()));
+        let views: Vec<String> = (0..1000).map(view).collect();
+        rows::draft(&format!("0 2200 public\n2 20100 2200 t r p\n{}", views.join("\n"))).finish(&routing()).counts().bytes
+    };
+    assert!(views("\n6 v relid~20100") >= views("") + 1000 * size_of::<(u32, u32)>(), "each table that a view reads counts");
     let path = path_of(&catalog, "postgres", None);
     check(&catalog, &path, "select some_function_49999(1) from a_table_of_an_ordinary_name_77777 -> read");
 }
@@ -261,6 +343,7 @@ fn a_large_catalog_stays_far_below_what_is_taken_in_by_default_and_a_huge_one_fi
     let limit = routing().catalog_bytes_max;
     assert!(filled(100_000, 50_000) < limit / 5, "{} of {limit}", filled(100_000, 50_000));
     assert!(filled(1_000_000, 0) < limit);
+    assert!(filled(2_000, 0) > filled(1_000, 0) && filled(1_000, 1_000) > filled(1_000, 0), "each row counts");
 }
 
 #[test]

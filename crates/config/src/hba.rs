@@ -368,16 +368,6 @@ impl Hba {
     pub fn asks_for_system_user(&self) -> bool {
         self.rules.iter().any(|rule| rule.method == Method::Peer)
     }
-
-    /// Number of rules.
-    pub fn len(&self) -> usize {
-        self.rules.len()
-    }
-
-    /// True if there are no rules; a file without any is not taken.
-    pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
-    }
 }
 
 impl Rule {

@@ -73,6 +73,9 @@ mod tests {
             many.unwrap().iter().map(Host::to_string).collect::<Vec<_>>().join(" "),
             "a:1 b:9 /run/m.sock [::1]:7 [::2]:9"
         );
+        let named = |count: usize| (0..count).map(|at| format!("h{at}")).collect::<Vec<_>>().join(",");
+        assert_eq!(hosts(&named(HOSTS_MAX), 9).map(|hosts| hosts.len()), Ok(HOSTS_MAX));
+        assert_eq!(hosts(&named(HOSTS_MAX + 1), 9), Err("33 hosts, the limit is 32".into()));
         for wrong in ["", "a,,b", "a:x", "a:70000", "a b", "[::1", "a,a:9"] {
             assert!(hosts(wrong, 9).is_err(), "{wrong}");
         }

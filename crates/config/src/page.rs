@@ -111,3 +111,19 @@ fn comment(text: &str) -> String {
     }
     lines + &line + "\n"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_wrapped_between_words_and_short_ones_stay_whole() {
+        let text = "word ".repeat(60);
+        let lines = comment(&text);
+        assert!(lines.lines().all(|line| line.starts_with("# word") && line.len() <= WIDTH), "{lines}");
+        assert!(lines.lines().rev().skip(1).all(|line| line.len() + " word".len() > WIDTH), "no room is left over: {lines}");
+        assert_eq!(comment("two words"), "# two words\n");
+        let long = "x".repeat(2 * WIDTH);
+        assert_eq!(comment(&format!("{long} a")), format!("# {long}\n# a\n"), "no line is empty");
+    }
+}

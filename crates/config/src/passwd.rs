@@ -515,6 +515,8 @@ mod tests {
             ("", Usual::Nothing),
             ("a:", Usual::Nothing),
             ("a:1", Usual::Plain),
+            ("a:MD5", Usual::Md5),
+            ("a:SCRAM", Usual::Scram),
             ("a:MD5\nb:MD5\nc:1", Usual::Md5),
             ("a:MD5\nb:1", Usual::Plain),
             ("a:MD5\nb:1\nc:SCRAM\nd:SCRAM", Usual::Scram),
@@ -572,5 +574,21 @@ mod tests {
         for word in ["hunter2", "104, 117", "ff1938", "M5tT"] {
             assert!(!printed.contains(word), "{printed}");
         }
+    }
+
+    #[test]
+    fn keys_are_those_of_a_verifier_with_the_same_salt_and_rounds() {
+        let verifier = Verifier::from_password(b"secret", b"a salt");
+        let (salt, iterations) = (verifier.salt.clone(), verifier.iterations);
+        let keys = Secret::Keys(Challenge { salt: salt.clone(), iterations }, SaltedKeys::derive(b"secret", &salt, iterations));
+        assert!(keys.is_of(&verifier));
+        for other in [
+            Verifier::from_password(b"another", b"a salt"),
+            Verifier { salt: b"another".to_vec(), ..verifier.clone() },
+            Verifier { iterations: iterations + 1, ..verifier.clone() },
+        ] {
+            assert!(!keys.is_of(&other), "{other:?}");
+        }
+        assert!(!Secret::Plain(b"secret".to_vec().into()).is_of(&verifier));
     }
 }

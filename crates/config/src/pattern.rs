@@ -78,6 +78,13 @@ mod tests {
     }
 
     #[test]
+    fn lists_of_the_same_patterns_are_equal() {
+        let of = |patterns: &[&str]| list(patterns).unwrap();
+        assert!(of(&["a", "b.*"]) == of(&["a", "b.*"]) && of(&[]) == Patterns::default());
+        assert!(of(&["a"]) != of(&["b"]) && of(&["a"]) != of(&["a", "b"]));
+    }
+
+    #[test]
     fn the_pattern_that_is_wrong_is_named_wherever_it_stands() {
         for (patterns, bad) in
             [(&["a", "b(", "c"][..], "b("), (&["a)|(b"], "a)|(b"), (&["a", ".{1000}.{1000}.{1000}"], ".{1000}.{1000}.{1000}")]

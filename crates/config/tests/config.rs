@@ -568,3 +568,18 @@ fn random_bytes_never_panic() {
         }
     }
 }
+
+#[test]
+fn a_catalog_is_made_anew_only_for_a_change_of_what_it_is_judged_by() {
+    let of = |line: &str| read_bytes(format!("backend_hostname0 = 'a'\n{line}").as_bytes()).config.unwrap().routing;
+    let before = of("read_only_function_list = 'f'");
+    for (line, expected) in [
+        ("read_only_function_list = 'f'", true),
+        ("read_only_function_list = 'f'\nstatement_level_load_balance = on", true),
+        ("read_only_function_list = 'g'", false),
+        ("write_function_list = 'f'", false),
+        ("read_only_function_list = 'f'\ncheck_unlogged_table = off", false),
+    ] {
+        assert_eq!(before.judges_as(&of(line)), expected, "{line}");
+    }
+}

@@ -333,6 +333,7 @@ mod tests {
             ("SHOW HELP; SHOW VERSION", "invalid command \"SHOW HELP; SHOW VERSION\", use SHOW HELP"),
             ("PAUSE \"a", "invalid command \"PAUSE \"a\", use SHOW HELP"),
             ("SET a b", "invalid command \"SET a b\", use SHOW HELP"),
+            ("SHUTDOWN soon", "invalid command \"SHUTDOWN soon\", use SHOW HELP"),
             ("RELOAD x", "invalid command \"RELOAD x\", use SHOW HELP"),
             ("DISABLE", "DISABLE needs the name of a database"),
             ("ATTACH", "ATTACH needs the number of a node, see SHOW POOL_NODES"),

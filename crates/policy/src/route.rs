@@ -543,4 +543,13 @@ mod tests {
             assert_ne!(side(text), Side::Reader, "{text}");
         }
     }
+
+    #[test]
+    fn only_a_begin_of_its_own_goes_where_its_hint_says() {
+        let rule = |text: &str| class_of(&weir_sql::facts(text.as_bytes()), text, &Config::default()).rule;
+        assert_eq!(rule("/* weir: primary */ begin"), Rule::Hint);
+        assert_eq!(rule("begin"), Rule::TransactionControl);
+        assert_eq!(rule("/* weir: primary */ begin; select 1"), Rule::TransactionControl);
+        assert_eq!(rule("/* weir: primary */ commit"), Rule::TransactionControl);
+    }
 }

@@ -700,6 +700,21 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_of_row_tells_what_the_session_holds() {
+        for (kind, expected) in [
+            ("l", StateKind::Listen),
+            ("a", StateKind::AdvisoryLock),
+            ("t", StateKind::Temporary),
+            ("h", StateKind::HoldCursor),
+            ("r", StateKind::Slot),
+        ] {
+            let mut answer = Answer::default();
+            answer.row(&[Some(kind.as_bytes()), Some(b"name"), Some(b"r")]).unwrap();
+            assert_eq!((answer.found, answer.is_torn), (StateKinds::of(expected), false), "{kind}");
+        }
+    }
+
+    #[test]
     fn sources_of_functions_come_with_the_answer() {
         let mut ask = ask(&[StateKind::Unknown], &[]);
         ask.sources.insert("f".into());

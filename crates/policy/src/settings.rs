@@ -597,6 +597,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_known_of_a_parameter_by_its_name_decides() {
+        let of = |name: &str, value: &str| settings(&[(name, value)]);
+        for (name, may_compile) in [("jit", true), ("enable_sort", true), ("jit_above_cost", true), ("work_mem", false)] {
+            assert_eq!(of(name, "1").may_compile(), may_compile, "{name}");
+        }
+        assert!(!Settings::default().may_compile());
+        for (level, needs) in [("serializable", true), ("SERIALIZABLE", true), ("repeatable read", false)] {
+            assert_eq!(of("default_transaction_isolation", level).needs_primary(), needs, "{level}");
+        }
+        assert!(!of("application_name", "serializable").needs_primary());
+        for (name, shapes) in [("datestyle", true), ("app.user", true), ("application_name", false), ("weir.reads", false)] {
+            assert_eq!(shapes_answers(name), shapes, "{name}");
+        }
+    }
+
+    #[test]
+    fn memory_grows_with_what_is_set() {
+        let (short, long) = (settings(&[("a", "1")]), settings(&[("a", &"1".repeat(1000))]));
+        assert_eq!(Settings::default().bytes(), 0);
+        assert_eq!(long.bytes() - short.bytes(), 999);
+        assert!(short.with("b", "").bytes() > short.bytes() + 1, "a pair takes more than its letters");
+    }
+
+    #[test]
     fn encodings_are_told_apart_by_what_a_byte_may_be() {
         for (expected, names) in [
             (Recoding::None, &["UTF8", "utf-8", "Unicode"][..]),

@@ -216,4 +216,10 @@ mod tests {
             assert_eq!(made, is_taken.then(|| [&text[..], types].concat()), "{types:?}");
         }
     }
+
+    #[test]
+    fn both_calls_are_in_the_list_of_own_texts() {
+        let texts = own_texts();
+        assert!(texts[0].ends_with("AS \"pg_terminate_backend\"") && texts[1].ends_with("AS \"pg_cancel_backend\""), "{texts:?}");
+    }
 }

@@ -181,6 +181,8 @@ mod tests {
         assert!(vouching.refused(3000));
         assert!(vouching.covers(2999, CACHE_MS) && !vouching.covers(3000, CACHE_MS));
         assert!(vouching.refused(5000) && !vouching.covers(3000, CACHE_MS), "the first one counts");
+        vouching.accepted(2900);
+        assert!(vouching.is_refused(), "it began before the refused one, and came late");
         vouching.unsure(5000);
         for room in [Room::Open, Room::Held] {
             assert_eq!(vouching.voucher(5001, CACHE_MS, room, 5001), Voucher::Wanted, "silence says nothing: {room:?}");

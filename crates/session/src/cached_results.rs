@@ -365,6 +365,16 @@ mod tests {
     }
 
     #[test]
+    fn the_latest_places_are_remembered_and_the_oldest_forgotten() {
+        let memo = Memo::default();
+        assert_eq!(memo.at(1), None);
+        (1..=5).for_each(|place| memo.note(place, place * 10));
+        assert_eq!([1, 2, 5].map(|place| memo.at(place)), [None, Some(20), Some(50)]);
+        memo.note(5, 51);
+        assert_eq!((memo.at(5), memo.at(2)), (Some(51), None));
+    }
+
+    #[test]
     fn who_waits_is_known_until_the_answer_comes() {
         let answers = answers(1 << 20, 50);
         let (key, waiter) = (b"key".as_slice(), (1, 7));

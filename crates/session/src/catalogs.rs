@@ -485,6 +485,30 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_is_another_one_if_it_was_seen_before_and_differs() {
+        let database = Catalogs::default().database(&"d".into(), Instant::now());
+        let seen = ["a", "a", "b", "b", "a"].map(|value| database.is_another(Mark::Rights, value));
+        assert_eq!(seen, [false, false, true, false, true], "the first one is no change");
+        assert!(!database.is_another(Mark::Defaults, "b"), "each mark has its own value");
+    }
+
+    #[test]
+    fn databases_with_the_same_marks_have_the_same_print_whatever_they_had_before() {
+        let print = |marks: &[(Mark, &str)]| {
+            let database = Catalogs::default().database(&"d".into(), Instant::now());
+            for (mark, value) in marks {
+                database.is_another(*mark, value);
+            }
+            database.print()
+        };
+        let same = print(&[(Mark::Rights, "a"), (Mark::Defaults, "b")]);
+        assert_eq!(print(&[(Mark::Defaults, "b"), (Mark::Rights, "x"), (Mark::Rights, "a"), (Mark::Rights, "a")]), same);
+        for other in [&[(Mark::Rights, "a"), (Mark::Defaults, "c")], &[(Mark::Rights, "b"), (Mark::Defaults, "a")]] {
+            assert_ne!(print(other), same, "{other:?}");
+        }
+    }
+
+    #[test]
     fn who_waits_for_the_first_reading_is_woken_once() {
         let database = Catalogs::default().database(&"d".into(), Instant::now());
         assert!(database.is_untried((0, 1)) && database.is_untried((0, 1)) && database.is_untried((1, 1)));

@@ -310,3 +310,29 @@ pub fn of_client(reported: &Reports) -> Recoding {
 pub fn of_database(reported: &Reports) -> Recoding {
     Recoding::of(reported.value("server_encoding"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_knows_an_edition_of_refusals_sees_that_a_right_is_gone_since() {
+        let refusals = Refusals::default();
+        let before = refusals.edition();
+        assert_eq!(refusals.edition(), before);
+        refusals.renew();
+        assert_ne!(refusals.edition(), before);
+    }
+
+    #[test]
+    fn a_backslash_escapes_where_the_server_has_said_so_last() {
+        let mut reports = Reports::default();
+        assert!(!escapes(&reports));
+        for (body, expected) in
+            [(&b"standard_conforming_strings\0off\0"[..], true), (b"standard_conforming_strings\0on\0", false)]
+        {
+            reports.note(body).unwrap();
+            assert_eq!(escapes(&reports), expected);
+        }
+    }
+}

@@ -221,11 +221,20 @@ mod tests {
     use weir_cache::Snapshot;
 
     #[test]
+    fn one_session_alone_is_told_of_news() {
+        let follow = Follow::default();
+        assert!(!follow.take_news());
+        follow.has_news.store(true, Ordering::Relaxed);
+        assert_eq!([follow.take_news(), follow.take_news()], [true, false]);
+    }
+
+    #[test]
     fn one_that_is_forgotten_and_made_anew_keeps_nothing_out_for_ever() {
         let versions = Arc::new(Versions::new(10));
         let slot = versions.of_database("d");
         for _ in 0..2 {
             let follow = Follow::default();
+            assert_eq!(follow.standing(), None, "nobody has wanted it yet");
             assert!(follow.want(slot, &versions) && !follow.want(slot, &versions));
             assert!(versions.begin(&[slot]).is_none(), "nothing is known yet");
             let history = History { node: 0, system: 1, timeline: 1 };
@@ -237,6 +246,7 @@ mod tests {
             assert_eq!((follow.covered().round, follow.is_hopeful(10, 5), follow.is_hopeful(12, 5)), (0, false, false));
             follow.reach(20);
             assert_eq!((follow.covered(), follow.is_hopeful(100, 5)), (Covered { round: 1, asked_ms: 7 }, true));
+            assert_eq!(follow.standing(), Some((Standing::Following(history), 20, 0)));
             follow.close(2);
             assert_eq!((follow.covered().round, versions.begin(&[slot])), (0, None));
             drop(follow);

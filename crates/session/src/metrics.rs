@@ -330,6 +330,16 @@ mod tests {
     }
 
     #[test]
+    fn each_metric_and_each_nodes_reads_have_a_count_of_their_own() {
+        let counters = Counters::default();
+        let last = METRICS.len() - 1;
+        [0, last, last].iter().for_each(|row| add(&counters.values[*row], 1));
+        assert_eq!([0, 1, last, METRICS.len()].map(|row| counters.get(row)), [1, 0, 2, 0]);
+        [2, 2, 500].iter().for_each(|node| counters.count_read(*node));
+        assert_eq!([0, 2, 500].map(|node| counters.reads(node)), [0, 2, 0], "a node beyond the last is none");
+    }
+
+    #[test]
     fn statements_and_errors_of_a_node_are_counted_by_kind() {
         let counters = Counters::default();
         [Verb::Select, Verb::Definition, Verb::Other, Verb::Select].iter().for_each(|verb| counters.count_statement(1, *verb));

@@ -581,4 +581,15 @@ mod tests {
         positions.expect(1, 200);
         assert!(positions.is_hopeful(1, 219, 20) && !positions.is_hopeful(1, 220, 20));
     }
+
+    #[test]
+    fn a_primary_that_shows_less_than_standbys_is_hopeful_for_the_time_of_a_wait() {
+        let positions = Positions::default();
+        assert!(!positions.is_primary_behind() && positions.is_primary_hopeful(1_000_000, 20));
+        assert!(positions.publish_primary(Shows { round: 3, behind_since_ms: Some(100) }));
+        assert!(positions.is_primary_behind() && positions.primary_shows(3) && !positions.primary_shows(4));
+        assert!(positions.is_primary_hopeful(119, 20) && !positions.is_primary_hopeful(120, 20));
+        assert!(!positions.publish_primary(Shows { round: 3, behind_since_ms: None }), "the same round");
+        assert!(!positions.is_primary_behind());
+    }
 }

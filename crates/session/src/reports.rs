@@ -98,6 +98,8 @@ mod tests {
         }
         reports.note(b"malformed").unwrap();
         assert_eq!((reports.value("TimeZone"), reports.value("other"), reports.iter().count()), ("UTC99999", "", 1));
+        reports.note(&body("DateStyle", "ISO, MDY")).unwrap();
+        assert_eq!(reports.iter().collect::<Vec<_>>(), [("TimeZone", "UTC99999"), ("DateStyle", "ISO, MDY")]);
     }
 
     #[test]

@@ -807,6 +807,15 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_comes_again_is_not_parsed_again() {
+        let mut statements = Statements::new(Arc::new(Config::default()), 1, |_| None);
+        for text in ["select a from t", "select b from t", "select a from t", "select b from t"] {
+            statements.of_text(text.as_bytes());
+        }
+        assert_eq!(statements.parsed, 2);
+    }
+
+    #[test]
     fn only_what_leaves_nothing_and_tells_nobody_anything_counts_as_such() {
         let leaves_nothing = |text: &str| judge(text.as_bytes(), &Config::default(), |_| None).has(Trait::LeavesNothing);
         for text in ["select 1", "insert into t values (1)", "begin", "show work_mem", "set local work_mem = '1MB'"] {

@@ -195,6 +195,20 @@ impl SessionStatuses {
 mod tests {
     use super::*;
 
+    fn status(client: Option<&str>) -> SessionStatus {
+        let whose =
+            Arc::new(Whose { user: "a".into(), database: "a".into(), server_user: "a".into(), server_database: "a".into() });
+        let ends = Ends { client: client.map(|client| client.parse().unwrap()), local: None };
+        SessionStatus::new(Number { pid: 1, worker: 0 }, whose, "".into(), ends, 0)
+    }
+
+    #[test]
+    fn a_client_is_shown_by_its_address_and_one_of_a_socket_file_as_local() {
+        let shown = |client| (status(client).client_host(), status(client).client_port());
+        assert_eq!(shown(Some("192.0.2.7:40000")), ("192.0.2.7".into(), 40_000));
+        assert_eq!(shown(None), ("[local]".into(), 0));
+    }
+
     #[test]
     fn a_process_id_is_above_those_of_processes_and_positive_as_an_int4() {
         assert_eq!(next_pid(5_000_000), 5_000_001);

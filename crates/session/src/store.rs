@@ -103,3 +103,25 @@ impl Pending {
         self.bytes.len() + self.key.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_the_store_is_taken_once_and_none_is_not_an_empty_one() {
+        let fetch = |state| Fetch {
+            at_ms: 0,
+            key: [7].into(),
+            digest: digest_of(&[7]),
+            task: TaskId::default(),
+            state: RefCell::new(state),
+        };
+        let answered = fetch(State::Answered(Some(vec![1, 2])));
+        assert!(answered.is_over() && answered.is_for(&[7]) && !answered.is_for(&[8]));
+        assert_eq!(answered.found(), Some(Some(vec![1, 2])));
+        assert_eq!(fetch(State::Answered(None)).found(), Some(None), "the store has nothing");
+        assert_eq!(fetch(State::Failed).found(), None, "nobody knows");
+        assert!(!fetch(State::Waits).is_over());
+    }
+}

@@ -158,6 +158,8 @@ mod tests {
             ("SELECT x IS DISTINCT FROM y, NULLIF(x, y)", &["a word that hides the operator ="]),
             ("SELECT FROM pg_catalog.a NATURAL JOIN pg_catalog.b", &["a join by names of columns"]),
             ("SELECT FROM pg_catalog.a JOIN pg_catalog.b USING (c)", &["a join by names of columns"]),
+            ("SELECT x FROM pg_catalog.a ORDER BY x, y USING <", &["operator <"]),
+            ("SELECT x FROM pg_catalog.a ORDER BY y USING OPERATOR(pg_catalog.<)", &[]),
             ("SELECT x -> y, x || y", &["operator ->", "operator ||"]),
             ("PREPARE a AS SELECT f()", &["function f"]),
             ("SET a = b; LISTEN c; DISCARD ALL; ALTER SYSTEM SET x TO 'y'; CHECKPOINT", &[]),

@@ -267,6 +267,7 @@ mod tests {
     fn values_become_placeholders() {
         check_skeleton("SELECT 1", "SELECT #");
         check_skeleton("select a1, t.b2, 'it''s', '' from t where x=-12", "select a1, t.b2, ?, ? from t where x=-#");
+        check_skeleton("select \"a\"\"1\", \"\"\"\" from t where b = 2", "select \"a\"\"1\", \"\"\"\" from t where b = #");
         check_skeleton("select 1.5, .5, 5., 2147483647, 2147483648", "select ~, ~, ~, #, ~");
         check_skeleton("select 00000000000001, 99999999999999999999", "select #, ~");
         check_skeleton("select a[1:2], (3), $1, 4::int8", "select a[#:#], (#), $1, #::int8");

@@ -341,4 +341,11 @@ mod tests {
             assert_eq!(out, expected);
         }
     }
+
+    #[test]
+    fn a_parameter_is_told_with_its_value() {
+        let mut out = Vec::new();
+        parameter_status(&mut out, "TimeZone", "UTC");
+        assert_eq!(out, b"S\0\0\0\x11TimeZone\0UTC\0");
+    }
 }

@@ -337,6 +337,10 @@ fn snapshots_say_who_is_over_across_the_end_of_the_numbers() {
     let snapshot = Snapshot::parse("4294967290:4294967300:4294967295").unwrap();
     assert!(snapshot.shows(u32::MAX - 1) && !snapshot.shows(u32::MAX) && snapshot.shows(3) && !snapshot.shows(4));
     assert!(Snapshot::parse("3:5:").unwrap().shows(4));
+    let snapshot = Snapshot::parse("5000000000:5000000000:").unwrap();
+    let half_the_circle_ahead = (5_000_000_000_u64 + (1 << 31)) as u32;
+    assert!(!snapshot.shows(half_the_circle_ahead), "a number of which nothing is known is not over");
+    assert!(snapshot.shows(half_the_circle_ahead.wrapping_add(1)));
     for odd in ["", "1", "1:2", "a:b:", "1:2:x", "1:2:3:4"] {
         assert_eq!(Snapshot::parse(odd), None, "{odd}");
     }

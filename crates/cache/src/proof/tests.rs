@@ -349,6 +349,20 @@ fn a_change_before_the_begin_or_long_ago_has_the_position_of_a_round_that_covers
 }
 
 #[test]
+fn of_few_rounds_each_is_remembered_and_of_many_the_later_ones() {
+    let mut floors = Floors::default();
+    floors.open(1, 10);
+    let rounds = ROUNDS_MAX as u64;
+    (2..2 + rounds).for_each(|round| floors.note_round(round, round * 10));
+    (2..2 + rounds).for_each(|round| assert_eq!(floors.from(round), Some((round, round * 10))));
+    (2 + rounds..2 + 3 * rounds).for_each(|round| floors.note_round(round, round * 10));
+    assert!(floors.rounds.len() <= ROUNDS_MAX);
+    let last = 1 + 3 * rounds;
+    assert_eq!(floors.from(last), Some((last, last * 10)));
+    assert!(floors.from(2).is_some_and(|(round, position)| round > 2 && position == round * 10), "a later one stands for it");
+}
+
+#[test]
 fn what_was_proven_before_a_wish_to_forget_is_not_admitted_though_nothing_was_written_since() {
     let versions = Versions::new(4);
     let mut follower = Follower::new(DATABASE, &versions);

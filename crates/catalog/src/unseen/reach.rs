@@ -438,6 +438,16 @@ mod tests {
     }
 
     #[test]
+    fn where_sources_are_too_long_to_be_read_every_function_counts_as_soon_as_one_name_does() {
+        let long = "x ".repeat(SOURCES_BYTES_MAX / 2);
+        let (short, long) = (["short", "sql", "select 1"], ["long", "plpgsql", &long]);
+        let reach = ["t", "20200", "leaves", "checked"];
+        check(&catalog(&[(SOURCES, &short), (REACH, &reach)]), "select short() -> nothing");
+        check(&catalog(&[(SOURCES, &short), (SOURCES, &long), (REACH, &reach)]), "select short() -> leaves");
+        check(&catalog(&[(SOURCES, &short), (SOURCES, &long)]), "select short() -> nothing");
+    }
+
+    #[test]
     fn names_of_parameters_come_from_sources_and_from_constants() {
         let catalog = catalog(&[
             (REACH, &["n", "0", "", "App.Who"]),

@@ -272,6 +272,7 @@ fn rules_that_leave_passwords_to_the_servers_are_known() {
         ("local all all trust\nhost all all all scram-sha-256\nhost all all all md5", false),
         ("host all all all password known_users=1", false),
         ("local all all password", true),
+        ("local all all password known_users=0", true),
         ("host all all all reject\nhost all all all password", true),
     ] {
         let mut file = |_: &Path| Ok(rules.as_bytes().to_vec());

@@ -168,6 +168,30 @@ fn rules_of_an_hba_file_let_in_whom_pgbouncer_lets_in() {
 }
 
 #[test]
+fn a_rule_that_names_a_file_says_that_it_must_be_copied() {
+    for (rule, count) in [
+        ("host all @users 10.0.0.0/8 md5", 1),
+        ("host all joe,@users 10.0.0.0/8 md5", 1),
+        ("host all joe@home 10.0.0.0/8 md5", 0),
+    ] {
+        let text = "[databases]\n* = host=h\n[pgbouncer]\nauth_type = hba\nauth_hba_file = my.hba\n";
+        let import = import(text.as_bytes(), &mut |_| Ok(rule.into()));
+        let notes = notes_of(&import);
+        assert_eq!(notes.iter().filter(|note| note.contains("copy the file after the @")).count(), count, "{rule}: {notes:?}");
+    }
+}
+
+#[test]
+fn settings_that_are_files_here_are_set_by_them_while_the_proxy_runs() {
+    let config = crate::Config::default();
+    for (name, word) in [("auth_file", "pool_passwd"), ("auth_hba_file", "pool_hba.conf"), ("auth_type", "pool_hba.conf")] {
+        let meaning = super::settings::meaning_of(name, "x", &config);
+        let is_told = matches!(&meaning, Some(super::settings::Meaning::Nothing(why)) if why.contains(word));
+        assert!(is_told, "{name}: {meaning:?}");
+    }
+}
+
+#[test]
 fn a_server_keeps_the_name_by_which_its_certificate_is_checked() {
     for (entries, name) in [
         ("a = host=localhost\nb = host=localhost\nc = host=127.0.0.1\n", "localhost"),

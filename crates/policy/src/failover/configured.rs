@@ -75,4 +75,17 @@ mod tests {
         let rules = Rules::of(&config);
         assert_eq!((rules.mode, rules.lag_bytes_max, rules.search_ms), (Mode::Off, Some(1 << 20), Some(300_000)));
     }
+
+    #[test]
+    fn a_node_comes_back_by_its_agent_where_it_has_one_and_that_is_not_turned_off() {
+        let read = |text: &str| {
+            let text = format!("backend_hostname0 = 'a'\nagent_secret_file = 'secret'\n{text}");
+            let outcome = weir_config::read(std::path::Path::new("pgpool.conf"), &mut |_| Ok(text.clone().into_bytes()));
+            let rules = Rules::of(&outcome.config.expect("it is valid"));
+            (rules.nodes[0].agent, rules.nodes[0].returns)
+        };
+        assert_eq!(read("backend_agent0 = 'a:9700'"), (Agent::There, Returns::ByAgent));
+        assert_eq!(read("backend_agent0 = 'a:9700'\nagent_rejoin = off"), (Agent::There, Returns::ByOperator));
+        assert_eq!(read(""), (Agent::None, Returns::ByOperator));
+    }
 }

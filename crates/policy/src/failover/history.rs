@@ -176,4 +176,11 @@ mod tests {
         assert_eq!((assumed.relation(160, &accepted), accepted.relation(160, &assumed)), (Holds(160), Holds(160)));
         assert_eq!(history(3, &[(1, 100), (2, 140)]).relation(160, &assumed), Left(140));
     }
+
+    #[test]
+    fn a_log_descends_from_the_one_that_it_left_only() {
+        let (old, new) = (history(2, &[(1, 100)]), history(3, &[(1, 100), (2, 140)]));
+        assert!(new.descends_from(&old) && !old.descends_from(&new) && !old.descends_from(&old));
+        assert!(!history(3, &[(1, 90), (2, 140)]).descends_from(&old), "it left before that");
+    }
 }

@@ -323,4 +323,18 @@ pub(crate) mod tests {
         rules.nodes[1].address.hostname = "/tmp".into();
         assert_eq!(rules.node_at("localhost", 5432), Some(1));
     }
+
+    #[test]
+    fn a_node_with_another_host_or_port_is_elsewhere() {
+        let before = rules(3);
+        let after = |change: fn(&mut NodeRules)| {
+            let mut after = rules(4);
+            change(&mut after.nodes[1]);
+            after.readdressed(&before)
+        };
+        assert_eq!(after(|node| node.priority = 1), [0; 0]);
+        assert_eq!(after(|node| node.address.data_directory = "/new".into()), [0; 0]);
+        assert_eq!(after(|node| node.address.port = 1), [1]);
+        assert_eq!(after(|node| node.address.hostname = "other".into()), [1]);
+    }
 }

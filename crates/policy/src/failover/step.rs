@@ -625,3 +625,26 @@ fn look(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         out.push(Action::Probe { node: *id, limit_ms });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::tests::rules;
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn an_attempt_of_another_weir_counts_as_left_undone_after_the_longest_time_that_it_may_take() {
+        let rules = Rules { transaction_limit_ms: 7_000, ..rules(3) };
+        let mut state = State::new(&rules, None, 9, &BTreeSet::new());
+        let mut undone_at = |purpose, gone_since, limit_ms| {
+            (state.promises.since, state.promises.gone_since) = (Some(1_000), gone_since);
+            undone_at(&state, &Rules { transaction_limit_ms: limit_ms, ..rules.clone() }, Ballot::after(0, purpose, 1))
+        };
+        for purpose in [Purpose::Failover, Purpose::Tend] {
+            assert_eq!(undone_at(purpose, None, 7_000), 1_000 + OTHERS_MS);
+        }
+        assert_eq!(undone_at(Purpose::Switchover, None, 7_000), 1_000 + 7_000 + OTHERS_STOP_MS, "transactions end first");
+        assert_eq!(undone_at(Purpose::Switchover, None, Ms::MAX), 1_000 + OTHERS_DRAIN_MS + OTHERS_STOP_MS);
+        assert_eq!(undone_at(Purpose::Switchover, Some(5_000), 7_000), 5_000 + OTHERS_MS, "its primary was stopped");
+    }
+}

@@ -228,4 +228,13 @@ mod tests {
             assert_eq!(who.are_covered_by(&cut_off.iter().copied().collect()), *expected, "{rule} {cut_off:?}");
         }
     }
+
+    #[test]
+    fn names_of_the_setting_and_a_star_may_acknowledge() {
+        for (text, expected) in
+            [("a", true), ("ANY 1 (b, A)", true), ("*", true), ("b, *", true), ("b", false), ("", false), ("a b", true)]
+        {
+            assert_eq!(may_acknowledge(text, "a"), expected, "{text}");
+        }
+    }
 }

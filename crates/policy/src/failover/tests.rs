@@ -7,10 +7,12 @@ use super::*;
 
 mod agent;
 mod another;
+mod line;
 mod restart;
 mod streams;
 mod switchover;
 mod told;
+mod votes;
 
 /// Facts of a server on timeline 1.
 fn server(position: Lsn, recovery: Recovery) -> Facts {

@@ -201,6 +201,15 @@ fn settings_that_a_new_primary_needs_are_named() {
         |_, c| (server(c, 2).settings.slot_name, server(c, 1).settings.slots_max) = ("two".into(), 1),
         &[],
     );
+    check(
+        "slots that others use are no slots for standbys",
+        |_, c| {
+            let one = &mut server(c, 1).settings;
+            (one.slots_max, one.slots) = (1, 1);
+            server(c, 2).settings.slot_name = "two".into();
+        },
+        &["1 Error: max_replication_slots is 1, with 1 in use"],
+    );
     check("as many senders as it needs", |_, c| server(c, 1).settings.senders_max = 2, &[]);
     check("senders", |_, c| server(c, 1).settings.senders_max = 1, &["1 Error: max_wal_senders is 1"]);
     check("senders of one that is never promoted", |r, c| (r.nodes[1].priority, server(c, 1).settings.senders_max) = (0, 1), &[]);

@@ -21,6 +21,8 @@ fn check_replies(script: &str) {
                 "skipping?" => replies.is_skipping(),
                 "copying?" => replies.is_copying_in(),
                 "bringing?" => replies.is_bringing_statement(),
+                "setting?" => replies.is_setting(),
+                "one query?" => replies.is_one_query(),
                 other => panic!("unknown line {other}"),
             };
             assert_eq!(state.to_string(), expected, "at {line}");
@@ -224,6 +226,10 @@ fn what_is_sent_into_a_copy_that_begins_is_misplaced() {
          < G -> misplaced Q",
     );
     check_replies(
+        "> Query Call
+         < G -> misplaced F",
+    );
+    check_replies(
         "> Parse Bind Execute Sync Parse
          < 1 -> pass change
          < 2 -> pass
@@ -337,15 +343,50 @@ fn a_copy_whose_sync_was_swallowed_leaves_its_transaction_open() {
 #[test]
 fn settings_of_ours_are_eaten() {
     check_replies(
-        "> Settings Query
+        "setting? -> false
+         > Settings Query
+         setting? -> true
          < S -> eat
          < C -> eat
          < ZI -> ready I ours
+         setting? -> false
          < S -> pass
          < C -> pass
          < ZI -> ready I
          > Settings
          < E -> settings refused",
+    );
+}
+
+#[test]
+fn one_simple_query_is_told_from_more_and_from_what_has_no_sync() {
+    check_replies(
+        "one query? -> false
+         > Settings Query
+         one query? -> true
+         > Query
+         one query? -> false",
+    );
+    check_replies(
+        "> Bind
+         one query? -> false
+         > Sync Query
+         one query? -> false
+         < 2 -> pass
+         < ZI -> ready I
+         one query? -> true",
+    );
+    check_replies(
+        "> Bind Query
+         < 2 -> pass
+         one query? -> true",
+    );
+    // An error skips all up to a Sync, and with it the query behind.
+    check_replies(
+        "> Bind Query
+         one query? -> false
+         < E -> error
+         one query? -> false",
     );
 }
 

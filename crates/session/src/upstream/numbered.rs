@@ -89,3 +89,19 @@ impl Numbered {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_writes_that_leave_nothing_keep_the_user_and_all_else_may_change_him() {
+        for verb in [Verb::Select, Verb::Insert, Verb::Update, Verb::Delete] {
+            assert_eq!([false, true].map(|leaves| User::AsBegun.after(verb, leaves)), [User::AsBegun, User::Unknown], "{verb:?}");
+            assert_eq!(User::Unknown.after(verb, false), User::Unknown, "{verb:?}");
+        }
+        for verb in [Verb::Definition, Verb::Other] {
+            assert_eq!(User::AsBegun.after(verb, false), User::Unknown, "{verb:?}");
+        }
+    }
+}

@@ -77,6 +77,7 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         }
         ["show", "session"] => show(&world.log, client),
         ["show", "shares"] => show_shares(world),
+        ["show", "counts"] => show_counts(world),
         ["run"] => {}
         _ => panic!("nothing like this happens: {line}"),
     }
@@ -136,6 +137,12 @@ fn show(log: &Log, client: &Client) {
         s.handle.clock.rule.get().name()
     );
     log.other(Some(client.name), text);
+}
+
+/// Prints how many reads each node had.
+fn show_counts(world: &World) {
+    let reads: Vec<String> = (0..2).map(|node| world.w.counters().reads(node).to_string()).collect();
+    world.log.other(None, format!("reads by node: {}", reads.join(", ")));
 }
 
 /// Prints the shares of the next reads, by node.

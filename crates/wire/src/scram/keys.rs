@@ -225,3 +225,17 @@ fn is_mixed_direction(text: &str) -> bool {
     let ends_fit = text.starts_with(tables::bidi_r_or_al) && text.ends_with(tables::bidi_r_or_al);
     text.contains(tables::bidi_r_or_al) && (text.contains(tables::bidi_l) || !ends_fit)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spaces_of_any_kind_are_one_and_what_is_not_seen_is_left_out() {
+        for (password, expected) in
+            [("a b", "a b"), ("a\u{1680}b", "a b"), ("a\u{a0}b", "a b"), ("a\u{ad}b", "ab"), ("\u{2168}", "IX")]
+        {
+            assert_eq!(&*prepare(password.as_bytes()), expected.as_bytes(), "{password:?}");
+        }
+    }
+}

@@ -107,6 +107,33 @@ fn a_replaced_primary_is_brought_back_once_and_tried_again_after_a_pause() {
 }
 
 #[test]
+fn a_server_that_was_brought_back_and_is_dead_after_its_time_is_copied() {
+    let (mut state, rules) = replaced();
+    assert_eq!(ordered(&mut state, &rules, 0), [(0, Way::Rewind)]);
+    rejoined(&mut state, 0, Done::Yes, 10);
+    state.durable.given_up.remove(&0);
+    assert_eq!(ordered(&mut state, &rules, STREAM_MS), []);
+    assert_eq!(ordered(&mut state, &rules, STREAM_MS + 10), [(0, Way::Copy)]);
+}
+
+#[test]
+fn a_node_that_streams_is_back_if_it_was_brought_or_is_the_replaced_primary() {
+    let (mut state, rules) = replaced();
+    let stream = Stream::On { silent_ms: 1 };
+    for id in [0, 2] {
+        see(&mut state, id, facts(Recovery::Standby { upstream: Some(1), stream }));
+    }
+    assert!(is_back(&state, &rules, 0), "a Weir that was started since knows it by the decision");
+    assert!(!is_back(&state, &rules, 2), "nobody brought it");
+    for (rejoin, expected) in [(Rejoin::Brought { at: 0, copies: 0 }, true), (Rejoin::Vain { ballot: BALLOT }, true)] {
+        state.nodes.get_mut(&2).unwrap().rejoin = rejoin;
+        assert_eq!(is_back(&state, &rules, 2), expected);
+    }
+    see(&mut state, 2, facts(Recovery::Standby { upstream: Some(1), stream: Stream::Off }));
+    assert!(!is_back(&state, &rules, 2), "it does not stream");
+}
+
+#[test]
 fn a_server_that_does_not_stream_is_copied_twice_and_no_more() {
     let (mut state, rules) = replaced();
     assert_eq!(ordered(&mut state, &rules, 0), [(0, Way::Rewind)]);

@@ -49,6 +49,18 @@ fn one_that_is_not_started_anew_is_used_again_if_it_answers() {
 }
 
 #[test]
+fn an_agent_that_says_nothing_is_waited_for_two_minutes() {
+    let mut play = play(|_| ());
+    play.tell(Event::Drained { node: 1 });
+    play.check("drained", &["restart 1"]);
+    for (passed, is_over) in [(119_000, false), (4_000, true)] {
+        play.now += passed;
+        play.tell(Event::Timer);
+        assert_eq!(play.said.iter().any(|said| said.starts_with("reply Err")), is_over, "{:?}", play.said);
+    }
+}
+
+#[test]
 fn one_that_was_silent_for_a_moment_is_waited_for() {
     let silent = || {
         let mut play = Play::new(|_| ());

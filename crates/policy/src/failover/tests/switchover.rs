@@ -79,6 +79,18 @@ fn to_promote() -> Play {
 }
 
 #[test]
+fn only_the_agent_of_the_old_primary_tells_of_its_stop_and_only_of_this_attempt() {
+    let mut play = to_stop();
+    let earlier = Ballot { term: 1, ..BALLOT };
+    for (node, ballot) in [(0, earlier), (1, BALLOT), (1, earlier)] {
+        play.tell(Event::ServerStopped { node, ballot, end: End::Now });
+        play.check(&format!("a word about node {node} in attempt {}", ballot.term), &[]);
+    }
+    stopped(&mut play, End::Now);
+    play.check("its own", &["cut off 1 (2)", "cut off 2 (2)"]);
+}
+
+#[test]
 fn a_working_primary_makes_room_and_follows() {
     let mut play = to_promote();
     play.tell(Event::Promoted { node: 2, ballot: BALLOT, done: Done::Yes });

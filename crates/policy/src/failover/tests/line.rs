@@ -1,0 +1,57 @@
+//! What is known of the primary: where its log ended, who acknowledges, and if it was looked at since.
+
+use super::*;
+
+#[test]
+fn of_the_primarys_positions_the_latest_are_kept_and_their_number_is_bounded() {
+    let mut play = Play::new(|_| ());
+    let many = 10_000;
+    (1..=many).for_each(|at| play.state.sample(at, 100 + at));
+    let samples = play.state.samples();
+    assert!((10..100).contains(&samples.len()), "{}", samples.len());
+    assert!(samples.is_sorted() && samples.last() == Some(&(many, 100 + many)));
+}
+
+#[test]
+fn an_earlier_rule_of_synchronous_standbys_counts_until_the_new_one_has_acknowledged() {
+    let with = |names: &str, position| seen(Facts { sync_names: Some(names.into()), ..primary(position) });
+    let mut play = Play::new(|_| ());
+    let mut before = |names: &str, position| {
+        play.now += 1000;
+        play.probed(0, with(names, position));
+        play.state.durable.sync_names_before.clone()
+    };
+    assert_eq!(before("n1", 100), None);
+    assert_eq!(before("n2", 110).as_deref(), Some("n1"));
+    assert_eq!(before("n2", 120).as_deref(), Some("n1"), "no standby has flushed anything");
+    assert_eq!(before("", 130), None, "nobody acknowledges from now on");
+}
+
+#[test]
+fn behind_a_broken_connection_the_primary_is_looked_at_anew_where_others_may_have_replaced_it() {
+    for (company, link, expected) in
+        [(Company::Possible, 0, 500), (Company::Possible, 1, 0), (Company::Alone, 0, 0), (Company::Alone, 1, 0)]
+    {
+        let mut play = Play::new(|rules| rules.company = company);
+        play.after(0, [seen(primary(100)), seen(standby(100, 5)), seen(standby(100, 5))]);
+        let since = play.state.line.check_from;
+        play.now += 500;
+        play.tell(Event::LinkDied { node: link, how: LinkEnd::Broken });
+        assert_eq!(play.state.line.check_from - since, expected, "{company:?} {link}");
+    }
+}
+
+#[test]
+fn before_the_first_looks_nobody_tells_how_the_primary_is_known() {
+    let rules = rules(3);
+    let mut state = State::new(&rules, None, 9, &BTreeSet::new());
+    let told = |state: &State| forecast(state, &rules).outlook;
+    assert_eq!(told(&state), Outlook::NoPrimary(forecast::Missing::Looks));
+    for node in 0..3 {
+        let found = Found::Failed(Failure::Refused);
+        step(&mut state, &rules, &Event::Probed { node, begun_at: 0, found }, 0);
+        let is_last = node == 2;
+        let expected = if is_last { forecast::Missing::Answers } else { forecast::Missing::Looks };
+        assert_eq!(told(&state), Outlook::NoPrimary(expected), "{node}");
+    }
+}
