@@ -6,13 +6,13 @@ pub mod tables;
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
+use crate::lazy_begin;
 use crate::metrics::Metric;
 use crate::positions::Positions;
-use crate::lazy_begin;
-use crate::session::query_cache::Wait;
-use crate::session::{Session, WITHIN};
 pub use crate::session::causal::SETTING;
 use crate::session::causal::{Causal, ChangeToShow};
+use crate::session::query_cache::Wait;
+use crate::session::{Session, WITHIN};
 use crate::statements::{Statement, Trait};
 use crate::table_changes::LateReads;
 use crate::task::Us;
@@ -224,9 +224,7 @@ fn within_reader(s: &mut Session, w: &Context, statement: &Statement) -> Within 
     let must_show = match (s.reads.causal.mode(w), s.cache.wait()) {
         (CausalReads::Off | CausalReads::Session, _) => return Within::Shown,
         (CausalReads::Tables, Some(wait)) => Seen { primary: wait.round, ..Seen::default() },
-        (CausalReads::Tables, None) => {
-            Seen { primary: tables::to_show(s, w, statement, Extent::One).round, ..Seen::default() }
-        }
+        (CausalReads::Tables, None) => Seen { primary: tables::to_show(s, w, statement, Extent::One).round, ..Seen::default() },
         (CausalReads::Global, Some(wait)) => Seen { primary: wait.round, standbys: wait.round, ..Seen::default() },
         (CausalReads::Global, None) => positions.told(),
     };
