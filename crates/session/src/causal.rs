@@ -6,18 +6,16 @@ pub mod tables;
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
-use crate::lazy_begin;
 use crate::metrics::Metric;
 use crate::positions::Positions;
+use crate::session::Session;
 pub use crate::session::causal::SETTING;
 use crate::session::causal::{Causal, ChangeToShow};
-use crate::session::query_cache::Wait;
-use crate::session::{Session, WITHIN};
-use crate::statements::{Statement, Trait};
+use crate::statements::Statement;
 use crate::table_changes::LateReads;
 use crate::task::Us;
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tables::Extent;
 use weir_config::{CausalReads, OnLost};
 use weir_policy::causal::{Covers, Kept, Life, Nodes, Seen, Throw, dice_of_turn};
@@ -194,69 +192,6 @@ pub fn may_follow(s: &mut Session, w: &Context, statement: &Statement) -> bool {
     change.round == 0 || s.conn().is_some_and(|conn| covers(w, conn, change.round))
 }
 
-/// Longest wait of a read whose transaction stays on its standby. It cannot go elsewhere, so that it waits for longer than others.
-const WITHIN_WAIT: Duration = Duration::from_secs(1);
-
-/// The way of a read in a transaction that stays on its server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Within {
-    /// The server shows what it must show.
-    Shown,
-    /// The standby is waited for; the read is woken, and asks again.
-    Waits,
-    /// The standby was waited for in vain.
-    Late,
-}
-
-/// Judges a read of a transaction that may stay on a standby, and whose statements have snapshots of their own. Somebody may have committed since the
-/// last one.
-#[inline]
-pub fn within(s: &mut Session, w: &Context, statement: &Statement) -> Within {
-    if !s.reads.causal.renews || s.transaction() != WITHIN || !s.is_on_standby() || !statement.has(Trait::Read) {
-        return Within::Shown;
-    }
-    within_reader(s, w, statement)
-}
-
-fn within_reader(s: &mut Session, w: &Context, statement: &Statement) -> Within {
-    let positions = &w.shared.positions;
-    // The need of the statement does not grow while it waits.
-    let must_show = match (s.reads.causal.mode(w), s.cache.wait()) {
-        (CausalReads::Off | CausalReads::Session, _) => return Within::Shown,
-        (CausalReads::Tables, Some(wait)) => Seen { primary: wait.round, ..Seen::default() },
-        (CausalReads::Tables, None) => Seen { primary: tables::to_show(s, w, statement, Extent::One).round, ..Seen::default() },
-        (CausalReads::Global, Some(wait)) => Seen { primary: wait.round, standbys: wait.round, ..Seen::default() },
-        (CausalReads::Global, None) => positions.told(),
-    };
-    let shown = |s: &Session| s.conn().map_or(Shown::All, |conn| standing(w, conn).shown(&must_show));
-    if shown(s) != Shown::Less {
-        s.cache.end_wait();
-        return Within::Shown;
-    }
-    let wait = s.cache.wait().unwrap_or_else(|| Wait { round: must_show.round(), until: w.now() + WITHIN_WAIT });
-    if w.now() >= wait.until {
-        s.cache.end_wait();
-        return Within::Late;
-    }
-    s.cache.waits().fresh = Some(wait);
-    positions.enlist(s.waiter(w), s.conn().map_or(0, |conn| conn.opened_us));
-    // First the list, then the look: news in between is seen, and later news wakes.
-    if shown(s) != Shown::Less {
-        s.wake();
-    } else {
-        positions.want(wait.round);
-        wake_sampler(w);
-    }
-    s.host.wake_at(wait.until);
-    Within::Waits
-}
-
-/// The error for a read whose standby was waited for in vain.
-#[cold]
-pub fn cannot_stay(s: &mut Session) -> Fault {
-    lazy_begin::cannot_stay(&mut s.wrote.shuns_standbys, "it has not replayed all that the statement must show (causal_reads)")
-}
-
 /// A read goes to a standby. `since`: when it began to wait for one to replay what it must show, if it did.
 pub fn note_wait(s: &Session, w: &Context, since: Option<Instant>) {
     let Some(since) = since else { return };
@@ -363,6 +298,11 @@ impl Standing {
     fn reaches(&self, round: u64) -> bool {
         self.is_proven && self.covers.primary >= round
     }
+}
+
+/// True if what comes over this server connection to a standby is not known to show less than this.
+pub fn may_show(w: &Context, conn: &Conn, must_show: &Seen) -> bool {
+    standing(w, conn).shown(must_show) != Shown::Less
 }
 
 #[inline]

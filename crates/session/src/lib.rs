@@ -26,6 +26,7 @@ pub mod follow;
 pub mod from_client;
 pub mod from_server;
 pub mod handle;
+pub mod held_read;
 pub mod histogram;
 pub mod host;
 mod last_look;

@@ -10,12 +10,12 @@
 //!
 //! Before the stages a statement may be answered without a server: by Weir itself (`answer`) or from the query cache (`query_cache`).
 
-use crate::causal::{self, Within};
 use crate::checkout;
 use crate::concern;
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::flow::Flow;
+use crate::held_read::{self, Within};
 use crate::query_cache;
 use crate::sequences;
 use crate::session::Session;
@@ -48,10 +48,10 @@ pub fn plan(s: &mut Session, w: &Context, unit: Unit<'_>) -> Result<Planned, Fau
     if query_cache::must_let_go(s, w, statement) {
         return Ok(Planned::Later(Flow::Hold));
     }
-    match causal::within(s, w, statement) {
+    match held_read::judge(s, w, statement) {
         Within::Shown => {}
         Within::Waits => return Ok(Planned::Later(Flow::Hold)),
-        Within::Late => return Ok(Planned::Refused(causal::cannot_stay(s))),
+        Within::Late => return Ok(Planned::Refused(held_read::cannot_stay(s))),
     }
     if let Some(flow) = checkout::try_now(s, w, statement)? {
         return Ok(Planned::Later(flow));
