@@ -50,7 +50,7 @@ pub enum First {
     Unsupported(Version),
 }
 
-/// Who brings a cancel request.
+/// The sender of a cancel request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bearer {
     Client,

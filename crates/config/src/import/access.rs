@@ -20,7 +20,7 @@ pub(super) struct Setup<'a> {
     pub replication: PhysicalReplication,
 }
 
-/// Who may open physical replication connections.
+/// Users with the right to open physical replication connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PhysicalReplication {
     /// All databases have a forced user, who would not count for such a connection.

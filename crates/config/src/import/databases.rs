@@ -11,7 +11,7 @@ pub(super) const LOOK_UPS: [&str; 3] = ["auth_user", "auth_query", "auth_dbname"
 /// Words that `database_file` has, too. A password needs its user before it.
 const EXCEPTIONS: [&str; 7] = ["dbname", "user", "password", LOOK_UPS[0], LOOK_UPS[1], LOOK_UPS[2], "connect_query"];
 
-/// Those of the entry `*`, whose limits have no list of their own.
+/// Limits of the entry `*`, which have no list of their own.
 const EXCEPTIONS_OF_OTHERS: [&str; 6] = ["dbname", "user", "password", "pool_mode", "pool_size", "connect_query"];
 
 /// One line.

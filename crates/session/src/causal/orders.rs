@@ -66,7 +66,7 @@ enum Trouble {
     LateStart,
 }
 
-/// What is explored.
+/// The part that is explored.
 #[derive(Clone, Copy, Debug)]
 struct Plan<'a> {
     read: Read,

@@ -62,7 +62,7 @@ fn place_to_write(s: &mut Session, w: &Context, is_adrift: bool) -> u64 {
     if is_adrift { classify::place_anywhere(s, w) } else { classify::place_of(s, w) }
 }
 
-/// What the names of a statement that is about to be sent may mean.
+/// Possible meanings of the names in a statement that is about to be sent.
 #[derive(Clone, Copy)]
 struct Meaning {
     /// It is not certain what those without a schema mean.

@@ -42,7 +42,7 @@ pub enum Purpose {
     Statements,
     /// Each is one physical replication client's to its end: never at rest.
     PhysicalReplication,
-    /// The same of a logical one, which has a database.
+    /// A logical replication connection, which has a database.
     LogicalReplication,
     /// One for each worker, over which it hears of notifications.
     Listening,

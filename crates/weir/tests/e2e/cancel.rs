@@ -316,7 +316,7 @@ fn a_cancel_request_that_reaches_another_weir_is_passed_on_once() {
         assert_eq!(client.until_ready().iter().find(|m| m.tag == b'E').unwrap().failure().sqlstate, "57014");
         assert_eq!(client.value("select 1"), "1");
     }
-    // One that a peer passes goes no further.
+    // A request that a peer passes goes no further.
     let unknown = "process id 7 in a cancel request is of no session";
     cancel(&second, 7, &[1, 2, 3, 4]);
     wait_until("the peer to hear of it", || first.log().contains(unknown));

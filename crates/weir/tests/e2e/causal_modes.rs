@@ -18,7 +18,7 @@ const LOAD_PERIOD: Duration = Duration::from_millis(5);
 /// Longest time of a run.
 const RUN_LIMIT: Duration = Duration::from_secs(120);
 
-/// What a session had before.
+/// The mode that a session had before.
 const MODES: [&str; 6] = [
     "set weir.causal_reads = off",
     "set weir.causal_reads = session",
@@ -166,7 +166,7 @@ fn check(run: &Run, at: u32) {
             _ => writer.run(&format!("do 'begin insert into t{at} values ({number}); end'")),
         }
         if before.ends_with("off") && throw(2) == 0 {
-            // What it shows meanwhile is nobody's promise.
+            // Its answers meanwhile are nobody's promise.
             let seen: i64 = reader.value(&read).parse().unwrap();
             run.stale.fetch_add(u64::from(seen < number), SeqCst);
         }

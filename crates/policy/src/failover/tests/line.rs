@@ -1,4 +1,4 @@
-//! What is known of the primary: where its log ended, who acknowledges, and if it was looked at since.
+//! Facts about the primary: where its log ended, who acknowledges, and if it was looked at since.
 
 use super::*;
 
