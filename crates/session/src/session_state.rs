@@ -112,6 +112,7 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
         return;
     }
     let (unseen, assumed) = (left_unseen(s, statement), assumed(s, statement));
+    let has_redefined = s.state.effects.redefines;
     let shown = judged(s, w, statement);
     let assumed = assumed.filter(|_| !shown.has(StateKind::Unknown));
     let may_change = unseen.and(shown);
@@ -127,6 +128,7 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
     } else if is_passing {
         let here = s.up.unseen().get(HEADER_BYTES..).unwrap_or_default();
         upstream.left.passes(header.body_bytes as usize, here);
+        s.state.effects.by_long_text = !has_redefined;
     }
     let is_first = is_first(upstream, statement, may_change);
     upstream.left.assuming(assumed, |left| note(&s.state, left, statement, may_change, by_execute, (text, &[]), is_first));

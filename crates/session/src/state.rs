@@ -97,6 +97,8 @@ impl SessionDefaults {
 pub struct Effects {
     /// Names may stand for something else.
     pub(crate) redefines: bool,
+    /// That is said of a text alone that passes unread, and of which the end is not known yet.
+    pub(crate) by_long_text: bool,
     /// Connections opened before the end of the transaction begin with other settings than those opened later.
     pub(crate) renews: bool,
     /// Roles that the transaction has renamed or dropped.

@@ -19,10 +19,38 @@ const NAMES_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passed {
     /// A server tells what it left, if these made-up parameters are asked for by name.
-    Told { names: Vec<String> },
+    Told { names: Vec<String>, defines: Defines },
     /// It may have left what no server tells.
     Untold,
 }
+
+/// True definitions among the statements of a text. Functions that they call are not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defines {
+    /// They read and write rows, and begin and end transactions.
+    Nothing,
+    Perhaps,
+}
+
+/// Commands that define nothing.
+const PLAIN: [&[u8]; 13] = [
+    b"insert",
+    b"update",
+    b"delete",
+    b"merge",
+    b"copy",
+    b"begin",
+    b"start",
+    b"commit",
+    b"end",
+    b"rollback",
+    b"abort",
+    b"savepoint",
+    b"release",
+];
+
+/// Commands that define nothing without an INTO.
+const READS: [&[u8]; 4] = [b"select", b"with", b"values", b"table"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
@@ -68,6 +96,9 @@ pub struct Passing {
     tag: Vec<u8>,
     names: Vec<String>,
     is_untold: bool,
+    defines: Defines,
+    /// The statement makes a table if it has an INTO.
+    is_read: bool,
     /// Its zero has come; in a Parse other things follow.
     is_over: bool,
 }
@@ -82,6 +113,8 @@ impl Default for Passing {
             tag: Vec::new(),
             names: Vec::new(),
             is_untold: false,
+            defines: Defines::Nothing,
+            is_read: false,
             is_over: false,
         }
     }
@@ -114,7 +147,7 @@ impl Passing {
         if self.at == At::Word {
             self.word_is_over();
         }
-        if self.is_untold { Passed::Untold } else { Passed::Told { names: self.names } }
+        if self.is_untold { Passed::Untold } else { Passed::Told { names: self.names, defines: self.defines } }
     }
 
     fn step(&mut self, last: u8, byte: u8) {
@@ -198,6 +231,9 @@ impl Passing {
     fn other(&mut self) {
         // A name that is computed could be any.
         self.is_untold |= self.next == Next::Argument;
+        if self.next == Next::First {
+            self.defines = Defines::Perhaps;
+        }
         self.next = Next::Other;
     }
 
@@ -250,6 +286,7 @@ impl Passing {
         let keeps = std::str::from_utf8(last).ok().and_then(left_by_function);
         self.is_untold |= keeps.is_some_and(|kind| StateKinds::UNTOLD.has(kind));
         let is_setting = last == b"set_config";
+        self.judge_definition();
         self.next = match (self.next, self.word.as_slice()) {
             (Next::First, b"do" | b"load") => {
                 self.is_untold = true;
@@ -270,6 +307,21 @@ impl Passing {
         self.word.clear();
     }
 
+    /// The word may say that the statement defines something.
+    fn judge_definition(&mut self) {
+        let word = self.word.as_slice();
+        let is_plain = match self.next {
+            Next::First => {
+                self.is_read = READS.contains(&word);
+                self.is_read || PLAIN.contains(&word)
+            }
+            _ => !(self.is_read && word == b"into"),
+        };
+        if !is_plain {
+            self.defines = Defines::Perhaps;
+        }
+    }
+
     /// The word is the name of a parameter.
     fn name_parameter(&mut self) {
         let Ok(name) = std::str::from_utf8(&self.word) else { return self.is_untold = true };
@@ -288,15 +340,43 @@ mod tests {
 
     /// In one piece, and byte by byte.
     fn check(text: &str, names: Option<&[&str]>) {
-        let expected = match names {
-            Some(names) => Passed::Told { names: names.iter().map(|name| (*name).to_owned()).collect() },
-            None => Passed::Untold,
+        let expected = names.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        let (whole, pieces) = passed(text);
+        let names = match &whole {
+            Passed::Told { names, .. } => Some(names.clone()),
+            Passed::Untold => None,
         };
+        assert_eq!((names, whole), (expected, pieces), "{text}");
+    }
+
+    fn passed(text: &str) -> (Passed, Passed) {
         let mut whole = Passing::default();
         whole.feed(text.as_bytes());
         let mut pieces = Passing::default();
         text.as_bytes().chunks(1).for_each(|piece| pieces.feed(piece));
-        assert_eq!((whole.end(), pieces.end()), (expected.clone(), expected), "{text}");
+        (whole.end(), pieces.end())
+    }
+
+    #[test]
+    fn rows_that_are_read_and_written_define_nothing() {
+        for (text, expected) in [
+            ("insert into t select 'create table x ()' from u; commit", Defines::Nothing),
+            ("BEGIN; Update t set a = $$; drop table t$$; DELETE from t; end", Defines::Nothing),
+            ("/* create */ ((select 1)); values (1); with a as (table t) select * from a -- ; drop", Defines::Nothing),
+            ("copy t from stdin", Defines::Nothing),
+            ("insert into t values (1); create table x ()", Defines::Perhaps),
+            ("select 1 as a into x", Defines::Perhaps),
+            ("with a as (insert into t values (1) returning a) select * from a", Defines::Perhaps),
+            ("select 1; drop table t", Defines::Perhaps),
+            ("explain analyze create table x as select 1", Defines::Perhaps),
+            ("\"insert\" into t values (1)", Defines::Nothing),
+            ("set search_path = a; insert into t values (1)", Defines::Perhaps),
+            ("; + create table x ()", Defines::Perhaps),
+        ] {
+            let told = |passed| matches!(passed, Passed::Told { defines, .. } if defines == expected);
+            let (whole, pieces) = passed(text);
+            assert!(told(whole) && told(pieces), "{text}");
+        }
     }
 
     #[test]

@@ -3,14 +3,19 @@
 use crate::session::{Server, Session};
 use crate::upstream::left::{Reads, Unnamed};
 use weir_policy::prepared::key;
+use weir_sql::passing::Defines;
 use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
 
 /// Looks at the part that is here of a text that passes.
 #[cold]
 pub fn pass_on(s: &mut Session) {
-    if let Some(Server { upstream, .. }) = &mut s.server {
-        upstream.left.pass_on(s.up.rest_here());
+    let Some(Server { upstream, .. }) = &mut s.server else { return };
+    let defines = upstream.left.pass_on(s.up.rest_here());
+    let effects = &mut s.state.effects;
+    if defines == Defines::Nothing && effects.by_long_text {
+        effects.redefines = false;
     }
+    effects.by_long_text &= upstream.left.is_passing();
 }
 
 /// A Parse that is too long to be kept, or that the server reads otherwise, is about to be sent as it is.

@@ -12,7 +12,7 @@ use weir_policy::session_state::{Answer, Ask, Failure, Statements};
 use weir_policy::temporary::Temporaries;
 use weir_sql::facts::{Name, Reset, StateKind, StateKinds};
 use weir_sql::leaves::names_library;
-use weir_sql::passing::{Passed, Passing};
+use weir_sql::passing::{Defines, Passed, Passing};
 
 /// A question under way.
 #[derive(Debug, Default)]
@@ -401,16 +401,21 @@ impl Left {
         self.due.names.extend(self.long.names.iter().cloned());
     }
 
-    /// The next bytes of it.
-    pub fn pass_on(&mut self, here: &[u8]) {
-        let Some(passage) = &mut self.passage else { return };
+    /// True if a part of such a text is still to come.
+    pub fn is_passing(&self) -> bool {
+        self.passage.is_some()
+    }
+
+    /// The next bytes of it. Says what it defines.
+    pub fn pass_on(&mut self, here: &[u8]) -> Defines {
+        let Some(passage) = &mut self.passage else { return Defines::Perhaps };
         passage.text.feed(here);
         passage.rest_bytes = passage.rest_bytes.saturating_sub(here.len());
         if passage.rest_bytes > 0 {
-            return;
+            return Defines::Perhaps;
         }
-        let Some(passage) = self.passage.take() else { return };
-        if let Passed::Told { names } = passage.text.end() {
+        let Some(passage) = self.passage.take() else { return Defines::Perhaps };
+        if let Passed::Told { names, defines } = passage.text.end() {
             if !self.long.is_empty() {
                 self.long.add_names(names.iter().cloned());
             }
@@ -418,7 +423,9 @@ impl Left {
             if !passage.was_kept {
                 self.stuck = self.stuck.without(StateKinds::of(StateKind::Unread));
             }
+            return defines;
         }
+        Defines::Perhaps
     }
 
     /// The question was not answered as a whole. Says when it is asked again.

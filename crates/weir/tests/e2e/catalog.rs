@@ -360,6 +360,34 @@ fn what_a_standby_has_not_replayed_is_read_on_the_primary() {
     assert_eq!(proxy.metric("reads_repeated_total"), repeated, "and now a standby answers");
 }
 
+/// Texts too long to be parsed are those of bulk loads first of all. Were each a definition, nobody's reads would go to standbys beside one.
+#[test]
+fn rows_that_a_long_text_writes_leave_the_catalog_as_it_is() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.proxy("");
+    let (mut writer, mut reader) = (ground.client(&proxy), ground.client(&proxy));
+    wait_for_catalog(&mut reader, &ground.database);
+    let padding = "x".repeat(300_000);
+    const READ: &str = "select count(*) from t";
+    for round in 0..20 {
+        for text in [
+            format!("insert into t select 1 /*{padding}*/"),
+            format!("begin; update t set a = 2 where '{padding}; create' = ''; commit"),
+            format!("select length('{padding}') from t"),
+        ] {
+            writer.run(&text);
+            assert_eq!(rule(&mut reader, READ), "read", "{round}");
+        }
+    }
+    // A look may be over before the next statement comes.
+    let is_noticed = (0..20).any(|number| {
+        writer.run(&format!("create table more_{number} () /*{padding}*/"));
+        rule(&mut reader, READ) != "read"
+    });
+    assert!(is_noticed, "a definition is one, however long its text");
+}
+
 /// A database for each tenant: looks at catalogs must not fill the server, nor may databases go unread.
 #[test]
 fn a_database_for_each_tenant_does_not_fill_the_server_with_looks_at_catalogs() {
