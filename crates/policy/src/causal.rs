@@ -153,7 +153,7 @@ impl Stint {
     }
 }
 
-/// Time for which all reads with `causal_reads = global` go to one node. What one node has shown, another one is known to show only after a round:
+/// Time for which all reads with `causal_reads = global` go to one node. Another node is known to show the same only after a round:
 /// with a throw for each read, each would wait for one.
 const TURN_MS: u64 = 50;
 

@@ -51,7 +51,7 @@ pub fn heard(s: &mut Session, w: &Context) {
             positions.tell_standby(standby, covers, next);
         }
     }
-    // All reads go to this standby for a time, which shows what it has shown. Who reads elsewhere afterwards asks for the round.
+    // All reads go to this standby for a time, which shows what it has shown. A read elsewhere afterwards asks for the round.
     let is_asked_later = mode == CausalReads::Global && !is_primary;
     if !is_asked_later && positions.want(next) {
         wake_sampler(w);

@@ -368,7 +368,7 @@ pub enum Chosen {
 pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chosen {
     let Need { class, wish, .. } = need;
     let (view, config) = (w.view(), w.peek_config());
-    // With `global` the reads of all sessions go to one node at a time: neither the session nor the load of this moment has a say.
+    // With `global` the reads of all sessions go to one node at a time: its session and the load of this moment do not count.
     let is_global = s.reads.causal.mode(w) == CausalReads::Global;
     let statement_level = config.routing.statement_level || is_global;
     let prefers_lower_delay = config.check.prefers_lower_delay;

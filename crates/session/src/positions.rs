@@ -343,7 +343,7 @@ impl Positions {
         self.shown_by_all.store(round, Ordering::Relaxed);
     }
 
-    /// A round that all standbys showed a moment ago. Who needs this round waits for none of them, and checks all the same.
+    /// A round that all standbys showed a moment ago. A read that needs this round waits for none of them, and checks all the same.
     #[inline]
     pub fn shown_by_all(&self) -> u64 {
         self.shown_by_all.load(Ordering::Relaxed)

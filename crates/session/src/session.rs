@@ -530,7 +530,7 @@ impl Session {
     /// The meaning of names may have changed: nobody who hears of it may rely on earlier knowledge.
     #[cold]
     pub fn tell_change(&mut self, w: &Context) {
-        self.state.effects.redefines = false;
+        (self.state.effects.redefines, self.state.effects.by_long_text) = (false, false);
         w.note_change(&self.account.known);
         std::mem::take(&mut self.state.effects.unseats).iter().for_each(|user| self.host.role_renamed(user));
     }

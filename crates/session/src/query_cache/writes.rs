@@ -298,9 +298,7 @@ pub(super) fn settle(s: &mut Session, w: &Context) {
         writes.wrote.clear();
     }
     writes.ending = Ending::No;
-    if writes.raised.is_some()
-        && let Some(mut raised) = writes.raised.take()
-    {
+    if let Some(mut raised) = writes.raised.take() {
         if is_redefined {
             // Another definition has come meanwhile: it may have written more than was known.
             raised.add(&[s.account.known.slot(&changes.versions)]);

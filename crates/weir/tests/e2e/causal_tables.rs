@@ -210,11 +210,12 @@ fn what_commits_between_rollbacks_of_one_pipeline_counts() {
 
 #[test]
 fn a_transaction_that_stays_on_a_standby_shows_what_was_committed_meanwhile() {
-    for mode in ["tables", "global"] {
+    const CACHE: &str = "\nmemory_cache_enabled = on\nworker_threads = 2\npool_size = 4";
+    for (mode, more) in [("tables", ""), ("global", ""), ("tables", CACHE), ("global", CACHE)] {
         let cluster = cluster(1);
         cluster.primary().query("create table t (a int); create table quiet as select 1 as a").unwrap();
         cluster.wait_caught_up().unwrap();
-        let proxy = Proxy::start(&cluster, &format!("causal_reads = {mode}\ncausal_wait = 20ms"));
+        let proxy = Proxy::start(&cluster, &format!("causal_reads = {mode}\ncausal_wait = 20ms{more}"));
         wait_for_standbys(&cluster, &proxy);
         let [standby] = cluster.standbys() else { panic!("one standby") };
         const COUNT: &str = "select count(*) from t";
