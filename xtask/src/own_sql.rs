@@ -1,6 +1,6 @@
 //! `cargo xtask own-sql`: every file of the product that holds SQL which looks names up stands in the list of Weir's own texts.
 //!
-//! The list is `crates/weir/src/own_sql.rs`. `weir docs --check` refuses a text in it that a `search_path` could bend, debug builds refuse to send
+//! The list is `crates/weir/src/commands/own_sql.rs`. `weir docs --check` refuses a text in it that a `search_path` could bend, debug builds refuse to send
 //! one, and end-to-end tests play each of them. This check finds the file that nobody put into the list.
 
 use std::path::Path;
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use crate::finding::{self, Finding};
 use crate::source::{Source, sources_below};
 
-const LIST: &str = "crates/weir/src/own_sql.rs";
+const LIST: &str = "crates/weir/src/commands/own_sql.rs";
 
 /// Where texts for servers are made.
 const FOLDERS: &[&str] =
@@ -23,8 +23,8 @@ const BEGINS: &[&str] = &["\"SELECT ", "\"select ", "\"WITH ", "\"PREPARE ", "\"
 const EXCEPT: &[(&str, &str)] = &[
     ("crates/catalog/src/unseen/reach.rs", "one of the parts that catalog/src/query.rs lists"),
     ("crates/session/src/answer.rs", "the tags of answers"),
-    ("crates/weir/src/client/inquiry/viewer.rs", "client/inquiry.rs lists it"),
-    ("crates/weir/src/process/demo.rs", "the demonstration is a client"),
+    ("crates/weir/src/server/inquiry/viewer.rs", "client/inquiry.rs lists it"),
+    ("crates/weir/src/commands/demo.rs", "the demonstration is a client"),
 ];
 
 /// Fails if a file is missing in the list, or an exception is not needed any more.

@@ -14,7 +14,7 @@ const LARGE: &[(&str, &str, &str)] = &[
     ("crates/config/src/types.rs", "LogConfig", "a field for each parameter of pgpool.conf"),
     ("crates/config/src/failover.rs", "FailoverConfig", "a field for each parameter of pgpool.conf"),
     ("crates/ring/src/ring.rs", "Place", "a flag for each kind of request that the kernel may hold of a socket"),
-    ("crates/weir/src/process/cli.rs", "Pgpool", "a field for each option of pgpool's command line"),
+    ("crates/weir/src/commands/cli.rs", "Pgpool", "a field for each option of pgpool's command line"),
 ];
 
 /// Where no limit holds: what tests build for themselves.

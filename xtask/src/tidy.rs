@@ -52,7 +52,7 @@ const SESSION: &[&str] = &["crates/session/src"];
 const SHOWN: &[&str] = &["crates/session/src/status.rs"];
 /// Where the program talks to a person at a terminal.
 const COMMAND_LINE: &[&str] =
-    &["crates/weir/src/main.rs", "crates/weir/src/process/cli.rs", "crates/weir/src/process/cli/", "crates/weir/src/bin/"];
+    &["crates/weir/src/main.rs", "crates/weir/src/commands/cli.rs", "crates/weir/src/commands/cli/", "crates/weir/src/bin/"];
 const NONE: &[&str] = &[];
 
 const fn ban(

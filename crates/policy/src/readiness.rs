@@ -1,6 +1,6 @@
 //! Readiness for a failover: what servers say of themselves, and all that would make a failover fail.
 //!
-//! In: the rules of the configuration, and each server's answers. Out: findings in the operator's words. No IO: `weir::process::check_servers`
+//! In: the rules of the configuration, and each server's answers. Out: findings in the operator's words. No IO: `weir::commands::check_servers`
 //! asks.
 
 mod cluster;

@@ -1,7 +1,7 @@
 //! Where a transaction runs that its client has begun and that no server knows of yet: its first statement says so.
 //!
 //! In: the options of the BEGIN, the statement's route outside of a transaction, and the state it leaves. Out: true if the
-//! transaction begins now, and its node. No IO: `weir::traffic::lazy_begin` sends the BEGIN in front of the statement.
+//! transaction begins now, and its node. No IO: `weir_session::lazy_begin` sends the BEGIN in front of the statement.
 //!
 //! Under READ COMMITTED each statement has a snapshot of its own, so reads before the first write need no transaction on a
 //! server. They run on standbys like reads outside of one, and the transaction begins with the first statement that needs it.

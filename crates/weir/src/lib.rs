@@ -3,11 +3,15 @@
 //!
 //! Layers, each using only those below it (checked by `cargo xtask layers`): see `xtask/src/layers.rs`, and ARCHITECTURE.md for the folders.
 
+pub mod admin;
+pub mod agent;
+pub mod auth;
 pub mod client;
+pub mod commands;
 pub mod control;
-pub mod monitor;
-pub mod own_sql;
+pub mod log;
 pub mod process;
+pub mod runtime;
 pub mod server;
 pub mod traffic;
 

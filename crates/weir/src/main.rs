@@ -1,7 +1,7 @@
-//! The binary: hands its arguments to `weir::process::cli`.
+//! The binary: hands its arguments to `weir::commands::cli`.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    weir::process::cli::main(std::env::args_os().collect())
+    weir::commands::cli::main(std::env::args_os().collect())
 }

@@ -14,8 +14,8 @@ use std::net::TcpStream;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
-use weir::process::files::Files;
 use weir::process::supervisor;
+use weir::runtime::files::Files;
 use weir_demo::{Cluster, Options, ReservedPort};
 
 #[global_allocator]

@@ -3,9 +3,9 @@
 //! Each request has a connection of its own. An order is asked for again when its connection is lost: the agent knows it by its number, goes on
 //! meanwhile, and tells the outcome to whoever asks.
 
-use crate::process::agent_line::{Line, LineError, Stream};
-use crate::process::keeper::read_secret;
-use crate::process::tls_files::{ClientSide, server_name};
+use crate::agent::keeper::read_secret;
+use crate::runtime::agent_line::{Line, LineError, Stream};
+use crate::runtime::tls_files::{ClientSide, server_name};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -5,10 +5,10 @@
 use crate::control::agent::{Agent, AgentError};
 use crate::control::context::{Control, Subject};
 use crate::control::return_node::agent_of;
-use crate::monitor::agents_seen::{Answer, Contact};
-use crate::monitor::log::Level;
-use crate::process::agent_line::LineError;
-use crate::process::shared::{Stop, seconds};
+use crate::log::Level;
+use crate::runtime::agent_line::LineError;
+use crate::runtime::agents_seen::{Answer, Contact};
+use crate::runtime::shared::{Stop, seconds};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 use tokio::task::JoinSet;

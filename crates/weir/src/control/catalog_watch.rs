@@ -14,9 +14,9 @@
 
 use crate::control::conn::Conn;
 use crate::control::context::{Bell, Control, Subject};
-use crate::monitor::log::{Level, Who};
-use crate::process::shared::{Message, Shared, Stop, Victim};
-use crate::server::pool::server_conn::{Address, Login, OpenError};
+use crate::log::{Level, Who};
+use crate::runtime::pool::server_conn::{Address, Login, OpenError};
+use crate::runtime::shared::{Message, Shared, Stop, Victim};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -602,7 +602,7 @@ async fn take(conn: &mut Conn, part: usize, draft: &mut Draft) -> Result<(), Sur
                     tokio::task::yield_now().await;
                 }
             }
-            back::ERROR => error = Some(crate::server::pool::login::refused(&conn.address, &body)),
+            back::ERROR => error = Some(crate::runtime::pool::login::refused(&conn.address, &body)),
             back::READY => return error.map_or(Ok(()), |error| Err(error.into())),
             _ => {}
         }

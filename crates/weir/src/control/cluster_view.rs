@@ -4,10 +4,10 @@
 //! `Control::view` and publish it.
 
 use crate::control::context::{Control, Subject};
-use crate::monitor::log::Level;
-use crate::process::shared::{Message, seconds};
-use crate::server::pool::Pool;
-use crate::server::pool::server_conn::ConnStatus;
+use crate::log::Level;
+use crate::runtime::pool::Pool;
+use crate::runtime::pool::server_conn::ConnStatus;
+use crate::runtime::shared::{Message, seconds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;

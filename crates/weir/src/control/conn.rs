@@ -3,15 +3,16 @@
 //! Ours and not a driver's, since a log is followed over it, a proof may be made of keys without a password, and operators read the same words
 //! as of all other server connections. The login itself is `pool::login::Handshake`.
 
-use crate::client::access::Salted;
-use crate::client::key_derivation::Unanswered;
-use crate::process::shared::Shared;
-use crate::process::tls_files::certificate::end_point;
-use crate::process::tls_files::server_name;
-use crate::server::bounds;
-use crate::server::pool::login::{Channel, Greeting, Handshake, Step, protocol, refused};
-use crate::server::pool::server_conn::{Address, Login, MESSAGE_BYTES_MAX, OpenError, Rows, is_worth_another};
-use crate::server::pool::server_conn::{flooded, tcp_options};
+use crate::auth::access::Salted;
+use crate::runtime::bounds;
+use crate::runtime::key_derivation::Unanswered;
+use crate::runtime::pool::login::{Channel, Greeting, Handshake, Step, protocol, refused};
+use crate::runtime::pool::server_conn::{
+    Address, Login, MESSAGE_BYTES_MAX, OpenError, Rows, flooded, is_worth_another, tcp_options,
+};
+use crate::runtime::shared::Shared;
+use crate::runtime::tls_files::certificate::end_point;
+use crate::runtime::tls_files::server_name;
 use rustix::net::RecvFlags;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -463,7 +464,7 @@ impl Conn {
         };
         if let Err(error) = asked.await {
             let text = format_args!("server connection to {address}: cancel request failed: {error}");
-            shared.log.say(crate::monitor::log::Level::Log, text);
+            shared.log.say(crate::log::Level::Log, text);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The context of the control thread: the state that all threads share, and the bells by which its tasks wake each other.
 
 use crate::control::look_places::Places;
-use crate::control::mail::Nudge;
-use crate::process::shared::{Message, Shared, WorkerId};
-use crate::server::pool::Pool;
+use crate::runtime::mail::Nudge;
+use crate::runtime::pool::Pool;
+use crate::runtime::shared::{Message, Shared, WorkerId};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -57,20 +57,20 @@ impl Drop for Bell {
 
 /// See the module.
 pub struct Control {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     bells: Bells,
     /// The view as it will be published next; see `cluster_view`.
-    pub(super) view: RefCell<ClusterView>,
+    pub(crate) view: RefCell<ClusterView>,
     /// The events for `failover`, the oldest first.
-    pub(super) facts: RefCell<VecDeque<Event>>,
+    pub(crate) facts: RefCell<VecDeque<Event>>,
     /// Why the roles of nodes are to be asked before the time, if they are.
-    pub(super) nudged: Cell<Option<Nudge>>,
+    pub(crate) nudged: Cell<Option<Nudge>>,
     /// A node is being made anew.
-    pub(super) recovers: Cell<bool>,
+    pub(crate) recovers: Cell<bool>,
     /// The standby that Weir has promoted last, before it takes writes.
     pub promoted: Cell<Option<Promoted>>,
     /// Places for looks at catalogs.
-    pub(super) look_places: Rc<Places>,
+    pub(crate) look_places: Rc<Places>,
 }
 
 impl Control {

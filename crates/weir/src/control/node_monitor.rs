@@ -10,10 +10,10 @@ pub mod question;
 
 use crate::control::cluster_view;
 use crate::control::context::{Control, Subject};
-use crate::control::mail::Nudge;
 use crate::control::supervised::{Kept, keep};
-use crate::monitor::log::Level;
-use crate::process::shared::{Stop, seconds};
+use crate::log::Level;
+use crate::runtime::mail::Nudge;
+use crate::runtime::shared::{Stop, seconds};
 use desk::Desk;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 use crate::control::agent::{Agent, AgentError};
 use crate::control::conn::Conn;
 use crate::control::context::{Control, Subject};
-use crate::monitor::log::Level;
-use crate::server::pool::server_conn::OpenError;
+use crate::log::Level;
+use crate::runtime::pool::server_conn::OpenError;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;

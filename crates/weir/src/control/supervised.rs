@@ -1,7 +1,7 @@
 //! Tasks of the control thread. One that panics ends alone, and is begun again.
 
 use crate::control::context::Control;
-use crate::monitor::log::Level;
+use crate::log::Level;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::{JoinHandle, spawn_local};

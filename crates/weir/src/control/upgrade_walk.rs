@@ -1,6 +1,6 @@
 //! The rolling upgrade, as the console and PCP begin it: all nodes as they are now, for `policy::failover::walk`.
 
-use crate::process::shared::Shared;
+use crate::runtime::shared::Shared;
 use weir_policy::failover::walk::{self, Member, Walk};
 
 /// Decides what is to be done. Whoever asked does it, one step after the other, so that the walk ends when that one is gone.

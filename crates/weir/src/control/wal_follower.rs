@@ -6,10 +6,10 @@
 
 use crate::control::conn::{Conn, read_row};
 use crate::control::context::{Bell, Control, Subject};
-use crate::monitor::log::{Level, Who};
-use crate::process::shared::Stop;
-use crate::server::pool::login::{Greeting, protocol, refused};
-use crate::server::pool::server_conn::{Address, Login, OpenError};
+use crate::log::{Level, Who};
+use crate::runtime::pool::login::{Greeting, protocol, refused};
+use crate::runtime::pool::server_conn::{Address, Login, OpenError};
+use crate::runtime::shared::Stop;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The work of each second on a worker. It closes connections at rest that are due, takes its turns on a busy processor, and
 //! gives a sign of life.
 
-use crate::monitor::log::Level;
-use crate::process::worker::Worker;
-use crate::server::pool::server_conn::Address;
+use crate::log::Level;
+use crate::runtime::pool::server_conn::Address;
+use crate::runtime::worker::Worker;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! Messages to a service manager, by systemd's protocol: one datagram per message. Without `NOTIFY_SOCKET` nobody listens.
 
-use crate::monitor::exposition;
-use crate::monitor::log::Level;
-use crate::process::shared::Shared;
+use crate::admin::exposition;
+use crate::log::Level;
+use crate::runtime::shared::Shared;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

@@ -1,22 +1,22 @@
 //! Builds the threads' shared data, starts the threads, and obeys signals until all is over.
 
-use crate::control::mail::Order;
-use crate::control::{http, pcp, thread};
+use crate::admin::{http, pcp, views};
+use crate::auth::trust;
 use crate::counted;
-use crate::monitor::log::{Level, Log, last_words};
-use crate::monitor::views;
-use crate::process::acceptor::{self, Door, Drain, Made};
-use crate::process::files::Files;
-use crate::process::inherit::Inherited;
+use crate::log::{Level, Log, last_words};
+use crate::process::acceptor::{self, Drain};
 use crate::process::notify::Notify;
 use crate::process::pid_file::{Claim, PidFile};
-use crate::process::places;
-use crate::process::shared::{Mailbox, Message, Readers, Shared, Stop};
 use crate::process::takeover::{self, Old};
-use crate::process::tasks;
-use crate::process::tls_files::TlsFiles;
-use crate::process::trust;
-use crate::process::worker::Worker;
+use crate::process::{tasks, thread};
+use crate::runtime::files::Files;
+use crate::runtime::inherit::Inherited;
+use crate::runtime::listeners::{Door, Made};
+use crate::runtime::mail::Order;
+use crate::runtime::places;
+use crate::runtime::shared::{Mailbox, Message, Readers, Shared, Stop};
+use crate::runtime::tls_files::TlsFiles;
+use crate::runtime::worker::Worker;
 use crate::server::min_pool;
 use crate::traffic::timeouts;
 use anyhow::{Context, bail};

@@ -16,10 +16,10 @@
 //!
 //! If anything goes wrong before "ready" the old one goes on as if nothing had been.
 
-use crate::control::mail::Order;
-use crate::monitor::log::Level;
-use crate::process::inherit::Inherited;
-use crate::process::shared::{Message, Shared, Stop};
+use crate::log::Level;
+use crate::runtime::inherit::Inherited;
+use crate::runtime::mail::Order;
+use crate::runtime::shared::{Message, Shared, Stop};
 use anyhow::{Context, anyhow, bail, ensure};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;

@@ -1,12 +1,14 @@
 //! A worker's life: the tasks it begins, the mail it reads, and its end. The only module that knows all its tasks.
 
-use crate::monitor::log::Level;
-use crate::process::shared::{Message, Stop, Victim};
-use crate::process::worker::{Entry, Worker};
-use crate::process::{acceptor, housekeeping, peers};
-use crate::server::pool::Pool;
-use crate::server::stores::Stores;
-use crate::server::{lease, listen_task, store_conn};
+use crate::client::peers;
+use crate::log::Level;
+use crate::process::{acceptor, housekeeping};
+use crate::runtime::lease;
+use crate::runtime::pool::Pool;
+use crate::runtime::shared::{Message, Stop, Victim};
+use crate::runtime::stores::Stores;
+use crate::runtime::worker::{Entry, Worker};
+use crate::server::{listen_task, store_conn};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;

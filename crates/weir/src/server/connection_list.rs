@@ -1,7 +1,7 @@
 //! Connections that are there now: clients and server connections of each user and database, for SHOW and for metrics.
 
-use crate::process::shared::Shared;
-use crate::server::pool::Pool;
+use crate::runtime::pool::Pool;
+use crate::runtime::shared::Shared;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! Sessions of a database that has just come into use, or again after a while, wait until its catalog is known.
 
-use crate::process::worker::Worker;
+use crate::runtime::worker::Worker;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_io::reactor::parked;

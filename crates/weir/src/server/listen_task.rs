@@ -1,12 +1,12 @@
 //! The connection over which a hub's sessions hear of notifications: opened to the primary, opened again elsewhere when that moves.
 
-use crate::control::mail::Nudge;
-use crate::monitor::log::{Level, Who};
-use crate::process::shared::Stop;
-use crate::process::worker::{PoolSet, Worker};
-use crate::server::lease;
-use crate::server::pool::server_conn::ServerConn;
-use crate::server::pool::{Patience, Purpose, Wait};
+use crate::log::{Level, Who};
+use crate::runtime::lease;
+use crate::runtime::mail::Nudge;
+use crate::runtime::pool::server_conn::ServerConn;
+use crate::runtime::pool::{Patience, Purpose, Wait};
+use crate::runtime::shared::Stop;
+use crate::runtime::worker::{PoolSet, Worker};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};

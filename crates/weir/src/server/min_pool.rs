@@ -1,10 +1,10 @@
 //! Keeps as many server connections open as `min_pool_size` wants: for users and databases with clients, and for databases with a forced user, whose
 //! pool is known before a client comes.
 
-use crate::process::shared::Stop;
-use crate::process::worker::Worker;
-use crate::server::lease;
-use crate::server::pool::{PoolKey, Purpose};
+use crate::runtime::lease;
+use crate::runtime::pool::{PoolKey, Purpose};
+use crate::runtime::shared::Stop;
+use crate::runtime::worker::Worker;
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;

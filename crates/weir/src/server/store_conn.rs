@@ -4,9 +4,9 @@
 
 mod arrival;
 
-use crate::monitor::log::{Level, Who};
-use crate::process::worker::Worker;
-use crate::server::stores::{Heard, Lane, Shelf, Stores, VALUE_BYTES_MAX};
+use crate::log::{Level, Who};
+use crate::runtime::stores::{Heard, Lane, Shelf, Stores, VALUE_BYTES_MAX};
+use crate::runtime::worker::Worker;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use weir_io::reactor::parked;

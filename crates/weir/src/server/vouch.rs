@@ -2,11 +2,11 @@
 //!
 //! A real login replaces a connection of the pool, so that it needs no room beyond the limits. `policy::vouching` decides when it is wanted.
 
-use crate::client::inquiry;
-use crate::process::worker::Worker;
-use crate::server::lease;
-use crate::server::pool::server_conn::{OpenError, ServerConn};
-use crate::server::pool::{Pool, Wait};
+use crate::runtime::lease;
+use crate::runtime::pool::server_conn::{OpenError, ServerConn};
+use crate::runtime::pool::{Pool, Wait};
+use crate::runtime::worker::Worker;
+use crate::server::inquiry;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! Waits for the server connection that a session's next statement needs: one at rest, one that is opened, or one that another gives back.
 
-use crate::control::mail::Nudge;
-use crate::process::worker::Worker;
-use crate::server::lease;
-use crate::server::pool::server_conn::{OpenError, ServerConn};
-use crate::server::pool::{Patience, Wait};
+use crate::runtime::lease;
+use crate::runtime::mail::Nudge;
+use crate::runtime::pool::server_conn::{OpenError, ServerConn};
+use crate::runtime::pool::{Patience, Wait};
+use crate::runtime::worker::Worker;
 use crate::server::vouch;
 use crate::traffic::host::SessionHost;
 use crate::traffic::served::{Served, SessionSockets};

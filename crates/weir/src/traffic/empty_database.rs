@@ -5,8 +5,8 @@
 //! to refuse, as it would without us. The server itself waits five seconds for others to leave (`CountOtherDBBackends` in procarray.c), and so
 //! do we: a client that left just now may not be noticed yet.
 
-use crate::process::shared::Message;
-use crate::process::worker::Worker;
+use crate::runtime::shared::Message;
+use crate::runtime::worker::Worker;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,11 +1,10 @@
 //! The ports of a session: its task, and its way to server connections.
 
-use crate::client::inquiry;
-use crate::monitor::views::{self, Asker, VIEWS};
-use crate::process::worker::{PoolSet, Worker};
-use crate::server::lease;
-use crate::server::pool::server_conn::{self, ServerConn, Transport};
-use crate::server::store_conn;
+use crate::admin::views::{self, Asker, VIEWS};
+use crate::runtime::lease;
+use crate::runtime::pool::server_conn::{self, ServerConn, Transport};
+use crate::runtime::worker::{PoolSet, Worker};
+use crate::server::{inquiry, store_conn};
 use crate::traffic::empty_database;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

@@ -1,10 +1,10 @@
 //! Asks the primary for the outcome of a COMMIT whose answer was lost (`commit_outcome`). `policy::outcome` judges its answers.
 
-use crate::monitor::log::Level;
-use crate::process::worker::Worker;
-use crate::server::lease;
-use crate::server::pool::server_conn::{self, OpenError, Rows, ServerConn};
-use crate::server::pool::{Patience, Wait};
+use crate::log::Level;
+use crate::runtime::lease;
+use crate::runtime::pool::server_conn::{self, OpenError, Rows, ServerConn};
+use crate::runtime::pool::{Patience, Wait};
+use crate::runtime::worker::Worker;
 use crate::traffic::served::{Served, SessionSockets};
 use std::rc::Rc;
 use std::time::{Duration, Instant};

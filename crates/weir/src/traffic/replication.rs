@@ -4,12 +4,12 @@
 //! opened with the client's own startup packet. From then on bytes go through in both directions, each for itself: in a
 //! CopyBoth either side speaks when it likes. Limits on the time of statements and of idle clients do not hold here.
 
-use crate::control::mail::Nudge;
-use crate::monitor::log::{Level, Who};
-use crate::process::worker::{Entry, PoolSet, Worker};
-use crate::server::lease;
-use crate::server::pool::server_conn::{OpenError, ServerConn};
-use crate::server::pool::{Patience, Purpose, Wait};
+use crate::log::{Level, Who};
+use crate::runtime::lease;
+use crate::runtime::mail::Nudge;
+use crate::runtime::pool::server_conn::{OpenError, ServerConn};
+use crate::runtime::pool::{Patience, Purpose, Wait};
+use crate::runtime::worker::{Entry, PoolSet, Worker};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

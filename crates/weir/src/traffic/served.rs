@@ -1,6 +1,6 @@
 //! A session with its sockets: reads, writes, and nothing that decides.
 
-use crate::process::worker::Worker;
+use crate::runtime::worker::Worker;
 use crate::traffic::host::SessionHost;
 use std::io;
 use std::rc::Rc;

@@ -1,9 +1,9 @@
 //! Ends statements, transactions and sessions that take longer than they may. `policy::overtime` decides; this obeys.
 
-use crate::client::inquiry;
-use crate::process::shared::Stop;
-use crate::process::worker::{Entry, Worker};
-use crate::server::pool::server_conn::{ConnStatus, Talk};
+use crate::runtime::pool::server_conn::{ConnStatus, Talk};
+use crate::runtime::shared::Stop;
+use crate::runtime::worker::{Entry, Worker};
+use crate::server::inquiry;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;

@@ -3,7 +3,7 @@
 use crate::support::ground::{cluster_with, wait_until};
 use crate::support::{Proxy, Raw};
 use std::collections::BTreeSet;
-use weir::own_sql::{CATALOG, PLACES, SentOver, SqlPlace};
+use weir::commands::own_sql::{CATALOG, PLACES, SentOver, SqlPlace};
 use weir_demo::{Options, Server, WalLevel};
 use weir_policy::own_login::{self, OwnUse};
 

@@ -1,8 +1,8 @@
 //! A client's TLS: asked for by a packet of PostgreSQL's, or begun at once.
 
 use super::Door;
-use crate::monitor::log::{Level, Who};
-use crate::process::tls_files::certificate::subject;
+use crate::log::{Level, Who};
+use crate::runtime::tls_files::certificate::subject;
 use weir_io::reactor::parked;
 use weir_io::tls::{Tls, explain};
 use weir_session::fault::{Fault, sqlstate};

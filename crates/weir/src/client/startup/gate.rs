@@ -5,14 +5,14 @@
 //! comes no sooner than `REFUSAL_AFTER` the proof, which hides the time for keys and questions.
 
 use super::Door;
-use crate::client::access::{Access, AccessFiles, Credential, Demand, Entrant, LooksUp};
-use crate::client::directory::Outcome;
-use crate::client::inquiry::{self, InquiryError};
-use crate::client::key_derivation::{self, Unanswered};
-use crate::control::mail::Nudge;
-use crate::monitor::log::{Level, Who};
-use crate::server::pool::login::ServerAsked;
-use crate::server::pool::server_conn::{Address, Login, OpenError, Talk};
+use crate::auth::access::{Access, AccessFiles, Credential, Demand, Entrant, LooksUp};
+use crate::auth::directory::Outcome;
+use crate::log::{Level, Who};
+use crate::runtime::key_derivation::{self, Unanswered};
+use crate::runtime::mail::Nudge;
+use crate::runtime::pool::login::ServerAsked;
+use crate::runtime::pool::server_conn::{Address, Login, OpenError, Talk};
+use crate::server::inquiry::{self, InquiryError};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -238,7 +238,7 @@ impl Door<'_> {
             (auth.passwd_proof, Duration::from_millis(auth.cache_ms))
         };
         let entry = self.entry_of(caller.database);
-        let is_of_servers = !crate::monitor::console::is_console(self.w, caller.database)
+        let is_of_servers = !crate::admin::console::is_console(self.w, caller.database)
             && entry.as_ref().is_none_or(|entry| entry.user.is_none());
         if proof == PasswdProof::Always || !is_of_servers {
             return false;
@@ -475,7 +475,7 @@ impl Door<'_> {
         let deadline = self.deadline.unwrap_or_else(|| Instant::now() + JUDGE_LIMIT);
         let secret = Secret::Plain(password.clone());
         // No server has the console's database.
-        let is_console = crate::monitor::console::is_console(self.w, caller.database);
+        let is_console = crate::admin::console::is_console(self.w, caller.database);
         let own = is_console.then(|| self.w.peek_config().look_up(None).database.to_owned());
         let entry = self.entry_of(caller.database);
         let served = entry.as_ref().map_or(caller.database, |entry| entry.database(caller.database));

@@ -1,8 +1,8 @@
 //! Places of a login's proofs among those of its visitor: none is judged without one.
 
 use super::{Door, broke};
-use crate::client::guesses::{CROWD_PERIOD, Guess, ProofOrigin, ProofTurn};
-use crate::process::shared::Stop;
+use crate::auth::guesses::{CROWD_PERIOD, Guess, ProofOrigin, ProofTurn};
+use crate::runtime::shared::Stop;
 use std::io;
 use std::time::{Duration, Instant};
 use weir_policy::throttle::{Judgement, Visitor};

@@ -2,7 +2,7 @@
 
 use super::gate::Caller;
 use super::{Door, login_fault};
-use crate::server::pool::Purpose;
+use crate::runtime::pool::Purpose;
 use crate::traffic::replication;
 use weir_config::Config;
 use weir_config::hba::Replication;

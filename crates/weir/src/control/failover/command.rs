@@ -1,7 +1,7 @@
 //! Runs an operator's command in a shell. Its words go to the log, line by line.
 
 use crate::control::context::Control;
-use crate::monitor::log::Level;
+use crate::log::Level;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use std::io;
 use std::os::fd::OwnedFd;

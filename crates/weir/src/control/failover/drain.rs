@@ -1,7 +1,7 @@
 //! Waits until sessions have nothing open on a node: new work does not begin there, and that which runs ends by itself.
 
 use crate::control::context::Control;
-use crate::monitor::log::Level;
+use crate::log::Level;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_policy::failover::NodeId;

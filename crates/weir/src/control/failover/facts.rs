@@ -2,8 +2,8 @@
 
 use super::reach::{Key, Line, Reach};
 use crate::control::conn::Conn;
-use crate::server::pool::login::protocol;
-use crate::server::pool::server_conn::{OpenError, Rows};
+use crate::runtime::pool::login::protocol;
+use crate::runtime::pool::server_conn::{OpenError, Rows};
 use tokio::time::Instant;
 use weir_policy::failover::conninfo::Conninfo;
 use weir_policy::failover::{Facts, Follower, History, Lsn, NodeId, Received, Recovery, Stream, parse_lsn};

@@ -1,7 +1,7 @@
 //! The files of failover in `work_dir`: the state that must survive this process, and Pgpool's `pgpool_status`.
 
 use crate::control::context::Control;
-use crate::monitor::log::Level;
+use crate::log::Level;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fs;

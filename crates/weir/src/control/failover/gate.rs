@@ -2,9 +2,9 @@
 
 use crate::control::cluster_view;
 use crate::control::context::{Control, Subject};
-use crate::control::mail::Nudge;
-use crate::monitor::log::Level;
-use crate::server::pool::server_conn::ConnStatus;
+use crate::log::Level;
+use crate::runtime::mail::Nudge;
+use crate::runtime::pool::server_conn::ConnStatus;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,7 +6,7 @@
 
 use super::reach::Reach;
 use crate::control::conn::Conn;
-use crate::server::pool::server_conn::{OpenError, Rows};
+use crate::runtime::pool::server_conn::{OpenError, Rows};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_policy::failover::{Grip, Holder, Holders, NodeId, Rank};

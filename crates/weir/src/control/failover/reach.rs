@@ -2,8 +2,8 @@
 
 use crate::control::conn::Conn;
 use crate::control::context::Control;
-use crate::monitor::log::Level;
-use crate::server::pool::server_conn::OpenError;
+use crate::log::Level;
+use crate::runtime::pool::server_conn::OpenError;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -213,8 +213,8 @@ pub fn failure(error: &OpenError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::key_derivation::Unanswered;
-    use crate::server::pool::server_conn::Address;
+    use crate::runtime::key_derivation::Unanswered;
+    use crate::runtime::pool::server_conn::Address;
     use weir_config::SslMode;
     use weir_session::fault::sqlstate;
 

@@ -1,7 +1,7 @@
 //! Lines of the log. Words of Pgpool's that scripts look for stand there only when they are true.
 
 use crate::control::context::Control;
-use crate::monitor::log::Level;
+use crate::log::Level;
 use weir_policy::failover::rejoin::Then;
 use weir_policy::failover::{
     Command, End, Event, Facts, Found, Lost, Mode, Ms, Node, NodeId, Record, Refusal, Report, Rules, State, Why,

@@ -2,7 +2,7 @@
 
 use super::question::{Position, Timeline};
 use crate::control::context::{Control, Subject};
-use crate::control::mail::Nudge;
+use crate::runtime::mail::Nudge;
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
 use std::sync::Arc;

@@ -6,14 +6,14 @@
 
 use super::desk::{Desk, Taken};
 use super::question::{self, Followed, Ready, Timeline};
-use crate::client::challenges::Told;
+use crate::auth::challenges::Told;
 use crate::control::alarm::Alarm;
 use crate::control::conn::Conn;
 use crate::control::context::{Bell, Control, Subject};
-use crate::control::mail::Nudge;
-use crate::monitor::log::Level;
-use crate::process::shared::{Stop, seconds};
-use crate::server::pool::server_conn::{Address, Login, OpenError};
+use crate::log::Level;
+use crate::runtime::mail::Nudge;
+use crate::runtime::pool::server_conn::{Address, Login, OpenError};
+use crate::runtime::shared::{Stop, seconds};
 use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;

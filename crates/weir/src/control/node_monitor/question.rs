@@ -1,9 +1,9 @@
 //! The questions to a node: its role, and its WAL position.
 
-use crate::client::challenges::Told;
+use crate::auth::challenges::Told;
 use crate::control::conn::Conn;
-use crate::server::pool::login::{protocol, refused};
-use crate::server::pool::server_conn::{Address, OpenError};
+use crate::runtime::pool::login::{protocol, refused};
+use crate::runtime::pool::server_conn::{Address, OpenError};
 use weir_policy::causal::{Life, end_of_record, read_position};
 use weir_policy::looks::{Said, Streaming};
 use weir_wire::back::read_columns;

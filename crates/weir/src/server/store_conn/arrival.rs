@@ -5,9 +5,9 @@
 //! anew.
 
 use super::Cause;
-use crate::process::worker::Worker;
-use crate::server::pool::server_conn;
-use crate::server::stores::{Stores, VALUE_BYTES_MAX};
+use crate::runtime::pool::server_conn;
+use crate::runtime::stores::{Stores, VALUE_BYTES_MAX};
+use crate::runtime::worker::Worker;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::rc::Rc;

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use weir::process::agent_line::{Line, LineError};
+use weir::runtime::agent_line::{Line, LineError};
 use weir_agent::{
     Answer, BaseBackup, Checkpoint, DatabaseName, Deed, Follow, Host, LogKeeper, Order, OrderId, Outcome, Request, Rewind,
     Secret, Source, Status, StopMode, UserName, Word, WordValue, read_answer, write_request,

@@ -1,0 +1,7 @@
+//! The operators' interfaces: the console, SHOW, metrics, HTTP and PCP.
+
+pub mod console;
+pub mod exposition;
+pub mod http;
+pub mod pcp;
+pub mod views;

@@ -1,0 +1,446 @@
+//! The administration console: a database that exists in Weir only. It speaks PgBouncer's language, so that programs for
+//! PgBouncer's console work here: `policy::console` reads the commands, `console::show` makes the tables, `console::act` does
+//! the rest.
+//!
+//! One task serves one administrator, beside the hot path: whole messages, answered one after the other, in the simple protocol
+//! and the extended one.
+
+mod act;
+mod show;
+mod table;
+
+use crate::runtime::shared::Stop;
+use crate::runtime::worker::{Entry, Worker};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use table::Table;
+use weir_config::visibility::Viewer;
+use weir_io::reactor::parked;
+use weir_io::socket::{Got, Socket};
+use weir_policy::console::Command;
+use weir_session::fault::{Fault, sqlstate};
+use weir_wire::frame::{HEADER_BYTES, back, front, read_header, split_cstr};
+use weir_wire::write::{self, Report};
+
+/// Longest message of an administrator.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+/// Prepared statements and portals of one administrator.
+const NAMES_MAX: usize = 256;
+/// Time an administrator gets to take an answer.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// While the proxy stops: time between two looks for clients that are left.
+const STOP_PERIOD: Duration = Duration::from_millis(50);
+
+/// Parameters reported at login. PgBouncer's, since drivers look at some of them.
+const REPORTED: [(&str, &str); 7] = [
+    ("server_version", concat!("1.25.0/weir-", env!("CARGO_PKG_VERSION"))),
+    ("client_encoding", "UTF8"),
+    ("server_encoding", "UTF8"),
+    ("DateStyle", "ISO"),
+    ("TimeZone", "GMT"),
+    ("standard_conforming_strings", "on"),
+    ("is_superuser", "on"),
+];
+
+/// Rights of a user in the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    Look,
+    Change,
+}
+
+impl Right {
+    /// What he may see.
+    fn viewer(self) -> Viewer {
+        match self {
+            Right::Look => Viewer::monitor(),
+            Right::Change => Viewer::operator(),
+        }
+    }
+}
+
+/// True if a database is the console.
+pub fn is_console(w: &Worker, database: &str) -> bool {
+    let config = w.peek_config();
+    !config.admin.database.is_empty() && config.admin.database == database
+}
+
+/// A user's rights here, if any. The user who runs the proxy on this machine may do all under the console's own name.
+fn right_of(w: &Worker, socket: &Socket, user: &str) -> Option<Right> {
+    let admin = &w.peek_config().admin;
+    let is_in = |list: &[String]| list.iter().any(|name| name == user);
+    if is_in(&admin.users) || (user == admin.database && is_proven(socket)) {
+        Some(Right::Change)
+    } else {
+        is_in(&admin.stats_users).then_some(Right::Look)
+    }
+}
+
+/// True if the connection itself proves the user: a unix socket, and a process of the user we run as.
+pub fn is_proven(socket: &Socket) -> bool {
+    socket.peer_uid().is_some_and(|uid| uid == rustix::process::geteuid().as_raw())
+}
+
+/// Decides if a user may enter, before the password is asked. There is no server here that would refuse him.
+pub fn admit(w: &Worker, socket: &Socket, user: &str) -> Result<Right, Fault> {
+    let refused = || {
+        let text = format!("user \"{user}\" may not use the administration console");
+        Fault::fatal(sqlstate::INVALID_AUTHORIZATION, text).hint("admin_users and stats_users name those who may.")
+    };
+    right_of(w, socket, user).ok_or_else(refused)
+}
+
+/// Error for a user without a known secret.
+pub fn unproven(user: &str) -> Fault {
+    let text = format!("user \"{user}\" has no password in pool_passwd, which the administration console needs");
+    Fault::fatal(sqlstate::INVALID_PASSWORD, text).hint("Or connect by the unix socket as the system user that runs the proxy.")
+}
+
+/// Serves an administrator who was let in, until he leaves. `before`: bytes that he has sent already.
+pub async fn serve(w: &Rc<Worker>, socket: &Socket, before: Vec<u8>, right: Right, entry: Rc<Entry>) -> Result<(), Fault> {
+    let _listed = Listed::new(w, &entry);
+    let mut console = Console {
+        w,
+        socket,
+        right,
+        entry: &entry,
+        input: before,
+        out: Vec::new(),
+        prepared: HashMap::new(),
+        portals: HashMap::new(),
+        skipping: false,
+    };
+    console.welcome();
+    while let Flow::On = console.turn().await? {}
+    Ok(())
+}
+
+/// A console in the tables of clients; out of them however it ends.
+struct Listed<'a> {
+    w: &'a Worker,
+    entry: &'a Entry,
+}
+
+impl<'a> Listed<'a> {
+    fn new(w: &'a Worker, entry: &'a Entry) -> Listed<'a> {
+        entry.task.set(w.reactor.current_task());
+        w.shared.session_statuses.add(entry.status.clone());
+        w.shared.clients.consoles.fetch_add(1, Ordering::Relaxed);
+        Listed { w, entry }
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.w.shared.clients.consoles.fetch_sub(1, Ordering::Relaxed);
+        self.w.leave(self.entry);
+        self.w.shared.session_statuses.remove(self.entry.status.pid);
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Flow {
+    On,
+    Left,
+}
+
+/// A bound statement: its answer, and the number of rows that were taken.
+struct Portal {
+    command: Option<Command>,
+    formats: Vec<u16>,
+    table: Option<Table>,
+    taken: usize,
+}
+
+/// Result of a command.
+enum Outcome {
+    Table(Table),
+    /// Nothing but its tag, after notes for the administrator.
+    Done {
+        tag: String,
+        notice: Option<Fault>,
+    },
+}
+
+/// One administrator's session.
+struct Console<'a> {
+    w: &'a Rc<Worker>,
+    socket: &'a Socket,
+    right: Right,
+    entry: &'a Rc<Entry>,
+    input: Vec<u8>,
+    out: Vec<u8>,
+    prepared: HashMap<Vec<u8>, Option<Command>>,
+    portals: HashMap<Vec<u8>, Portal>,
+    /// An error in the extended protocol: all is dropped up to the next Sync.
+    skipping: bool,
+}
+
+impl Console<'_> {
+    fn welcome(&mut self) {
+        write::authentication(&mut self.out, 0, &[]);
+        for (name, value) in REPORTED {
+            write::parameter_status(&mut self.out, name, value);
+        }
+        write::backend_key_data(&mut self.out, self.entry.status.pid, &self.entry.key);
+        write::ready(&mut self.out, weir_session::session::IDLE);
+    }
+
+    /// Answers all that is here, sends the answers, and waits for more.
+    async fn turn(&mut self) -> Result<Flow, Fault> {
+        let mut flow = Flow::On;
+        while flow == Flow::On {
+            let header = read_header(&self.input).map_err(|e| violation(e.to_string()))?;
+            let Some(header) = header else { break };
+            if header.frame_bytes() > MESSAGE_BYTES_MAX {
+                return Err(violation(format!("message of {} bytes in the console", header.frame_bytes())));
+            }
+            if self.input.len() < header.frame_bytes() {
+                break;
+            }
+            let body = self.input[HEADER_BYTES..header.frame_bytes()].to_vec();
+            self.input.drain(..header.frame_bytes());
+            flow = self.on_message(header.tag, &body).await?;
+            if self.out.len() > MESSAGE_BYTES_MAX {
+                self.send().await?;
+            }
+        }
+        self.send().await?;
+        if flow == Flow::Left { Ok(flow) } else { self.read_more().await }
+    }
+
+    async fn send(&mut self) -> Result<(), Fault> {
+        let sent = self.socket.write_all(&self.w.reactor, &self.out, Some(Instant::now() + WRITE_LIMIT)).await;
+        self.out.clear();
+        sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("the administrator went away: {cause}")))
+    }
+
+    async fn read_more(&mut self) -> Result<Flow, Fault> {
+        let mut piece = [0u8; 2048];
+        loop {
+            let got = self.socket.try_read(&self.w.reactor, &mut piece);
+            match got.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, cause.to_string()))? {
+                Got::Bytes(bytes) => {
+                    self.input.extend_from_slice(&piece[..bytes]);
+                    self.entry.active_at.set(self.w.now_us());
+                    return Ok(Flow::On);
+                }
+                Got::End => return Ok(Flow::Left),
+                Got::Nothing => {}
+            }
+            self.check_end()?;
+            parked().await;
+        }
+    }
+
+    /// Ends the session if somebody wants it gone, or if only consoles keep the proxy from stopping.
+    fn check_end(&self) -> Result<(), Fault> {
+        if let Some(final_error) = self.entry.final_error.borrow_mut().take() {
+            return Err(*final_error);
+        }
+        let shared = &self.w.shared;
+        if shared.stop_mode() == Stop::No {
+            return Ok(());
+        }
+        if shared.clients.connected.load(Ordering::Relaxed) <= shared.clients.consoles.load(Ordering::Relaxed) {
+            return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the proxy is shutting down"));
+        }
+        self.w.reactor.wake_at(Instant::now() + STOP_PERIOD);
+        Ok(())
+    }
+
+    async fn on_message(&mut self, tag: u8, body: &[u8]) -> Result<Flow, Fault> {
+        if self.skipping && !matches!(tag, front::SYNC | front::TERMINATE) {
+            return Ok(Flow::On);
+        }
+        let answered = match tag {
+            front::TERMINATE => return Ok(Flow::Left),
+            front::QUERY => {
+                self.on_query(body).await?;
+                write::ready(&mut self.out, weir_session::session::IDLE);
+                return Ok(Flow::On);
+            }
+            front::SYNC => {
+                self.skipping = false;
+                self.portals.clear();
+                write::ready(&mut self.out, weir_session::session::IDLE);
+                return Ok(Flow::On);
+            }
+            front::FLUSH => Ok(()),
+            front::PARSE => self.on_parse(body),
+            front::BIND => self.on_bind(body),
+            front::DESCRIBE => self.on_describe(body),
+            front::EXECUTE => self.on_execute(body).await,
+            front::CLOSE => self.on_close(body),
+            other => return Err(violation(format!("message type \"{}\" has no meaning in the console", other.escape_ascii()))),
+        };
+        match answered {
+            Err(fault) if fault.severity == weir_session::fault::Severity::Error => {
+                fault.write(&mut self.out);
+                self.skipping = true;
+                Ok(Flow::On)
+            }
+            Err(fault) => Err(fault),
+            Ok(()) => Ok(Flow::On),
+        }
+    }
+
+    async fn on_query(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let (text, _) = split_cstr(body).ok_or_else(|| violation("invalid string in message"))?;
+        let text = String::from_utf8_lossy(text);
+        // PostgreSQL answers a text without a statement in this way; drivers send one to see if the connection lives.
+        if text.trim().is_empty() {
+            write::bare(&mut self.out, back::EMPTY_QUERY);
+            return Ok(());
+        }
+        let done = match Command::parse(&text).map_err(syntax) {
+            Ok(command) => self.perform(&command).await,
+            Err(fault) => Err(fault),
+        };
+        match done {
+            Ok(Outcome::Table(table)) => {
+                table.describe(&mut self.out, &[]);
+                table.write(&mut self.out, &[], 0, table.rows.len());
+                write::command_complete(&mut self.out, "SHOW");
+            }
+            Ok(Outcome::Done { tag, notice }) => self.finish(&tag, notice.as_ref()),
+            Err(fault) if fault.severity == weir_session::fault::Severity::Error => fault.write(&mut self.out),
+            Err(fault) => return Err(fault),
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, tag: &str, notice: Option<&Fault>) {
+        if let Some(notice) = notice {
+            let Fault { sqlstate, message, detail, hint, .. } = notice;
+            write::notice(&mut self.out, &Report { severity: "NOTICE", sqlstate, message, detail, hint, routine: "" });
+        }
+        write::command_complete(&mut self.out, tag);
+    }
+
+    fn on_parse(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let (name, rest) = split_cstr(body).ok_or_else(malformed)?;
+        let (text, _) = split_cstr(rest).ok_or_else(malformed)?;
+        let text = String::from_utf8_lossy(text);
+        let command = if text.trim().is_empty() { None } else { Some(Command::parse(&text).map_err(syntax)?) };
+        if !name.is_empty() && self.prepared.contains_key(name) {
+            let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(name));
+            return Err(Fault::error(sqlstate::DUPLICATE_STATEMENT, text));
+        }
+        if self.prepared.len() >= NAMES_MAX && !self.prepared.contains_key(name) {
+            let text = format!("more than {NAMES_MAX} prepared statements in the console");
+            return Err(Fault::error(sqlstate::TOO_MANY_CONNECTIONS, text));
+        }
+        self.prepared.insert(name.to_vec(), command);
+        write::bare(&mut self.out, back::PARSE_COMPLETE);
+        Ok(())
+    }
+
+    fn on_bind(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let (portal, rest) = split_cstr(body).ok_or_else(malformed)?;
+        let (name, _) = split_cstr(rest).ok_or_else(malformed)?;
+        let formats = weir_session::answer::result_formats(body).map_err(|_| malformed())?;
+        let command = self.find(name)?.clone();
+        if self.portals.len() >= NAMES_MAX && !self.portals.contains_key(portal) {
+            return Err(Fault::error(sqlstate::TOO_MANY_CONNECTIONS, format!("more than {NAMES_MAX} portals in the console")));
+        }
+        self.portals.insert(portal.to_vec(), Portal { command, formats, table: None, taken: 0 });
+        write::bare(&mut self.out, back::BIND_COMPLETE);
+        Ok(())
+    }
+
+    fn find(&self, name: &[u8]) -> Result<&Option<Command>, Fault> {
+        self.prepared.get(name).ok_or_else(|| {
+            let text = format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name));
+            Fault::error(sqlstate::UNDEFINED_STATEMENT, text)
+        })
+    }
+
+    fn find_portal(&mut self, name: &[u8]) -> Result<&mut Portal, Fault> {
+        self.portals.get_mut(name).ok_or_else(|| {
+            let text = format!("portal \"{}\" does not exist", String::from_utf8_lossy(name));
+            Fault::error(sqlstate::UNDEFINED_CURSOR, text)
+        })
+    }
+
+    fn on_describe(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let (command, formats) = match body.split_first().map(|(kind, rest)| (*kind, split_cstr(rest))) {
+            Some((b'S', Some((name, _)))) => {
+                let command = self.find(name)?.clone();
+                write::no_parameters(&mut self.out);
+                (command, Vec::new())
+            }
+            Some((b'P', Some((name, _)))) => {
+                let portal = self.find_portal(name)?;
+                (portal.command.clone(), portal.formats.clone())
+            }
+            _ => return Err(malformed()),
+        };
+        match command.as_ref().and_then(show::columns_of) {
+            Some(columns) => table::describe(&mut self.out, &columns, &formats),
+            None => write::bare(&mut self.out, back::NO_DATA),
+        }
+        Ok(())
+    }
+
+    async fn on_execute(&mut self, body: &[u8]) -> Result<(), Fault> {
+        let (name, rest) = split_cstr(body).ok_or_else(malformed)?;
+        let rows_max = rest.first_chunk::<4>().map_or(0, |count| u32::from_be_bytes(*count)) as usize;
+        let (command, is_fresh) = {
+            let portal = self.find_portal(name)?;
+            (portal.command.clone(), portal.table.is_none())
+        };
+        let Some(command) = command else {
+            write::bare(&mut self.out, back::EMPTY_QUERY);
+            return Ok(());
+        };
+        if is_fresh {
+            match self.perform(&command).await? {
+                Outcome::Table(table) => self.find_portal(name)?.table = Some(table),
+                Outcome::Done { tag, notice } => {
+                    self.finish(&tag, notice.as_ref());
+                    return Ok(());
+                }
+            }
+        }
+        let mut out = std::mem::take(&mut self.out);
+        let portal = self.find_portal(name)?;
+        if let Some(table) = &portal.table {
+            let left = table.rows.len() - portal.taken;
+            let count = if rows_max == 0 { left } else { left.min(rows_max) };
+            table.write(&mut out, &portal.formats, portal.taken, count);
+            portal.taken += count;
+            if count < left {
+                write::bare(&mut out, back::PORTAL_SUSPENDED);
+            } else {
+                write::command_complete(&mut out, "SHOW");
+            }
+        }
+        self.out = out;
+        Ok(())
+    }
+
+    fn on_close(&mut self, body: &[u8]) -> Result<(), Fault> {
+        match body.split_first().map(|(kind, rest)| (*kind, split_cstr(rest))) {
+            Some((b'S', Some((name, _)))) => drop(self.prepared.remove(name)),
+            Some((b'P', Some((name, _)))) => drop(self.portals.remove(name)),
+            _ => return Err(malformed()),
+        }
+        write::bare(&mut self.out, back::CLOSE_COMPLETE);
+        Ok(())
+    }
+}
+
+fn syntax(error: weir_policy::console::CommandError) -> Fault {
+    Fault::error(sqlstate::SYNTAX_ERROR, error.to_string())
+}
+
+fn violation(text: impl Into<String>) -> Fault {
+    Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text)
+}
+
+fn malformed() -> Fault {
+    violation("malformed message in the console")
+}

@@ -1,0 +1,149 @@
+//! HTTP: metrics for Prometheus, and two questions an orchestrator asks. Connections are kept between requests; time, size and number of
+//! them are bounded, so that whoever dawdles holds nobody up.
+
+mod paced;
+
+use crate::admin::exposition;
+use crate::control::context::{Control, Subject};
+use crate::log::Level;
+use crate::runtime::inherit::Inherited;
+use crate::runtime::listeners::{self, Share, Shortage};
+use crate::runtime::places::Port;
+use crate::runtime::shared::{Shared, Stop};
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use paced::Paced;
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use weir_config::Config;
+
+/// Connections at once; more are closed as they come.
+const CONNECTIONS_MAX: usize = 32;
+/// Longest head of a request.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+/// Time for a request to arrive, the pause before it included.
+const READ_LIMIT: Duration = Duration::from_secs(5);
+/// Time for an answer to be taken.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// Time until the next attempt to accept after one that failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections the kernel keeps for us.
+const BACKLOG: i32 = 128;
+
+/// The answer to a client whose first request did not come in time.
+const TOO_LATE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 24\r\n\
+    Connection: close\r\n\r\nno request came in time\n";
+
+/// Opens the listening sockets; none when `metrics_port` is 0.
+pub fn open(config: &Config, inherited: &mut Inherited) -> anyhow::Result<Vec<TcpListener>> {
+    if config.admin.metrics_port == 0 {
+        return Ok(Vec::new());
+    }
+    listeners::open_all(Port::of_metrics(config), BACKLOG, Share::Nobody, inherited)
+}
+
+/// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: a client that is being accepted would be lost.
+pub async fn serve(c: Rc<Control>, listener: Rc<tokio::net::TcpListener>) {
+    let (bell, open, pages) = (c.bell(Subject::Doors), Rc::new(()), pages(c.shared.clone()));
+    let mut shortage = Shortage::default();
+    // Also while the proxy stops: that is when somebody looks.
+    while c.shared.stop_mode() <= Stop::Fast && !c.shared.is_handed_over() {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = bell.rung() => continue,
+        };
+        match accepted {
+            // One holder is here, the others are the connections.
+            Ok((stream, _)) if Rc::strong_count(&open) <= CONNECTIONS_MAX => {
+                shortage.end(&c.shared, "readers of metrics");
+                let (own, counted, pages) = (c.clone(), open.clone(), pages.clone());
+                tokio::task::spawn_local(async move {
+                    let _counted = counted;
+                    converse(&own, stream, pages).await;
+                });
+            }
+            Ok(_) => c.shared.log.say(Level::Debug1, format_args!("more than {CONNECTIONS_MAX} readers of metrics")),
+            Err(cause) if cause.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(cause) => {
+                shortage.note(&c.shared, "readers of metrics", &cause);
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Answers the requests of one connection. Its reader may be gone at any time; there is nobody else to tell.
+/// Cancel safe: the connection is closed.
+async fn converse(c: &Control, stream: TcpStream, pages: Router) {
+    let (bell, answered, pages) = (c.bell(Subject::Doors), Rc::new(Cell::new(0_u64)), TowerToHyperService::new(pages));
+    let count = answered.clone();
+    let service = service_fn(move |request| {
+        count.set(count.get() + 1);
+        Box::pin(pages.call(request))
+    });
+    let mut connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(READ_LIMIT)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .title_case_headers(true)
+        .serve_connection(TokioIo::new(Paced::new(stream, WRITE_LIMIT)), service);
+    let outcome = loop {
+        tokio::select! {
+            outcome = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break outcome,
+            // The reader is to ask the process that has taken over.
+            () = bell.rung() => if c.shared.is_handed_over() {
+                Pin::new(&mut connection).graceful_shutdown();
+            },
+        }
+    };
+    let mut stream = connection.into_parts().io.into_inner().into_inner();
+    if answered.get() == 0 && outcome.is_err_and(|error| error.is_timeout()) {
+        // A few bytes, for which the kernel has room.
+        let _ = stream.try_write(TOO_LATE);
+    }
+    let _ = stream.shutdown().await;
+}
+
+/// The pages there are.
+fn pages(shared: Arc<Shared>) -> Router {
+    let nothing = || async { (StatusCode::NOT_FOUND, "there is /metrics, /healthz and /readyz\n") };
+    Router::new()
+        .route("/", get("/metrics  numbers for Prometheus\n/healthz  the process works\n/readyz   clients can be served\n"))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(async |State(shared): State<Arc<Shared>>| said(exposition::health(&shared))))
+        .route("/readyz", get(async |State(shared): State<Arc<Shared>>| said(exposition::readiness(&shared))))
+        .fallback(nothing)
+        .method_not_allowed_fallback(|| async { (StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n") })
+        .with_state(shared)
+}
+
+fn said(outcome: Result<(), String>) -> (StatusCode, String) {
+    match outcome {
+        Ok(()) => (StatusCode::OK, "ok\n".into()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+/// Makes the page on another thread: with many pools it takes longer than nodes should wait for their questions.
+/// Cancel safe.
+async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    match tokio::task::spawn_blocking(move || exposition::page(&shared)).await {
+        Ok(page) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page).into_response(),
+        // The panic hook has told the log.
+        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the page could not be made\n").into_response(),
+    }
+}

@@ -1,0 +1,301 @@
+//! PCP: Pgpool-II's administration, over TCP and unix sockets. It is served where there is a `pcp.conf`, which is read anew at each login.
+//!
+//! Time, size and number of connections are bounded, so that whoever dawdles holds nobody up. `answers` looks, `actions` changes something.
+
+mod actions;
+mod answers;
+mod line;
+mod login;
+pub mod recovery;
+
+use crate::auth::guesses::ProofOrigin;
+use crate::control::context::{Control, Subject};
+use crate::log::{Level, Log};
+use crate::runtime::files::Files;
+use crate::runtime::inherit::Inherited;
+use crate::runtime::listeners::{self, Door, Made, Share, Shortage, SocketRights};
+use crate::runtime::places::Port;
+use crate::runtime::shared::Stop;
+use anyhow::Context;
+use line::{Break, Line};
+use login::Visit;
+use parking_lot::Mutex;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::Instant;
+use weir_config::{Config, PcpUsers, Problem};
+use weir_session::metrics::Metric;
+use weir_wire::pcp::{Fault, Reply, Request, Severity};
+
+/// Connections at once, for each listening socket. A client that fills those of a port does not shut out one that comes over the unix socket.
+const CONNECTIONS_MAX: usize = 32;
+/// Time from the connection to a login.
+const LOGIN_LIMIT: Duration = Duration::from_secs(10);
+/// Time for the next request to arrive, the pause before it included.
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+/// Time until the next attempt to accept after one that failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections the kernel keeps for us.
+const BACKLOG: i32 = 128;
+/// Everybody may come to the unix sockets, as to Pgpool-II's: all must prove who they are.
+const SOCKET_MODE: u32 = 0o777;
+
+/// The listening sockets, none without `pcp.conf`, and the means to serve them.
+#[derive(Default)]
+pub struct Entrance {
+    pub(crate) doors: Vec<Door>,
+    book: Arc<Book>,
+}
+
+/// The file of users, and the last words to the log about it.
+#[derive(Default)]
+pub struct Book {
+    files: Files,
+    told: Mutex<Vec<Problem>>,
+}
+
+impl Book {
+    /// The users as the file has them now. Its problems are logged when they are others than before. Blocks.
+    fn read(&self, log: &Log) -> PcpUsers {
+        let (users, problems) = self.files.read_pcp();
+        let mut told = self.told.lock();
+        if *told != problems {
+            problems.iter().for_each(|problem| log.say(Level::Warning, format_args!("{}", problem.place_and_message())));
+            *told = problems;
+        }
+        users.unwrap_or_default()
+    }
+}
+
+/// Opens the listening sockets, if there is a `pcp.conf`. A problem of that file is a warning: it can be mended while we run.
+pub fn open(
+    files: &Files,
+    config: &Config,
+    inherited: &mut Inherited,
+    made: &mut Made,
+    warnings: &mut Vec<String>,
+) -> anyhow::Result<Entrance> {
+    let (users, problems) = files.read_pcp();
+    warnings.extend(problems.iter().map(Problem::place_and_message));
+    if users.is_none() {
+        return Ok(Entrance::default());
+    }
+    let pcp = &config.pcp;
+    let tcp = listeners::open_all(Port::of_pcp(config), BACKLOG, Share::Nobody, inherited)?;
+    let mut doors: Vec<Door> = tcp.into_iter().map(Door::Tcp).collect();
+    let rights = SocketRights { mode: SOCKET_MODE, group: "" };
+    let directories = &pcp.socket_directories;
+    let is_first = |(at, directory): &(usize, &std::path::PathBuf)| !directories[..*at].contains(directory);
+    for (_, folder) in directories.iter().enumerate().filter(is_first) {
+        let door = listeners::open_socket(folder, pcp.port, BACKLOG, rights, inherited, made);
+        doors.push(door.context("pcp_socket_dir, pcp_port")?);
+    }
+    Ok(Entrance { doors, book: Arc::new(Book { files: files.clone(), told: Mutex::new(problems) }) })
+}
+
+/// A listening socket in the event loop.
+pub enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+/// One who came.
+enum Caller {
+    Tcp(TcpStream, std::net::IpAddr),
+    Unix(UnixStream),
+}
+
+impl Entrance {
+    /// The sockets in the event loop, each with what its task needs.
+    pub fn listeners(self) -> (Vec<io::Result<Rc<Listener>>>, Arc<Book>) {
+        let listener = |door: Door| {
+            Ok(Rc::new(match door {
+                Door::Tcp(socket) => {
+                    socket.set_nonblocking(true)?;
+                    Listener::Tcp(TcpListener::from_std(socket)?)
+                }
+                Door::Unix(socket, _) => {
+                    socket.set_nonblocking(true)?;
+                    Listener::Unix(UnixListener::from_std(socket)?)
+                }
+            }))
+        };
+        (self.doors.into_iter().map(listener).collect(), self.book)
+    }
+}
+
+impl Listener {
+    /// Cancel safe.
+    async fn accept(&self) -> io::Result<Caller> {
+        Ok(match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Caller::Tcp(stream, peer.ip())
+            }
+            Listener::Unix(listener) => Caller::Unix(listener.accept().await?.0),
+        })
+    }
+}
+
+/// Serves one listening socket until the proxy has stopped, or another process does. Not cancel safe: a client that is being accepted would be lost.
+pub async fn serve(c: Rc<Control>, listener: Rc<Listener>, book: Arc<Book>) {
+    let (bell, open, mut shortage) = (c.bell(Subject::Doors), Rc::new(()), Shortage::default());
+    // Also while the proxy stops: a slow stop can be made a fast one.
+    while c.shared.stop_mode() <= Stop::Fast && !c.shared.is_handed_over() {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = bell.rung() => continue,
+        };
+        match accepted {
+            // One holder is here, the others are the connections.
+            Ok(caller) if Rc::strong_count(&open) <= CONNECTIONS_MAX => {
+                shortage.end(&c.shared, "connections of PCP");
+                let (own, counted, book) = (c.clone(), open.clone(), book.clone());
+                tokio::task::spawn_local(async move {
+                    let _counted = counted;
+                    receive(&own, caller, book).await;
+                });
+            }
+            Ok(_) => c.shared.log.say(Level::Log, format_args!("PCP: more than {CONNECTIONS_MAX} connections, one is closed")),
+            Err(cause) if cause.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(cause) => {
+                shortage.note(&c.shared, "connections of PCP", &cause);
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Cancel safe: the connection is closed.
+async fn receive(c: &Rc<Control>, caller: Caller, book: Arc<Book>) {
+    match caller {
+        Caller::Tcp(stream, peer) => {
+            let visit = Visit::new(book, ProofOrigin::Address(peer));
+            converse(c, Line::new(stream), visit).await;
+        }
+        Caller::Unix(stream) => {
+            let uid = stream.peer_cred().ok().map(|peer| peer.uid());
+            converse(c, Line::new(stream), Visit::new(book, ProofOrigin::Local(uid))).await;
+        }
+    }
+}
+
+/// Answers the requests of one connection. Cancel safe: the connection is closed.
+async fn converse<S: line::Stream>(c: &Rc<Control>, mut line: Line<S>, mut visit: Visit) {
+    log(c, &visit, "connected");
+    let mut limit = Instant::now() + LOGIN_LIMIT;
+    loop {
+        let heard = line.next(limit).await.and_then(|packet| packet.map_err(Break::Malformed));
+        let request = match heard {
+            Ok(request) => request,
+            Err(Break::Malformed(error)) if !error.is_fatal() && visit.is_known() => {
+                let refusal = Fault::new(Severity::Error, "invalid PCP request").detail(error.to_string());
+                if line.say(&[Reply::Error(refusal)]).await.is_err() {
+                    break;
+                }
+                continue;
+            }
+            Err(cause) => {
+                part(&mut line, cause).await;
+                break;
+            }
+        };
+        if request == Request::End {
+            break;
+        }
+        let answer = match visit.admit(c, &request).await {
+            login::Admission::Known if request == Request::UpgradeWalk => {
+                let Some(answer) = perform_attended(c, &mut line, &visit, &request).await else { break };
+                answer
+            }
+            login::Admission::Known => perform(c, &visit, &request).await,
+            login::Admission::Said(reply) => Answer::Replies(vec![reply]),
+            login::Admission::Refused(fault) => Answer::Last(fault),
+        };
+        match answer {
+            Answer::Replies(replies) if line.say(&replies).await.is_ok() => {}
+            Answer::Replies(_) => break,
+            Answer::Last(fault) => {
+                // It may have gone by now.
+                let _ = line.say(&[Reply::Error(fault)]).await;
+                break;
+            }
+            Answer::Stop(replies, mode) => {
+                let _ = line.say(&replies).await;
+                c.shared.begin_stop(mode);
+            }
+        }
+        limit = if visit.is_known() { Instant::now() + REQUEST_LIMIT } else { limit };
+    }
+    line.close().await;
+    log(c, &visit, "disconnected");
+}
+
+/// Tells one whom we cannot go on with why, if there is something to tell. Cancel safe.
+async fn part<S: line::Stream>(line: &mut Line<S>, cause: Break) {
+    let fault = match cause {
+        Break::Malformed(error) => Fault::new(Severity::Fatal, "invalid PCP packet").detail(error.to_string()),
+        Break::Late => Fault::new(Severity::Fatal, "no PCP request came in time"),
+        Break::Gone => return,
+    };
+    let _ = line.say(&[Reply::Error(fault)]).await;
+}
+
+/// The consequence of a request.
+enum Answer {
+    Replies(Vec<Reply>),
+    /// Behind it the connection is closed.
+    Last(Fault),
+    /// The proxy stops behind it.
+    Stop(Vec<Reply>, Stop),
+}
+
+/// Carries out the request of a known user. Cancel safe, but a change that was begun goes on.
+async fn perform(c: &Rc<Control>, visit: &Visit, request: &Request) -> Answer {
+    c.count(Metric::PcpRequests);
+    if let Some(looking) = answers::of(c, request).await {
+        log(c, visit, &request.to_string());
+        return Answer::Replies(looking.unwrap_or_else(|fault| vec![Reply::Error(fault)]));
+    }
+    let who = visit.describe();
+    let outcome = actions::perform(c, request).await;
+    match &outcome {
+        Ok(_) => c.shared.log.say(Level::Log, format_args!("PCP: {request} by {who}: done")),
+        Err(fault) => {
+            let Fault { message, detail, .. } = fault;
+            c.shared.log.say(Level::Log, format_args!("PCP: {request} by {who}: {message}: {detail}"));
+        }
+    }
+    match outcome {
+        Ok(actions::Done::Replies(replies)) => Answer::Replies(replies),
+        Ok(actions::Done::Stop(replies, mode)) => Answer::Stop(replies, mode),
+        Err(fault) => Answer::Replies(vec![Reply::Error(fault)]),
+    }
+}
+
+/// Carries out a request for as long as the client is there; `None`: it went away. Cancel safe as `perform` is.
+async fn perform_attended<S: line::Stream>(
+    c: &Rc<Control>,
+    line: &mut Line<S>,
+    visit: &Visit,
+    request: &Request,
+) -> Option<Answer> {
+    tokio::select! {
+        answer = perform(c, visit, request) => Some(answer),
+        () = line.gone() => {
+            let who = visit.describe();
+            c.shared.log.say(Level::Log, format_args!("PCP: {request} by {who}: the client went away, what is under way is the last of it"));
+            None
+        }
+    }
+}
+
+/// A line for `log_pcp_processes`.
+fn log(c: &Control, visit: &Visit, text: &str) {
+    if c.shared.config.load().pcp.logs_connections {
+        c.shared.log.say(Level::Log, format_args!("PCP: {}: {text}", visit.describe()));
+    }
+}

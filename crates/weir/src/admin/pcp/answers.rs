@@ -1,0 +1,159 @@
+//! Requests that only look.
+
+use crate::admin::views::pgpool;
+use crate::control::context::Control;
+use crate::runtime::shared::Shared;
+use std::rc::Rc;
+use weir_config::visibility::Viewer;
+use weir_wire::pcp::{Code, Fault, Layout, Reply, Request, Severity};
+
+type Outcome = Result<Vec<Reply>, Fault>;
+
+/// The answer to a request that only looks; `None`: it is another one. Lists are made on another thread: with many connections that takes
+/// longer than nodes should wait for their questions. Cancel safe.
+pub async fn of(c: &Rc<Control>, request: &Request) -> Option<Outcome> {
+    let look = match *request {
+        Request::NodeCount => Look::NodeCount,
+        Request::NodeInfo(number) => Look::NodeInfo(number),
+        Request::HealthCheckStats(number) => Look::HealthCheckStats(number),
+        Request::ProcessCount => Look::ProcessCount,
+        Request::ProcessInfo(number) => Look::ProcessInfo(number),
+        Request::PoolStatus => Look::PoolStatus,
+        Request::WatchdogInfo(_) => {
+            return Some(Err(error("informing watchdog info failed").detail("watchdog is not enabled")));
+        }
+        // Nothing of what we say is below any of its levels.
+        Request::Set { ref name, ref value } => return Some(set(name, value)),
+        // Pgpool-II says nothing to it.
+        Request::StopRecovery => return Some(Ok(Vec::new())),
+        Request::Salt
+        | Request::Login { .. }
+        | Request::Attach(_)
+        | Request::Detach(..)
+        | Request::Promote(..)
+        | Request::Recover(_)
+        | Request::Restart(_)
+        | Request::UpgradeWalk
+        | Request::Stop(..)
+        | Request::Reload(_)
+        | Request::RotateLog(_)
+        | Request::InvalidateQueryCache
+        | Request::End => return None,
+    };
+    let shared = c.shared.clone();
+    let looked = tokio::task::spawn_blocking(move || look.at(&shared)).await;
+    // The panic hook has told the log.
+    Some(looked.unwrap_or_else(|_| Err(error("the answer could not be made"))))
+}
+
+/// The levels of `client_min_messages`. Source: Pgpool-II, `process_set_configuration_parameter`.
+const LEVELS: [&str; 11] =
+    ["debug5", "debug4", "debug3", "debug2", "debug1", "log", "commerror", "info", "notice", "warning", "error"];
+
+fn set(name: &[u8], value: &[u8]) -> Outcome {
+    let failed = |detail: String| Err(error("set configuration parameter failed").detail(detail));
+    let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+    if !name.eq_ignore_ascii_case("client_min_messages") {
+        return failed(format!("invalid parameter \"{name}\""));
+    }
+    if !LEVELS.iter().any(|level| level.eq_ignore_ascii_case(&value)) {
+        return failed(format!("invalid value \"{value}\" for parameter \"{name}\""));
+    }
+    Ok(vec![Reply::done(b'a')])
+}
+
+fn error(text: &str) -> Fault {
+    Fault::new(Severity::Error, text)
+}
+
+/// The thing to look at.
+#[derive(Clone, Copy)]
+enum Look {
+    NodeCount,
+    NodeInfo(i32),
+    HealthCheckStats(i32),
+    ProcessCount,
+    ProcessInfo(i32),
+    PoolStatus,
+}
+
+impl Look {
+    fn at(self, shared: &Shared) -> Outcome {
+        match self {
+            Look::NodeCount => Ok(vec![Reply::of(b'l', Code::Done, [shared.cluster.view.load().nodes.len().to_string()])]),
+            Look::NodeInfo(number) => node_info(shared, number),
+            Look::HealthCheckStats(number) => health_check_stats(shared, number),
+            Look::ProcessCount => Ok(vec![process_count(shared)]),
+            Look::ProcessInfo(number) => process_info(shared, number),
+            Look::PoolStatus => Ok(pool_status(shared)),
+        }
+    }
+}
+
+/// Rows between their number and the end.
+fn list(tag: u8, code: Code, rows: Vec<Vec<String>>) -> Vec<Reply> {
+    let mut replies = vec![Reply::of(tag, Code::Count, [rows.len().to_string()])];
+    replies.extend(rows.into_iter().map(|row| Reply::of(tag, code, row)));
+    replies.push(Reply::done(tag));
+    replies
+}
+
+fn node_info(shared: &Shared, number: i32) -> Outcome {
+    let layout = shared.config.load().pcp.layout;
+    let mut nodes = pgpool::nodes(shared);
+    if number != -1 {
+        nodes.retain(|node| i32::from(node.id) == number);
+        if nodes.is_empty() {
+            return Err(error("informing node info failed").detail(format!("invalid node ID : {number}")));
+        }
+    }
+    if !layout.has_delay_by_time() {
+        nodes.iter_mut().for_each(|node| node.info.delay = node.delay_bytes);
+    }
+    Ok(list(b'i', Code::Node, nodes.iter().map(|node| node.info.strings(layout)).collect()))
+}
+
+fn health_check_stats(shared: &Shared, number: i32) -> Outcome {
+    let row = pgpool::health_check_rows(shared).into_iter().find(|row| row.first() == Some(&number.to_string()));
+    let unknown = || error("informing health check stats info failed").detail(format!("invalid node ID {number}"));
+    row.map(|row| vec![Reply::of(b'h', Code::Done, row)]).ok_or_else(unknown)
+}
+
+/// The proxy itself, which has the connections at rest, and its sessions.
+fn process_count(shared: &Shared) -> Reply {
+    let sessions = shared.session_statuses.all();
+    let pids: Vec<String> =
+        [std::process::id()].into_iter().chain(sessions.iter().map(|status| status.pid)).map(|pid| pid.to_string()).collect();
+    Reply::of(b'n', Code::Done, [pids.len().to_string()].into_iter().chain(pids))
+}
+
+fn process_info(shared: &Shared, number: i32) -> Outcome {
+    let pid = u32::try_from(number).unwrap_or(0);
+    let is_known = number == 0 || pid == std::process::id() || shared.session_statuses.get(pid).is_some();
+    if !is_known {
+        return Err(error("informing process info failed").detail(format!("invalid process ID : {number}")));
+    }
+    let layout = shared.config.load().pcp.layout;
+    // A user of PCP is an operator.
+    let mut rows: Vec<Vec<String>> = pgpool::pool_rows(shared).into_iter().map(|row| row.cells).collect();
+    rows.retain(|row| number == 0 || row.first() == Some(&pid.to_string()));
+    if rows.is_empty() {
+        // Pgpool-II's clients take an answer without rows for one to a command that has none.
+        rows.push(pgpool::idle_row(shared, if number == 0 { std::process::id() } else { pid }));
+    }
+    rows.iter_mut().for_each(|row| cut(row, layout));
+    Ok(list(b'p', Code::Process, rows))
+}
+
+/// Releases append columns to a row and change no others.
+fn cut(row: &mut Vec<String>, layout: Layout) {
+    row.truncate(layout.process_strings());
+}
+
+fn pool_status(shared: &Shared) -> Vec<Reply> {
+    let rows = pgpool::status_rows(shared, &Viewer::operator());
+    let mut replies = vec![Reply::binary_count(b'b', u32::try_from(rows.len()).unwrap_or(u32::MAX))];
+    replies.extend(rows.into_iter().map(|row| Reply::of(b'b', Code::Parameter, row)));
+    replies.push(Reply::done(b'b'));
+    replies
+}

@@ -1,0 +1,434 @@
+//! Every list a human can ask for: one row of `VIEWS` is a SHOW command.
+//!
+//! Columns of Pgpool-II's commands are Pgpool's, in its order (4.7). All values are text.
+
+mod cache;
+pub mod failover;
+pub mod pgpool;
+
+use crate::runtime::worker::{PoolSet, Worker};
+use crate::runtime::{agents_seen, probes};
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_catalog::rule::Rule;
+use weir_config::visibility::{Viewer, Visibility};
+use weir_policy::cluster::NodeIndex;
+use weir_session::catalogs::{Database, UNKNOWN};
+use weir_session::host::Table;
+use weir_session::metrics::METRICS;
+
+use weir_session::shown::SETTING;
+
+/// Lines of text values.
+type Rows = Vec<Vec<String>>;
+
+/// A line about a role's session, connection or statement.
+pub struct RoleRow {
+    /// The role at the servers.
+    pub(crate) owner: Arc<str>,
+    pub(crate) cells: Vec<String>,
+}
+
+/// A column, and who sees its values. `Visibility::Owner` in a list that is not about roles: readers of all statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    pub(crate) name: &'static str,
+    pub(crate) seen_by: Visibility,
+}
+
+/// A column for everyone.
+const fn open(name: &'static str) -> Column {
+    Column { name, seen_by: Visibility::Everyone }
+}
+
+/// A column for the role that the row is about, and for readers of all statistics.
+const fn own(name: &'static str) -> Column {
+    Column { name, seen_by: Visibility::Owner }
+}
+
+/// PostgreSQL's words in place of what somebody else may not see (`pg_stat_activity`).
+const NOT_YOURS: &str = "<insufficient privilege>";
+
+/// The function that makes the rows of a list.
+enum Source {
+    /// Rows that are about no role.
+    Plain(fn(&Asker<'_>) -> Rows),
+    /// Parameters, of which each says who sees it.
+    Parameters(fn(&Asker<'_>) -> Rows),
+    Roles(fn(&Asker<'_>) -> Vec<RoleRow>),
+}
+
+/// One list: its name after SHOW, its columns, and its rows.
+pub struct View {
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    columns: &'static [Column],
+    rows: Source,
+}
+
+impl View {
+    /// The names of its columns.
+    pub fn columns(&self) -> impl Iterator<Item = &'static str> {
+        self.columns.iter().map(|column| column.name)
+    }
+
+    /// The names of the columns that not everyone sees.
+    pub fn hidden_columns(&self) -> impl Iterator<Item = &'static str> {
+        self.columns.iter().filter(|column| column.seen_by != Visibility::Everyone).map(|column| column.name)
+    }
+
+    /// True if it shows the nodes: they are looked at before.
+    pub fn is_of_nodes(&self) -> bool {
+        self.columns == POOL_NODES
+    }
+
+    /// True if users are shown different things.
+    pub fn depends_on_viewer(&self) -> bool {
+        matches!(self.rows, Source::Parameters(_)) || self.hidden_columns().next().is_some()
+    }
+
+    /// What a viewer sees of a row.
+    fn masked(&self, viewer: &Viewer, owner: Option<&str>, cells: Vec<String>) -> Vec<String> {
+        let cell = |(column, cell): (&Column, String)| {
+            if viewer.sees(column.seen_by, owner) { cell } else { NOT_YOURS.to_owned() }
+        };
+        self.columns.iter().zip(cells).map(cell).collect()
+    }
+}
+
+/// The session that asks, and the data for its answers.
+pub struct Asker<'a> {
+    pub(crate) viewer: &'a Viewer,
+    /// The node that reads of the session that asks go to, by its place.
+    pub(crate) favourite: Option<NodeIndex>,
+    /// Its user and database.
+    pub(crate) pools: &'a PoolSet,
+    pub(crate) w: &'a Rc<Worker>,
+}
+
+/// The table of SHOW commands.
+pub const VIEWS: &[View] = &[
+    View {
+        name: "pool_nodes",
+        help: "Servers, their roles and shares of reads.",
+        columns: POOL_NODES,
+        rows: Source::Plain(|ask| pgpool::node_rows(&ask.w.shared, ask.favourite)),
+    },
+    View {
+        name: "pool_backend_stats",
+        help: "Statements sent to servers by kind, and errors of servers.",
+        columns: POOL_BACKEND_STATS,
+        rows: Source::Plain(|ask| pgpool::backend_rows(&ask.w.shared)),
+    },
+    View {
+        name: "pool_health_check_stats",
+        help: "How often servers were asked for their roles, and what came of it.",
+        columns: POOL_HEALTH_CHECK_STATS,
+        rows: Source::Plain(|ask| pgpool::health_check_rows(&ask.w.shared)),
+    },
+    View {
+        name: "pool_failover",
+        help: "What would happen if the primary failed now, and changes of the primary.",
+        columns: failover::POOL_FAILOVER,
+        rows: Source::Plain(failover::pool_failover),
+    },
+    View {
+        name: "pool_agents",
+        help: "Agents beside servers (`weir agent`), as they were last asked.",
+        columns: POOL_AGENTS,
+        rows: Source::Plain(|ask| failover::pool_agents(&ask.w.shared)),
+    },
+    View {
+        name: "pool_version",
+        help: "Version of the proxy.",
+        columns: &[open("pool_version")],
+        rows: Source::Plain(|_| vec![vec![version()]]),
+    },
+    View {
+        name: "pool_pools",
+        help: "Server connections, one per row.",
+        columns: POOL_POOLS,
+        rows: Source::Roles(|ask| pgpool::pool_rows(&ask.w.shared)),
+    },
+    View {
+        name: "pool_processes",
+        help: "Clients, one per row.",
+        columns: POOL_PROCESSES,
+        rows: Source::Roles(|ask| pgpool::process_rows(&ask.w.shared)),
+    },
+    View {
+        name: "pool_status",
+        help: "Parameters and their values.",
+        columns: &[open(SETTING[0]), open(SETTING[1]), open(SETTING[2])],
+        rows: Source::Parameters(|ask| pgpool::status_rows(&ask.w.shared, ask.viewer)),
+    },
+    View {
+        name: "pool_metrics",
+        help: "Counters since start.",
+        columns: &[open("name"), open("value"), open("help")],
+        rows: Source::Plain(pool_metrics),
+    },
+    View {
+        name: "pool_rules",
+        help: "Routing rules in the order they are asked.",
+        columns: &[open("position"), open("rule"), open("statements")],
+        rows: Source::Plain(pool_rules),
+    },
+    View {
+        name: "pool_catalogs",
+        help: "Catalogs of the databases in use, and how far they are known.",
+        columns: POOL_CATALOGS,
+        rows: Source::Plain(pool_catalogs),
+    },
+    View {
+        name: "pool_cache",
+        help: "Work and fill of the query cache.",
+        columns: cache::POOL_CACHE,
+        rows: Source::Plain(cache::pool_cache),
+    },
+    View {
+        name: "pool_cache_entries",
+        help: "Cached results of this database: statement, hits, and time saved.",
+        columns: cache::POOL_CACHE_ENTRIES,
+        rows: Source::Roles(cache::pool_cache_entries),
+    },
+    View {
+        name: "pool_causal",
+        help: "Reads that a standby could not answer at once with `causal_reads = tables`, since somebody had changed what they read: by the relation that was changed last. Tables that share a place of the bounded list show together.",
+        columns: cache::POOL_CAUSAL,
+        rows: Source::Plain(cache::pool_causal),
+    },
+    View {
+        name: "pool_cache_tables",
+        help: "How often the tables of this database changed. Each change invalidates their cached results.",
+        columns: cache::POOL_CACHE_TABLES,
+        rows: Source::Plain(cache::pool_cache_tables),
+    },
+    View {
+        name: "pool_cache_wal",
+        help: "Databases whose log is followed, so that writes past Weir invalidate cached results.",
+        columns: cache::POOL_CACHE_WAL,
+        rows: Source::Plain(cache::pool_cache_wal),
+    },
+    View {
+        name: "pool_help",
+        help: "These commands.",
+        columns: &[open("command"), open("description")],
+        rows: Source::Plain(pool_help),
+    },
+];
+
+const POOL_NODES: &[Column] = &[
+    open("node_id"),
+    open("hostname"),
+    open("port"),
+    open("status"),
+    open("pg_status"),
+    open("lb_weight"),
+    open("role"),
+    open("pg_role"),
+    open("select_cnt"),
+    open("load_balance_node"),
+    open("replication_delay"),
+    open("replication_state"),
+    open("replication_sync_state"),
+    open("last_status_change"),
+];
+
+const POOL_BACKEND_STATS: &[Column] = &[
+    open("node_id"),
+    open("hostname"),
+    open("port"),
+    open("status"),
+    open("role"),
+    open("select_cnt"),
+    open("insert_cnt"),
+    open("update_cnt"),
+    open("delete_cnt"),
+    open("ddl_cnt"),
+    open("other_cnt"),
+    open("panic_cnt"),
+    open("fatal_cnt"),
+    open("error_cnt"),
+];
+
+const POOL_HEALTH_CHECK_STATS: &[Column] = &{
+    const PLACE: [&str; 6] = ["node_id", "hostname", "port", "status", "role", "last_status_change"];
+    let mut columns = [open(""); PLACE.len() + probes::COLUMNS.len()];
+    let mut at = 0;
+    while at < columns.len() {
+        columns[at] = open(if at < PLACE.len() { PLACE[at] } else { probes::COLUMNS[at - PLACE.len()] });
+        at += 1;
+    }
+    columns
+};
+
+/// Where an agent listens, and what it does, is nothing for users of the databases.
+const POOL_AGENTS: &[Column] = &{
+    let mut columns = [own(""); agents_seen::COLUMNS.len()];
+    let mut at = 0;
+    while at < columns.len() {
+        columns[at] = own(agents_seen::COLUMNS[at]);
+        at += 1;
+    }
+    columns[0] = open(agents_seen::COLUMNS[0]);
+    columns
+};
+
+const POOL_POOLS: &[Column] = &[
+    open("pool_pid"),
+    open("start_time"),
+    open("client_connection_count"),
+    open("pool_id"),
+    open("backend_id"),
+    open("database"),
+    open("username"),
+    own("backend_connection_time"),
+    own("client_connection_time"),
+    own("client_disconnection_time"),
+    own("client_idle_duration"),
+    open("majorversion"),
+    open("minorversion"),
+    open("pool_counter"),
+    open("pool_backendpid"),
+    open("pool_connected"),
+    own("status"),
+    open("load_balance_node"),
+    own("client_host"),
+    own("client_port"),
+    own("statement"),
+];
+
+const POOL_CATALOGS: &[Column] = &[
+    open("database"),
+    open("state"),
+    open("relations"),
+    open("functions"),
+    open("bytes"),
+    open("reads"),
+    open("read_ms"),
+    open("look_ms"),
+    own("error"),
+    own("read_as"),
+];
+
+const POOL_PROCESSES: &[Column] = &[
+    open("pool_pid"),
+    open("start_time"),
+    open("client_connection_count"),
+    open("database"),
+    open("username"),
+    own("backend_connection_time"),
+    own("pool_counter"),
+    own("status"),
+];
+
+/// The number of the view that a name after SHOW is of.
+pub fn view_of(name: &str) -> Option<usize> {
+    VIEWS.iter().position(|view| view.name == name)
+}
+
+/// A list as it is now, as far as the asker may see it.
+pub fn table_of(view: &View, ask: &Asker<'_>) -> Table {
+    let rows = match view.rows {
+        Source::Plain(rows) | Source::Parameters(rows) => {
+            rows(ask).into_iter().map(|cells| view.masked(ask.viewer, None, cells)).collect()
+        }
+        Source::Roles(rows) => rows(ask).into_iter().map(|row| view.masked(ask.viewer, Some(&row.owner), row.cells)).collect(),
+    };
+    Table { columns: view.columns().map(Cow::Borrowed).collect(), rows }
+}
+
+/// Release of Pgpool-II whose tables and columns the SHOW commands have. It comes first in `SHOW pool_version`: pgpool2_exporter, pgwatch
+/// and pgmetrics read the number there, and leave out tables that an older release does not have.
+const PGPOOL_VERSION: &str = "4.7.0";
+
+/// The text of `SHOW pool_version`.
+pub fn version() -> String {
+    format!("{PGPOOL_VERSION} (Weir {})", crate::VERSION)
+}
+
+fn pool_metrics(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let sum = |at: usize| ask.w.shared.counters.iter().map(|c| c.get(at)).sum::<u64>();
+    METRICS.iter().enumerate().map(|(at, row)| vec![row.name.to_string(), sum(at).to_string(), row.help.to_string()]).collect()
+}
+
+fn pool_rules(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let row = |rule: Rule| {
+        let count: u64 = ask.w.shared.counters.iter().map(|counters| counters.by_rule(rule)).sum();
+        vec![(rule as usize + 1).to_string(), rule.name().to_string(), count.to_string()]
+    };
+    Rule::all().map(row).collect()
+}
+
+fn pool_catalogs(ask: &Asker<'_>) -> Vec<Vec<String>> {
+    let row = |database: Arc<Database>| {
+        let catalog = database.catalog();
+        let counts = catalog.as_ref().map(|catalog| catalog.counts()).unwrap_or_default();
+        let kept_bytes = database.kept_bytes();
+        let state = match (database.edition() == UNKNOWN, catalog.is_some()) {
+            _ if !database.is_watched() && kept_bytes.is_some() => "kept",
+            _ if !database.is_watched() => "unused",
+            (false, _) => "current",
+            (true, true) => "outdated",
+            (true, false) => "unknown",
+        };
+        let report = database.report.lock().clone();
+        let numbers = [counts.relations as u64, counts.functions as u64, kept_bytes.unwrap_or(counts.bytes) as u64];
+        let times = [report.reads, report.read_ms, report.look_ms];
+        let mut cells = vec![database.name.to_string(), state.to_string()];
+        cells.extend(numbers.iter().chain(&times).map(u64::to_string));
+        cells.extend([report.error.unwrap_or_default(), report.read_as]);
+        cells
+    };
+    ask.w.shared.catalogs.all().into_iter().map(row).collect()
+}
+
+fn pool_help(_: &Asker<'_>) -> Vec<Vec<String>> {
+    let route = vec!["SHOW route FOR '<statement>'".to_string(), "Where a statement would go, and why.".to_string()];
+    VIEWS.iter().map(|view| vec![format!("SHOW {}", view.name), view.help.to_string()]).chain([route]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_session::local::{Change, Local, local_of};
+
+    #[test]
+    fn our_own_commands_are_recognised() {
+        let of = |text: &str| local_of(&weir_sql::facts(text.as_bytes()), text, view_of);
+        assert_eq!(of("show POOL_NODES;"), Some(Local::View(0)));
+        assert_eq!(of("PGPOOL SHOW port"), Some(Local::Parameter("port".into())));
+        assert_eq!(of(" pgpool show ALL ;"), Some(Local::Parameter("all".into())));
+        let set = |name: &str, value: &str| Some(Local::Set(name.into(), Change::To(value.to_string())));
+        assert_eq!(of("PGPOOL SET X = 1"), set("x", "1"));
+        assert_eq!(of("pgpool set log_statement to on;"), set("log_statement", "on"));
+        assert_eq!(of("pgpool set weir.route='node=2'"), set("weir.route", "node=2"));
+        assert_eq!(of("pgpool set a to 'it''s'"), set("a", "it's"));
+        assert_eq!(of("PGPOOL SET x TO default"), Some(Local::Set("x".into(), Change::Default)));
+        assert_eq!(of("pgpool set cache  delete;"), Some(Local::DeleteCache(None)));
+        for text in ["pgpool set cache delete 'select 1' ;", "PGPOOL SET CACHE DELETE'select 1'"] {
+            assert_eq!(of(text), Some(Local::DeleteCache(Some("select 1".into()))), "{text}");
+        }
+        assert_eq!(of("PGPOOL SET cache TO delete"), set("cache", "delete"));
+        assert_eq!(of("pgpool reset ALL"), Some(Local::Set("all".into(), Change::Reset)));
+        for text in [
+            "PGPOOL SET x",
+            "PGPOOL SET x 1",
+            "pgpool set x = 1 2",
+            "pgpool show",
+            "pgpool reset a b",
+            "pgpool set cache delete 'x' 'y'",
+            "pgpool set cache delete x",
+        ] {
+            assert_eq!(of(text), Some(Local::Unknown(text.into())), "{text}");
+        }
+        assert_eq!(of("SHOW work_mem"), None);
+        assert_eq!(of("SELECT 1"), None);
+        assert_eq!(of("show Route for 'select ''a'''  ;"), Some(Local::Route("select 'a'".into())));
+        assert_eq!(of("show route for 'a' 'b'"), None);
+        assert_eq!(of("show route for x"), None);
+        assert_eq!(of("pgpoolish show"), None);
+    }
+}

@@ -1,0 +1,285 @@
+//! Pgpool-II's own lists, made of what all threads see: SHOW and PCP give the same.
+
+use super::{RoleRow, Rows};
+use crate::log::utc;
+use crate::runtime::pool::Pool;
+use crate::runtime::pool::server_conn::ConnStatus;
+use crate::runtime::shared::{Shared, seconds};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+use weir_config as config;
+use weir_config::visibility::Viewer;
+use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
+use weir_policy::failover::{NodeFailover, Standing, Stats};
+use weir_session::flow::Kept;
+use weir_session::metrics::Counters;
+use weir_session::status::{Doing, SessionStatus};
+use weir_wire::pcp::{Delay, NodeInfo, NodeRole, NodeStatus};
+
+/// A node as SHOW and PCP tell of it.
+pub struct Node {
+    pub(crate) id: u16,
+    pub(crate) info: NodeInfo,
+    /// In any case in bytes.
+    pub(crate) delay_bytes: Delay,
+}
+
+/// All nodes. Delays are times if the operator's threshold is one, as Pgpool-II has it.
+pub fn nodes(shared: &Shared) -> Vec<Node> {
+    let config = shared.config.load();
+    let is_by_time = config.check.delay_ms_max > 0;
+    let failover = shared.cluster.failover.load();
+    let view = shared.cluster.view.load();
+    let node = |(at, node): (usize, &NodeView)| {
+        let (replication_state, replication_sync_state) = node.replication.clone().unwrap_or_default();
+        let (bytes, micros) = (node.lag_bytes.unwrap_or(0), node.lag_us.unwrap_or(0));
+        let is_silent = node.health == Health::Down || failover.node(node.id).is_some_and(NodeFailover::is_silent);
+        let (status, changed_at_s) = standing(shared, node, is_silent);
+        let info = NodeInfo {
+            hostname: node.hostname.clone(),
+            port: node.port,
+            status,
+            pg_status: if is_silent { "down" } else { "up" }.into(),
+            weight: node.weight,
+            role: if is_silent { NodeRole::Standby } else { role(&view, at) },
+            pg_role: if is_silent || config.check.period_ms == 0 { "unknown" } else { pg_role(node) }.into(),
+            delay: if is_by_time { Delay::Micros(micros) } else { Delay::Bytes(bytes) },
+            replication_state,
+            replication_sync_state,
+            changed_at_s,
+        };
+        Node { id: node.id, info, delay_bytes: Delay::Bytes(bytes) }
+    };
+    view.nodes.iter().enumerate().map(node).collect()
+}
+
+/// If a node is in use, and since when. Where nobody decides about that, one that answers is.
+fn standing(shared: &Shared, node: &NodeView, is_silent: bool) -> (NodeStatus, u64) {
+    let failover = shared.cluster.failover.load();
+    let since_s = |at_ms: u64| at_s(shared, at_ms);
+    match failover.node(node.id).map(|node| node.standing) {
+        // It gets nothing, whatever is decided about it.
+        None | Some(Standing::Up | Standing::Waiting) if is_silent => (NodeStatus::Down, node.changed_at_s),
+        None | Some(Standing::Up) => (NodeStatus::Up, node.changed_at_s),
+        Some(Standing::Waiting) => (NodeStatus::Waiting, node.changed_at_s),
+        Some(Standing::Down { since, .. }) => (NodeStatus::Down, since_s(since)),
+        Some(Standing::Quarantined { since }) => (NodeStatus::Quarantined, since_s(since)),
+        Some(Standing::Detached | Standing::Recovering) => (NodeStatus::Down, node.changed_at_s),
+    }
+}
+
+/// The name of a status for a client: no node waits for the first one any more.
+fn status_for_client(status: NodeStatus) -> String {
+    if status == NodeStatus::Waiting { NodeStatus::Up } else { status }.name().to_string()
+}
+
+/// A time in milliseconds since the start of the proxy, in seconds since 1970.
+fn at_s(shared: &Shared, at_ms: u64) -> u64 {
+    seconds(shared.life.started_at + Duration::from_millis(at_ms))
+}
+
+fn role(view: &ClusterView, at: usize) -> NodeRole {
+    if view.primary == Some(at) { NodeRole::Primary } else { NodeRole::Standby }
+}
+
+fn pg_role(node: &NodeView) -> &'static str {
+    match node.health {
+        Health::Up(Role::Primary) => "primary",
+        Health::Up(Role::Standby) => "standby",
+        Health::Down => "unknown",
+    }
+}
+
+/// `SHOW pool_nodes`, for a session whose reads go to one of them.
+pub fn node_rows(shared: &Shared, favourite: Option<NodeIndex>) -> Rows {
+    let row = |(at, Node { id, info, .. }): (usize, Node)| {
+        vec![
+            id.to_string(),
+            info.hostname,
+            info.port.to_string(),
+            status_for_client(info.status),
+            info.pg_status,
+            format!("{:.6}", info.weight),
+            info.role.name().to_string(),
+            info.pg_role,
+            sums(shared, |counters| counters.statements(id))[0].to_string(),
+            (favourite == Some(at)).to_string(),
+            info.delay.to_string(),
+            info.replication_state,
+            info.replication_sync_state,
+            utc(info.changed_at_s),
+        ]
+    };
+    nodes(shared).into_iter().enumerate().map(row).collect()
+}
+
+/// Counters of all workers, added up.
+fn sums<const N: usize>(shared: &Shared, of: impl Fn(&Counters) -> [u64; N]) -> [u64; N] {
+    let add = |sums: [u64; N], more: [u64; N]| std::array::from_fn(|at| sums[at] + more[at]);
+    shared.counters.iter().map(of).fold([0; N], add)
+}
+
+/// The first columns of lists by node.
+fn place(Node { id, info, .. }: &Node) -> Vec<String> {
+    vec![
+        id.to_string(),
+        info.hostname.clone(),
+        info.port.to_string(),
+        status_for_client(info.status),
+        info.role.name().to_string(),
+    ]
+}
+
+/// `SHOW pool_health_check_stats`.
+pub fn health_check_rows(shared: &Shared) -> Rows {
+    let failover = shared.cluster.failover.load();
+    let row = |node: Node| {
+        let mut row = place(&node);
+        row.push(utc(node.info.changed_at_s));
+        match failover.node(node.id) {
+            Some(known) => row.extend(stats(shared, &known.stats)),
+            None => row.extend(shared.cluster.probes.row(node.id)),
+        }
+        row
+    };
+    nodes(shared).into_iter().map(row).collect()
+}
+
+/// Counts of looks, as the columns behind `last_status_change`. Durations in milliseconds.
+fn stats(shared: &Shared, stats: &Stats) -> Vec<String> {
+    let average = |sum: u64| format!("{:.6}", sum as f64 / stats.total.max(1) as f64);
+    let time = |at: Option<u64>| at.map(|at| utc(at_s(shared, at))).unwrap_or_default();
+    vec![
+        stats.total.to_string(),
+        stats.success.to_string(),
+        stats.fail.to_string(),
+        stats.skip.to_string(),
+        stats.retry.to_string(),
+        average(stats.retry),
+        stats.retry_max.to_string(),
+        stats.duration_max_ms.to_string(),
+        stats.duration_min_ms.unwrap_or(0).to_string(),
+        average(stats.duration_sum_ms),
+        time(stats.last_at),
+        time(stats.last_success_at),
+        time(stats.last_skip_at),
+        time(stats.last_fail_at),
+    ]
+}
+
+/// `SHOW pool_backend_stats`.
+pub fn backend_rows(shared: &Shared) -> Rows {
+    let row = |node: Node| {
+        let statements = sums(shared, |counters| counters.statements(node.id)).map(|count| count.to_string());
+        let errors = sums(shared, |counters| counters.severities(node.id)).map(|count| count.to_string());
+        place(&node).into_iter().chain(statements).chain(errors).collect()
+    };
+    nodes(shared).into_iter().map(row).collect()
+}
+
+/// `SHOW pool_pools`: server connections. The process of Pgpool-II's columns is here the session that uses one, or the proxy itself.
+pub fn pool_rows(shared: &Shared) -> Vec<RoleRow> {
+    let are_last = shared.last_look.note(shared.begun.elapsed().as_millis() as u64);
+    let mut rows = Vec::new();
+    for pool in shared.pools.all() {
+        for status in pool.statuses() {
+            if !are_last {
+                status.last.text.lock().clear();
+            }
+            let statement = status.last.text.lock().clone();
+            rows.push(RoleRow { owner: pool.key.user.clone(), cells: pool_row(shared, &pool, &status, statement) });
+        }
+    }
+    rows
+}
+
+fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus, statement: String) -> Vec<String> {
+    let session = shared.session_statuses.get(status.session.load(Ordering::Relaxed));
+    let kept = status.keeping.code.load(Ordering::Relaxed);
+    let kept_s = seconds(SystemTime::now()).saturating_sub(at_s(shared, status.keeping.since_ms.load(Ordering::Relaxed)));
+    let doing = session.as_ref().map_or(Doing::Idle, |s| s.doing()).name();
+    let favourite = session.as_ref().map_or(u32::MAX, |s| s.favourite.load(Ordering::Relaxed));
+    // The client that was there last began its last statement then.
+    let used_ms = status.last.began_ms.load(Ordering::Relaxed);
+    let left = if session.is_none() && used_ms > 0 { utc(at_s(shared, used_ms)) } else { String::new() };
+    let of_session = |value: fn(&SessionStatus) -> String| session.as_ref().map(|s| value(s)).unwrap_or_default();
+    vec![
+        session.as_ref().map_or_else(std::process::id, |s| s.pid).to_string(),
+        utc(seconds(shared.life.started_at)),
+        status.uses.load(Ordering::Relaxed).to_string(),
+        status.serial.to_string(),
+        pool.key.node.to_string(),
+        pool.key.database.to_string(),
+        pool.key.user.to_string(),
+        utc(seconds(status.opened_at)),
+        session.as_ref().map_or_else(|| left.clone(), |s| utc(s.connected_at_s)),
+        left,
+        session.as_ref().map_or(0, |s| idle_s(shared, s)).to_string(),
+        status.terms.protocol.major().to_string(),
+        status.terms.protocol.minor().to_string(),
+        status.uses.load(Ordering::Relaxed).to_string(),
+        status.pid.to_string(),
+        u8::from(session.is_some()).to_string(),
+        if kept > 0 { format!("{doing} (kept: {}) for {kept_s} s", Kept::reason(kept)) } else { doing.to_string() },
+        u8::from(favourite == u32::from(pool.key.node)).to_string(),
+        of_session(|s| s.client_host()),
+        of_session(|s| if s.client_port() == 0 { String::new() } else { s.client_port().to_string() }),
+        statement,
+    ]
+}
+
+/// A process without a server connection, in the columns of `SHOW pool_pools`.
+pub fn idle_row(shared: &Shared, pid: u32) -> Vec<String> {
+    let started = utc(seconds(shared.life.started_at));
+    let waits = Doing::WaitingForConnection.name();
+    let row =
+        [&pid.to_string(), &started, "0", "0", "0", "", "", "", "", "", "0", "0", "0", "0", "0", "0", waits, "0", "", "", ""];
+    row.map(str::to_string).to_vec()
+}
+
+/// How long a session has done nothing, in seconds: since it began its last statement.
+fn idle_s(shared: &Shared, session: &SessionStatus) -> u64 {
+    match session.doing() {
+        Doing::Idle | Doing::IdleInTransaction => {
+            let began_s = at_s(shared, session.active_ms.load(Ordering::Relaxed));
+            seconds(SystemTime::now()).saturating_sub(began_s.max(session.connected_at_s))
+        }
+        Doing::Executing | Doing::WaitingForConnection => 0,
+    }
+}
+
+/// `SHOW pool_processes`: sessions.
+pub fn process_rows(shared: &Shared) -> Vec<RoleRow> {
+    let row = |status: Arc<SessionStatus>| {
+        let cells = vec![
+            status.pid.to_string(),
+            utc(seconds(shared.life.started_at)),
+            "1".to_string(),
+            status.database.to_string(),
+            status.user.to_string(),
+            utc(status.connected_at_s),
+            status.statements.load(Ordering::Relaxed).to_string(),
+            status.doing().name().to_string(),
+        ];
+        RoleRow { owner: status.server_user.clone(), cells }
+    };
+    shared.session_statuses.all().into_iter().map(row).collect()
+}
+
+/// `SHOW pool_status`: parameters that the viewer may see, and like Pgpool-II's the status of each node behind its data directory.
+pub fn status_rows(shared: &Shared, viewer: &Viewer) -> Rows {
+    let nodes = nodes(shared);
+    let mut rows = Rows::new();
+    for s in config::show_all(&shared.config.load(), &Viewer::operator()) {
+        let number = s.name.strip_prefix("backend_data_directory").and_then(|number| number.parse::<u16>().ok());
+        if viewer.sees(s.seen_by, None) {
+            rows.push(vec![s.name, s.value, s.description.to_string()]);
+        }
+        if let Some(node) = number.and_then(|number| nodes.iter().find(|node| node.id == number)) {
+            let (name, value) = (format!("backend_status{}", node.id), status_for_client(node.info.status));
+            rows.push(vec![name, value, "If the node is in use now. No parameter.".to_string()]);
+        }
+    }
+    rows
+}

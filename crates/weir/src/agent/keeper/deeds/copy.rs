@@ -1,0 +1,151 @@
+//! A server at rest gets a copy of its source's files in the place of its own. Its own stay until the copy is whole and in its place.
+
+use super::follow::{check_login, mark_standby};
+use super::{Tell, broke, kept, read_progress};
+use crate::agent::keeper::files;
+use crate::agent::keeper::look::{control, data};
+use crate::agent::keeper::program::{self, End};
+use crate::agent::keeper::site::Site;
+use crate::agent::keeper::source::{self, Found};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Instant;
+use weir_agent::{BaseBackup, Checkpoint, Data, Failure, FailureKind, LogKeeper, Outcome};
+
+fn layout(text: impl AsRef<str>) -> Failure {
+    Failure::new(FailureKind::Layout, text)
+}
+
+/// See the module.
+pub fn copy(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> Outcome {
+    super::check_rests(site, until)?;
+    check_layout(site)?;
+    let found = source::look(site, &order.source, until)?;
+    check_source(site, &found)?;
+    let own = if site.kept().exists() { site.kept() } else { site.data.clone() };
+    check_login(site, &own, &order.source)?;
+    // The login wrote another file in its place.
+    source::look(site, &order.source, until)?;
+    let new = site.new_data();
+    files::remove(&new).map_err(broke(&new))?;
+    let copied = fetch(site, order, until, tell).and_then(|()| dress(site));
+    if let Err(failure) = copied {
+        // The failure is what counts; the next copy removes it, too.
+        let _ = files::remove(&new);
+        return Err(failure);
+    }
+    super::check_rests(site, until)?;
+    let lock = Site::lock(&new).map_err(broke(&new))?;
+    swap(site)?;
+    site.keep(lock);
+    // The rest of it goes when an agent starts.
+    let _ = files::remove(&site.old_data());
+    Ok(())
+}
+
+/// Refuses layouts in which a copy would lie elsewhere than the files it replaces.
+fn check_layout(site: &Site) -> Outcome {
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
+    let parent = site.data.parent().unwrap_or(Path::new("/"));
+    let own = device(if site.data.exists() { &site.data } else { parent }).map_err(broke(&site.data))?;
+    if own != device(parent).map_err(broke(parent))? {
+        return Err(layout(format!("{} is a mount point: use a folder below it", site.data.display())));
+    }
+    if own != device(&site.work).map_err(broke(&site.work))? {
+        return Err(layout(format!("{} is on another file system than the data", site.work.display())));
+    }
+    let tablespaces = fs::read_dir(site.data.join("pg_tblspc")).map_or(0, Iterator::count);
+    if tablespaces > 0 {
+        return Err(layout("it has tablespaces"));
+    }
+    if fs::symlink_metadata(site.data.join("pg_wal")).is_ok_and(|found| found.is_symlink()) {
+        return Err(layout("pg_wal is a link"));
+    }
+    Ok(())
+}
+
+fn check_source(site: &Site, found: &Found) -> Outcome {
+    let other = |text: String| Err(Failure::new(FailureKind::OtherCluster, text));
+    if found.major != site.major {
+        return other(format!("the source is of PostgreSQL {}, the programs here are of {}", found.major, site.major));
+    }
+    if found.tablespaces > 0 {
+        return Err(layout("the source has tablespaces"));
+    }
+    match control(site) {
+        Some(own) if own.system_identifier != found.system_identifier => {
+            other(format!("this is system {}, the source is system {}", own.system_identifier, found.system_identifier))
+        }
+        Some(_) => Ok(()),
+        None if data(site) == Data::Absent && is_empty(&site.data) => Ok(()),
+        None if data(site) == Data::HalfRewound => Ok(()),
+        None => Err(layout(format!("{} holds something, and no control file that can be read", site.data.display()))),
+    }
+}
+
+fn is_empty(folder: &Path) -> bool {
+    fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none())
+}
+
+fn fetch(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> Outcome {
+    let mut command = site.program("pg_basebackup");
+    let checkpoint = match order.checkpoint {
+        Checkpoint::Fast => "fast",
+        Checkpoint::Spread => "spread",
+    };
+    command.arg("-D").arg(site.new_data());
+    command.args(["-d", &source::conninfo(), "-X", "stream", "-w", "-P", "--no-manifest", "-c", checkpoint]);
+    if order.log_keeper == LogKeeper::Standby {
+        // Without the word it makes a slot of its own, for which there may be no room on the source.
+        command.arg("--no-slot");
+    }
+    let mut heed = |line: &str| {
+        if let Some(progress) = read_progress(line) {
+            tell(progress);
+        }
+    };
+    let ended = program::run(command, until, &mut heed).map_err(broke(Path::new("pg_basebackup")))?;
+    match ended.end {
+        End::Success => Ok(()),
+        End::Killed => Err(Failure::new(FailureKind::Late, "pg_basebackup takes too long")),
+        End::Failure => Err(Failure::new(FailureKind::Source, format!("pg_basebackup: {}", ended.words()))),
+    }
+}
+
+/// Gives the copy this server's own files, and makes it one of a standby.
+fn dress(site: &Site) -> Outcome {
+    let new = site.new_data();
+    let own = if site.kept().exists() { site.kept() } else { site.data.clone() };
+    if own.exists() {
+        kept::copy(&own, &new)?;
+    }
+    mark_standby(&new).map_err(broke(&new))?;
+    files::sync_folder(&new).map_err(broke(&new))
+}
+
+/// Puts the copy in its place. At no moment are there no files, but on file systems that cannot swap; there an agent that comes later puts the old
+/// ones back.
+fn swap(site: &Site) -> Outcome {
+    let (new, old) = (site.new_data(), site.old_data());
+    files::remove(&old).map_err(broke(&old))?;
+    if !site.data.exists() {
+        fs::rename(&new, &site.data).map_err(broke(&site.data))?;
+    } else {
+        match renameat_with(CWD, &new, CWD, &site.data, RenameFlags::EXCHANGE) {
+            Ok(()) => fs::rename(&new, &old).map_err(broke(&old))?,
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                fs::rename(&site.data, &old).map_err(broke(&site.data))?;
+                fs::rename(&new, &site.data).map_err(broke(&site.data))?;
+            }
+            Err(cause) => return Err(broke(&site.data)(cause.into())),
+        }
+    }
+    files::sync_parent(&site.data).and_then(|()| files::sync_folder(&site.work)).map_err(broke(&site.data))?;
+    files::remove(&site.rewound()).map_err(broke(&site.rewound()))?;
+    // The copy has them.
+    let kept = site.kept();
+    files::remove(&kept).map_err(broke(&kept))
+}

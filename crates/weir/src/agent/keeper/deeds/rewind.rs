@@ -1,0 +1,122 @@
+//! A server at rest goes back to where its history left that of the source, and has what the source has written since.
+
+use super::run::forget_uncollected;
+use super::{Tell, broke, kept, read_progress};
+use crate::agent::keeper::look::control;
+use crate::agent::keeper::program::{self, End, Ended};
+use crate::agent::keeper::site::Site;
+use crate::agent::keeper::{files, source};
+use std::path::Path;
+use std::time::Instant;
+use weir_agent::{ClusterState, ControlFile, Failure, FailureKind, Outcome, Rewind};
+
+/// With these words `pg_rewind` begins to change files.
+const CHANGES: &str = "need to copy";
+
+fn cannot(text: impl AsRef<str>) -> Failure {
+    Failure::new(FailureKind::CannotRewind, text)
+}
+
+/// See the module. Until `pg_rewind` has begun to change files, a failure leaves the server as it was.
+pub fn rewind(site: &Site, order: &Rewind, until: Instant, tell: Tell<'_>) -> Outcome {
+    super::check_rests(site, until)?;
+    super::check_whole(site)?;
+    let own = control(site).ok_or_else(|| cannot("the control file cannot be read"))?;
+    let found = source::look(site, &order.source, until)?;
+    check_pair(&own, found.system_identifier, found.major)?;
+    if !own.can_rewind {
+        return Err(cannot("it has neither checksums nor wal_log_hints"));
+    }
+    source::wait_checkpoint(site, &order.source, found, until)?;
+    let timeline = found.timeline.unwrap_or(found.checkpoint_timeline).to_string();
+    if std::fs::read_to_string(site.rewound()).is_ok_and(|known| known == timeline) {
+        return Ok(());
+    }
+    if needs_recovery(&own)? {
+        recover(site, until)?;
+    }
+    kept::put_aside(site)?;
+    let (ended, has_changed) = match run(site, until, tell) {
+        Ok(ended) => ended,
+        Err(failure) => {
+            kept::forget(site)?;
+            return Err(failure);
+        }
+    };
+    match (&ended.end, has_changed) {
+        (End::Success, _) => {
+            kept::rewound(site)?;
+            files::write(&site.rewound(), timeline.as_bytes()).map_err(broke(&site.rewound()))
+        }
+        (End::Failure | End::Killed, true) => {
+            Err(Failure::new(FailureKind::HalfRewound, format!("pg_rewind was cut short: {}", ended.words())))
+        }
+        (end, false) => {
+            kept::forget(site)?;
+            Err(judge(end, &ended.words()))
+        }
+    }
+}
+
+fn check_pair(own: &ControlFile, system_identifier: u64, major: u16) -> Outcome {
+    if own.system_identifier == system_identifier && own.major == major {
+        return Ok(());
+    }
+    let text = format!(
+        "this is system {} of PostgreSQL {}, the source is system {system_identifier} of PostgreSQL {major}",
+        own.system_identifier, own.major
+    );
+    Err(Failure::new(FailureKind::OtherCluster, text))
+}
+
+/// True for a primary that was not stopped in order.
+fn needs_recovery(own: &ControlFile) -> Result<bool, Failure> {
+    match own.state {
+        ClusterState::ShutDown | ClusterState::ShutDownInRecovery => Ok(false),
+        ClusterState::Starting | ClusterState::ShuttingDown | ClusterState::CrashRecovery | ClusterState::InProduction => {
+            Ok(true)
+        }
+        ClusterState::ArchiveRecovery | ClusterState::Unknown => {
+            Err(cannot("it was a standby that was not stopped in order: start and stop it first, or make a copy"))
+        }
+    }
+}
+
+/// Recovers as after a crash, without taking connections. `pg_rewind` would do so itself, but does not find a configuration elsewhere before
+/// version 15.
+fn recover(site: &Site, until: Instant) -> Outcome {
+    forget_uncollected(site)?;
+    let mut command = site.server_program(&["--single"]);
+    command.arg("template1");
+    let ended = program::run(command, until, &mut |_| {}).map_err(broke(Path::new("postgres --single")))?;
+    match ended.end {
+        End::Success => Ok(()),
+        End::Failure => Err(cannot(format!("it does not recover from its crash: {}", ended.words()))),
+        End::Killed => Err(Failure::new(FailureKind::Late, "its recovery from a crash takes too long")),
+    }
+}
+
+/// Runs `pg_rewind`; the second value is true once it has begun to change files.
+fn run(site: &Site, until: Instant, tell: Tell<'_>) -> Result<(Ended, bool), Failure> {
+    let mut command = site.program("pg_rewind");
+    command.arg("-D").arg(&site.data).args(["--source-server", &source::conninfo(), "--progress", "--no-ensure-shutdown"]);
+    let mut has_changed = false;
+    let mut heed = |line: &str| {
+        has_changed |= line.contains(CHANGES);
+        if let Some(progress) = read_progress(line) {
+            tell(progress);
+        }
+    };
+    let ended = program::run(command, until, &mut heed);
+    Ok((ended.map_err(|cause| cannot(format!("pg_rewind: {cause}")))?, has_changed))
+}
+
+fn judge(end: &End, words: &str) -> Failure {
+    match end {
+        End::Killed => Failure::new(FailureKind::Late, "pg_rewind takes too long"),
+        End::Success | End::Failure if words.contains("could not connect") || words.contains("connection to server") => {
+            Failure::new(FailureKind::Source, words)
+        }
+        End::Success | End::Failure => cannot(words),
+    }
+}

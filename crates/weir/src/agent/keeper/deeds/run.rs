@@ -1,0 +1,168 @@
+//! Stop and start.
+
+use super::broke;
+use crate::agent::keeper::files;
+use crate::agent::keeper::look::{leader, server};
+use crate::agent::keeper::processes::{self, LOOK_PERIOD};
+use crate::agent::keeper::program::{self, End, Ended};
+use crate::agent::keeper::site::{Site, Starter};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use weir_agent::{Failure, FailureKind, Outcome, ServerStatus, Step, StopMode, postmaster};
+
+/// Time for processes to vanish that were killed.
+const KILL_LIMIT: Duration = Duration::from_secs(20);
+/// Time that `pg_ctl` waits for a server to start. The order's own limit is kept beside it: nothing of an order is on a command line.
+const PG_CTL_LIMIT_S: &str = "60";
+/// Bytes of the log that are looked at when a server does not start.
+const LOG_BYTES: u64 = 2000;
+
+/// Ends the server. An immediate stop that takes too long kills it. A stop in order ends early once it is outrun.
+pub fn stop(site: &Site, mode: StopMode, started_at: Option<u64>, (until, is_outrun): (Instant, &AtomicBool)) -> Outcome {
+    let there = processes::of_server(&site.data);
+    let postmaster = leader(site, &there);
+    if let (Some(postmaster), Some(meant)) = (postmaster, started_at)
+        && postmaster.started_at != meant
+    {
+        let text = format!("the server that runs was started at {}, not at {meant}", postmaster.started_at);
+        return Err(Failure::new(FailureKind::OtherServer, text));
+    }
+    let leads = |pid: &rustix::process::Pid| {
+        postmaster.is_some_and(|known| i64::from(pid.as_raw_nonzero().get()) == i64::from(known.pid))
+    };
+    let (led, orphans): (Vec<_>, Vec<_>) = there.into_iter().partition(leads);
+    let signal = match mode {
+        StopMode::Fast => Signal::INT,
+        StopMode::Immediate => Signal::QUIT,
+    };
+    if postmaster.is_some() {
+        processes::signal(&led, signal);
+    } else {
+        // Nobody leads them any more, and none can write a checkpoint.
+        processes::signal(&orphans, Signal::QUIT);
+    }
+    if mode == StopMode::Immediate {
+        // One that was halted does not even hear.
+        processes::signal(&processes::of_server(&site.data), Signal::CONT);
+    }
+    let left = || processes::of_server(&site.data);
+    let is_over = || mode == StopMode::Fast && is_outrun.load(Ordering::Relaxed);
+    if processes::wait_gone_unless(until, is_over, left) {
+        return Ok(());
+    }
+    if mode == StopMode::Immediate {
+        processes::signal(&left(), Signal::KILL);
+        if processes::wait_gone(Instant::now() + KILL_LIMIT, left) {
+            return Ok(());
+        }
+    }
+    Err(Failure::new(FailureKind::Late, "the server was told to stop, and still runs"))
+}
+
+/// Stops the server that was started then, and starts it. Half of the time is for a stop in order: a standby recovers from any other, too.
+pub fn restart(site: &Site, started_at: u64, until: Instant) -> Outcome {
+    let never = AtomicBool::new(false);
+    let half = Instant::now() + until.saturating_duration_since(Instant::now()) / 2;
+    let is_meant = !matches!(server(site), ServerStatus::Running(known) if known.started_at != started_at);
+    match is_meant.then(|| stop(site, StopMode::Fast, Some(started_at), (half, &never))) {
+        Some(Err(failure)) if failure.kind == FailureKind::Late => {
+            stop(site, StopMode::Immediate, Some(started_at), (until, &never))?;
+        }
+        Some(outcome) => outcome?,
+        None => {}
+    }
+    start(site, until)
+}
+
+/// Starts the server, or waits for one that is starting.
+pub fn start(site: &Site, until: Instant) -> Outcome {
+    super::check_whole(site)?;
+    let mut ended_text = "the server ended as it was started".to_string();
+    if server(site) == ServerStatus::Stopped {
+        files::remove(&site.rewound()).map_err(broke(&site.rewound()))?;
+        let left = || processes::of_server(&site.data);
+        if !processes::wait_gone(until, left) {
+            return Err(Failure::new(FailureKind::Running, "processes of a server that was killed still run"));
+        }
+        forget_uncollected(site)?;
+        let (ended, had) = launch(site, until)?;
+        ended_text = not_started(&ended, site.log().map(|log| (log, had)));
+    }
+    loop {
+        match server(site) {
+            ServerStatus::Running(postmaster) if matches!(postmaster.step, Step::Ready | Step::Standby) => return Ok(()),
+            ServerStatus::Running(_) if Instant::now() < until => std::thread::sleep(LOOK_PERIOD),
+            ServerStatus::Running(_) => {
+                return Err(Failure::new(FailureKind::Late, "the server is starting, and takes no connections yet"));
+            }
+            ServerStatus::Stopped => return Err(Failure::new(FailureKind::Other, ended_text)),
+        }
+    }
+}
+
+/// Removes the pid file and the lock of the socket of a server that has ended and was not collected by its parent, as in a container without an init
+/// process. PostgreSQL would take it for one that runs.
+pub fn forget_uncollected(site: &Site) -> Outcome {
+    let path = site.data.join("postmaster.pid");
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let Some(known) = postmaster::read(&text).filter(|known| processes::is_uncollected(known.pid)) else { return Ok(()) };
+    if let Some(folder) = text.lines().nth(4).filter(|folder| folder.starts_with('/')) {
+        let lock = Path::new(folder.trim_end()).join(format!(".s.PGSQL.{}.lock", known.port));
+        let is_its = fs::read_to_string(&lock).is_ok_and(|text| text.lines().next() == Some(&known.pid.to_string()));
+        if is_its {
+            files::remove(&lock).map_err(broke(&lock))?;
+        }
+    }
+    files::remove(&path).map_err(broke(&path))
+}
+
+/// Has the server started. Gives the program's end, and the bytes that the server's log had before. The server may still be starting, or be gone:
+/// `pg_ctl` of version 18 succeeds if a standby that was stopped in order does not start, since that may be by its recovery target.
+fn launch(site: &Site, until: Instant) -> Result<(Ended, u64), Failure> {
+    let command = match &site.starter {
+        Starter::PgCtl { log } => {
+            let mut command = site.starter_program(&site.bin.join("pg_ctl"));
+            command.args(["start", "-w", "-s", "-t", PG_CTL_LIMIT_S, "-D"]).arg(&site.data).arg("-l").arg(log);
+            if let Some(file) = &site.config_file {
+                // Through a shell of pg_ctl's: `Site::new` has looked at the path.
+                command.arg("-o").arg(format!("-c config_file=\"{}\"", file.display()));
+            }
+            command
+        }
+        Starter::Command(words) => {
+            let mut command = site.starter_program(Path::new(words.first().map(String::as_str).unwrap_or_default()));
+            command.args(words.iter().skip(1));
+            command
+        }
+    };
+    let log = site.log();
+    let had = log.map_or(0, |log| fs::metadata(log).map_or(0, |found| found.len()));
+    let ended = program::run(command, until, &mut |_| {}).map_err(broke(Path::new("the program that starts the server")))?;
+    match ended.end {
+        End::Success => Ok((ended, had)),
+        // The caller looks.
+        End::Failure | End::Killed if server(site) != ServerStatus::Stopped => Ok((ended, had)),
+        End::Killed => Err(Failure::new(FailureKind::Late, "the server was not started in time")),
+        End::Failure => Err(Failure::new(FailureKind::Other, not_started(&ended, log.map(|log| (log, had))))),
+    }
+}
+
+/// The words of the program, and what the server said to its log since.
+fn not_started(ended: &Ended, log: Option<(&Path, u64)>) -> String {
+    let mut said = String::new();
+    if let Some((log, had)) = log
+        && let Ok(mut file) = File::open(log)
+    {
+        let end = file.metadata().map_or(had, |found| found.len());
+        // Facts that cannot be read are not told.
+        let _ = file.seek(SeekFrom::Start(had.max(end.saturating_sub(LOG_BYTES))));
+        let mut bytes = Vec::new();
+        let _ = file.take(LOG_BYTES).read_to_end(&mut bytes);
+        said = String::from_utf8_lossy(&bytes).into_owned();
+    }
+    format!("the server does not start: {} {said}", ended.words())
+}

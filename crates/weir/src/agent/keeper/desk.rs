@@ -1,0 +1,188 @@
+//! Orders, one at a time. An order goes on without the connection that brought it, and its outcome is kept for one who asks again.
+
+use super::deeds;
+use super::look;
+use super::site::Site;
+use crate::log::{Level, Log};
+use parking_lot::Mutex;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use tokio::sync::watch;
+use weir_agent::{Deed, Failure, FailureKind, Finished, JobView, Kind, Order, OrderId, Outcome, Progress, Status, StopMode};
+
+/// See the module.
+pub struct Desk {
+    site: Site,
+    log: Arc<Log>,
+    board: Mutex<Board>,
+    /// Counts the orders that are over.
+    over: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Board {
+    running: Option<Running>,
+    last: Option<Finished>,
+}
+
+struct Running {
+    order: Order,
+    begun: Instant,
+    progress: Progress,
+    /// It is to end early: somebody wants the server to be ended who does not wait until it has stopped in order.
+    is_outrun: Arc<AtomicBool>,
+}
+
+/// The fate of an order that was brought.
+pub enum Taken {
+    /// It is under way, and was before perhaps: `Desk::outcome` tells its end.
+    UnderWay,
+    /// Another one is.
+    Busy(JobView),
+    /// It is over already.
+    Over(Outcome),
+}
+
+impl Running {
+    fn view(&self) -> JobView {
+        JobView {
+            id: self.order.id,
+            kind: Kind::of(&self.order.deed),
+            since_ms: self.begun.elapsed().as_millis() as u64,
+            progress: self.progress,
+        }
+    }
+}
+
+impl Board {
+    /// Decides what becomes of an order.
+    fn take(&mut self, order: &Order) -> Option<Taken> {
+        match (&self.running, &self.last) {
+            (Some(running), _) if running.order == *order => Some(Taken::UnderWay),
+            (Some(running), _) => {
+                if outruns(&order.deed, &running.order.deed) {
+                    running.is_outrun.store(true, Ordering::Relaxed);
+                }
+                Some(Taken::Busy(running.view()))
+            }
+            (None, Some(last)) if last.id == order.id && last.kind == Kind::of(&order.deed) => {
+                Some(Taken::Over(last.outcome.clone()))
+            }
+            (None, Some(_) | None) => {
+                let begun = Instant::now();
+                self.running =
+                    Some(Running { order: order.clone(), begun, progress: Progress::default(), is_outrun: Arc::default() });
+                None
+            }
+        }
+    }
+}
+
+/// True if one who brings this deed need not wait until that one is done.
+fn outruns(deed: &Deed, running: &Deed) -> bool {
+    let (wanted, under_way) = (StopMode::Immediate, StopMode::Fast);
+    matches!(deed, Deed::Stop { mode, .. } if *mode == wanted) && matches!(running, Deed::Stop { mode, .. } if *mode == under_way)
+}
+
+impl Desk {
+    pub fn new(site: Site, log: Arc<Log>) -> Arc<Desk> {
+        Arc::new(Desk { site, log, board: Mutex::default(), over: watch::Sender::new(0) })
+    }
+
+    /// The server, its data, and the orders. Blocks.
+    pub fn status(&self) -> Status {
+        let seen = look::look(&self.site);
+        let board = self.board.lock();
+        Status { job: board.running.as_ref().map(Running::view), last: board.last.clone(), ..seen }
+    }
+
+    /// Takes an order, and begins it if nothing is under way and it was not done before.
+    pub fn take(self: &Arc<Self>, order: &Order, who: &str) -> Taken {
+        let is_outrun = {
+            let mut board = self.board.lock();
+            if let Some(taken) = board.take(order) {
+                return taken;
+            }
+            board.running.as_ref().map(|running| running.is_outrun.clone()).unwrap_or_default()
+        };
+        let kind = Kind::of(&order.deed).name();
+        self.log.say(Level::Log, format_args!("{kind}, ordered by {who}: begins"));
+        let (own, deed) = (self.clone(), order.deed.clone());
+        let work = move || {
+            let tell = |progress| own.tell(progress);
+            // A fault of ours must not leave the board with an order that never ends.
+            let outcome = catch_unwind(AssertUnwindSafe(|| deeds::perform(&own.site, &deed, &tell, &is_outrun)));
+            own.finish(outcome.unwrap_or_else(|_| Err(Failure::new(FailureKind::Other, "a fault in the agent"))));
+        };
+        if let Err(cause) = std::thread::Builder::new().name(kind.into()).spawn(work) {
+            self.finish(Err(Failure::new(FailureKind::Other, cause.to_string())));
+        }
+        Taken::UnderWay
+    }
+
+    fn tell(&self, progress: Progress) {
+        if let Some(running) = &mut self.board.lock().running {
+            running.progress = progress;
+        }
+    }
+
+    fn finish(&self, outcome: Outcome) {
+        let mut board = self.board.lock();
+        let Some(running) = board.running.take() else { return };
+        let (kind, took_ms) = (Kind::of(&running.order.deed), running.begun.elapsed().as_millis());
+        match &outcome {
+            Ok(()) => self.log.say(Level::Log, format_args!("{}: done after {took_ms} ms", kind.name())),
+            Err(failure) => {
+                self.log.say(Level::Warning, format_args!("{}: failed after {took_ms} ms: {}", kind.name(), failure.text));
+            }
+        }
+        board.last = Some(Finished { id: running.order.id, kind, outcome });
+        drop(board);
+        self.over.send_modify(|count| *count += 1);
+    }
+
+    /// Counts the orders that are over: changes with each.
+    pub fn over(&self) -> watch::Receiver<u64> {
+        self.over.subscribe()
+    }
+
+    /// The outcome of an order that was taken; `Err`: its progress so far.
+    pub fn outcome(&self, id: OrderId) -> Result<Outcome, Progress> {
+        let board = self.board.lock();
+        match (&board.running, &board.last) {
+            (Some(running), _) if running.order.id == id => Err(running.progress),
+            (_, Some(last)) if last.id == id => Ok(last.outcome.clone()),
+            _ => Ok(Err(Failure::new(FailureKind::Other, "another order has come since"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[test]
+    fn one_order_is_done_at_a_time_and_the_same_one_is_done_once() {
+        let mut board = Board::default();
+        let order = |id, limit_ms| Order { id: OrderId(id), deed: Deed::Start { limit_ms } };
+        assert!(board.take(&order(1, 5)).is_none(), "it is begun");
+        assert!(matches!(board.take(&order(1, 5)), Some(Taken::UnderWay)));
+        assert!(matches!(board.take(&order(1, 6)), Some(Taken::Busy(_))), "another one of the same number");
+        let Some(Taken::Busy(job)) = board.take(&order(2, 5)) else { panic!("one at a time") };
+        assert_eq!((job.id, job.kind), (OrderId(1), Kind::Start));
+        let is_outrun = |board: &Board| board.running.as_ref().is_some_and(|running| running.is_outrun.load(Ordering::Relaxed));
+        let stop = |mode| Order { id: OrderId(3), deed: Deed::Stop { mode, limit_ms: 5, started_at: None } };
+        assert!(matches!(board.take(&stop(StopMode::Immediate)), Some(Taken::Busy(_))) && !is_outrun(&board), "a start");
+        board.running = None;
+        assert!(board.take(&stop(StopMode::Fast)).is_none());
+        let other = Order { id: OrderId(4), ..stop(StopMode::Fast) };
+        assert!(matches!(board.take(&other), Some(Taken::Busy(_))) && !is_outrun(&board));
+        let other = Order { id: OrderId(4), ..stop(StopMode::Immediate) };
+        assert!(matches!(board.take(&other), Some(Taken::Busy(_))) && is_outrun(&board), "a stop in order makes room");
+        board.running = None;
+        board.last = Some(Finished { id: OrderId(1), kind: Kind::Start, outcome: Ok(()) });
+        assert!(matches!(board.take(&order(1, 5)), Some(Taken::Over(Ok(())))));
+        assert!(board.take(&order(2, 5)).is_none());
+    }
+}

@@ -1,0 +1,12 @@
+//! Who a client is, and what it may: rules of logins, passwords, directories, limits of guesses. It knows no worker.
+
+pub mod access;
+pub mod blocking_jobs;
+pub mod challenges;
+pub mod client_limits;
+pub mod directory;
+pub mod greetings;
+pub mod guesses;
+pub mod pam;
+pub mod privileges;
+pub mod trust;

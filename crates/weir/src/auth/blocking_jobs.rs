@@ -1,0 +1,279 @@
+//! Answers that take a thread's time to find: each is found once, by few threads, and remembered.
+//!
+//! For work that would hold up an event loop: thousands of hashes for a password's keys, a name server that does not answer.
+//! Several tasks that need one answer wait for it together, so a storm of logins costs each password's hashes once. Threads are
+//! started when there is something to do and end when there is not.
+
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Number of a worker, and of a task there.
+pub type Waiter = (u8, u32);
+
+/// Bounds of a table of errands.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Threads at once.
+    pub(crate) threads: usize,
+    /// Errands that may wait for a thread.
+    pub(crate) queue: usize,
+    /// Answers remembered; when it is full, all are forgotten.
+    pub(crate) answers: usize,
+    /// Time an answer is good for; `None`: for ever.
+    pub(crate) lifetime: Option<Duration>,
+}
+
+/// State of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum State<V> {
+    Known(V),
+    /// The waiter will be woken.
+    Underway,
+    /// Too many errands wait already.
+    Full,
+}
+
+type Work<V> = Box<dyn FnOnce() -> V + Send>;
+type Wake = Arc<dyn Fn(Waiter) + Send + Sync>;
+
+/// Place of the answer for its waiters, also if it is forgotten before they look.
+pub type Promise<V> = Arc<OnceLock<V>>;
+
+enum Place<V> {
+    Known(V, Instant),
+    Underway(Vec<Waiter>, Promise<V>),
+}
+
+struct Inner<K, V> {
+    places: HashMap<K, Place<V>>,
+    queue: VecDeque<(K, Work<V>)>,
+    threads: usize,
+}
+
+/// Answers by question.
+pub struct Errands<K, V> {
+    limits: Limits,
+    name: &'static str,
+    inner: Mutex<Inner<K, V>>,
+}
+
+impl<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static> Errands<K, V> {
+    /// `name` is that of the threads.
+    pub fn new(name: &'static str, limits: Limits) -> Arc<Errands<K, V>> {
+        let inner = Inner { places: HashMap::new(), queue: VecDeque::new(), threads: 0 };
+        Arc::new(Errands { limits, name, inner: Mutex::new(inner) })
+    }
+
+    /// The answer, if it is known.
+    pub fn known(&self, key: &K) -> Option<V> {
+        match self.inner.lock().places.get(key) {
+            Some(Place::Known(answer, since)) if self.is_good(*since) => Some(answer.clone()),
+            Some(Place::Known(..) | Place::Underway(..)) | None => None,
+        }
+    }
+
+    /// Where the answer will stand that is being found.
+    pub fn promise(&self, key: &K) -> Option<Promise<V>> {
+        match self.inner.lock().places.get(key) {
+            Some(Place::Underway(_, promise)) => Some(promise.clone()),
+            Some(Place::Known(..)) | None => None,
+        }
+    }
+
+    fn is_good(&self, since: Instant) -> bool {
+        self.limits.lifetime.is_none_or(|lifetime| since.elapsed() < lifetime)
+    }
+
+    /// The answer, or a promise to wake `waiter`. `work` finds it, and is only used if nobody has asked before.
+    pub fn ask(
+        self: &Arc<Self>,
+        key: &K,
+        waiter: Waiter,
+        wake: impl FnOnce() -> Wake,
+        work: impl FnOnce() -> V + Send + 'static,
+    ) -> State<V> {
+        let mut inner = self.inner.lock();
+        match inner.places.get_mut(key) {
+            Some(Place::Known(answer, since)) if self.is_good(*since) => return State::Known(answer.clone()),
+            Some(Place::Underway(waiters, _)) => {
+                if !waiters.contains(&waiter) {
+                    waiters.push(waiter);
+                }
+                return State::Underway;
+            }
+            Some(Place::Known(..)) | None => {}
+        }
+        if inner.queue.len() >= self.limits.queue {
+            return State::Full;
+        }
+        if inner.places.len() >= self.limits.answers {
+            inner.places.retain(|_, place| matches!(place, Place::Underway(..)));
+        }
+        inner.places.insert(key.clone(), Place::Underway(vec![waiter], Arc::default()));
+        inner.queue.push_back((key.clone(), Box::new(work)));
+        if inner.threads < self.limits.threads {
+            let (errands, wake) = (self.clone(), wake());
+            let thread = std::thread::Builder::new().name(self.name.into()).spawn(move || errands.run(&wake));
+            match thread {
+                Ok(_) => inner.threads += 1,
+                // Running threads will do the work; without any, nobody would.
+                Err(_) if inner.threads > 0 => {}
+                Err(_) => {
+                    inner.queue.pop_back();
+                    inner.places.remove(key);
+                    return State::Full;
+                }
+            }
+        }
+        State::Underway
+    }
+
+    /// Takes in an answer that somebody has found elsewhere, if there is a place for it.
+    pub fn learn(&self, key: &K, answer: V) {
+        let mut inner = self.inner.lock();
+        if inner.places.len() < self.limits.answers && !inner.places.contains_key(key) {
+            inner.places.insert(key.clone(), Place::Known(answer, Instant::now()));
+        }
+    }
+
+    /// Forgets an answer that is not worth a place.
+    pub fn forget(&self, key: &K) {
+        let mut inner = self.inner.lock();
+        if matches!(inner.places.get(key), Some(Place::Known(..))) {
+            inner.places.remove(key);
+        }
+    }
+
+    /// Forgets all answers.
+    pub fn clear(&self) {
+        self.inner.lock().places.retain(|_, place| matches!(place, Place::Underway(..)));
+    }
+
+    /// Works until nothing is left to do.
+    fn run(&self, wake: &Wake) {
+        loop {
+            let next = {
+                let mut inner = self.inner.lock();
+                let next = inner.queue.pop_front();
+                if next.is_none() {
+                    inner.threads -= 1;
+                }
+                next
+            };
+            let Some((key, work)) = next else { return };
+            // A fault leaves no answer: the waiters ask again, and meet it in their own errand.
+            let answer = catch_unwind(AssertUnwindSafe(work)).ok();
+            let waiters = {
+                let mut inner = self.inner.lock();
+                let place = match &answer {
+                    Some(answer) => inner.places.insert(key, Place::Known(answer.clone(), Instant::now())),
+                    None => inner.places.remove(&key),
+                };
+                match place {
+                    Some(Place::Underway(waiters, promise)) => {
+                        if let Some(answer) = answer {
+                            // Nobody else keeps it: it is set once.
+                            let _ = promise.set(answer);
+                        }
+                        waiters
+                    }
+                    Some(Place::Known(..)) | None => Vec::new(),
+                }
+            };
+            for waiter in waiters {
+                wake(waiter);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    const LIMITS: Limits = Limits { threads: 2, queue: 2, answers: 3, lifetime: None };
+
+    fn nobody() -> Wake {
+        Arc::new(|_| {})
+    }
+
+    #[test]
+    fn an_answer_is_found_once_and_all_who_wait_are_woken() {
+        let errands = Errands::<u32, u32>::new("errand", LIMITS);
+        let (woken, awake) = mpsc::channel();
+        let (go, gate) = mpsc::channel::<()>();
+        let wake = move || -> Wake { Arc::new(move |waiter| woken.send(waiter).unwrap()) };
+        let work = move || {
+            gate.recv().unwrap();
+            7
+        };
+        assert_eq!(errands.ask(&1, (0, 1), wake, work), State::Underway);
+        assert_eq!(errands.ask(&1, (1, 2), nobody, || panic!("asked twice")), State::Underway);
+        assert_eq!(errands.ask(&1, (1, 2), nobody, || panic!("asked twice")), State::Underway);
+        let promise = errands.promise(&1).unwrap();
+        assert_eq!(promise.get(), None);
+        go.send(()).unwrap();
+        assert_eq!([awake.recv().unwrap(), awake.recv().unwrap()], [(0, 1), (1, 2)]);
+        assert_eq!(errands.ask(&1, (0, 1), nobody, || panic!("asked twice")), State::Known(7));
+        errands.forget(&1);
+        assert_eq!(
+            (promise.get(), errands.promise(&1).is_none()),
+            (Some(&7), true),
+            "who waited has it, although it is forgotten"
+        );
+        assert_eq!(errands.ask(&1, (0, 1), nobody, || 8), State::Underway);
+    }
+
+    #[test]
+    fn no_more_than_the_limits_allow_run_or_wait() {
+        let errands = Errands::<u32, u32>::new("errand", LIMITS);
+        let (started, starts) = mpsc::channel();
+        let mut gates = Vec::new();
+        for key in 0..2 {
+            let (go, gate) = mpsc::channel::<()>();
+            gates.push(go);
+            let started = started.clone();
+            let work = move || {
+                started.send(()).unwrap();
+                let _ = gate.recv();
+                key
+            };
+            assert_eq!(errands.ask(&key, (0, 0), nobody, work), State::Underway);
+            starts.recv().unwrap();
+        }
+        for key in 2..4 {
+            assert_eq!(errands.ask(&key, (0, 0), nobody, move || key), State::Underway);
+        }
+        assert_eq!(errands.ask(&4, (0, 0), nobody, || 4), State::Full);
+        assert_eq!(errands.ask(&0, (0, 0), nobody, || 0), State::Underway, "who joins others is not turned away");
+        assert_eq!(errands.inner.lock().threads, 2);
+        drop(gates);
+    }
+
+    #[test]
+    fn an_answer_that_is_too_old_is_found_anew() {
+        let errands = Errands::<u32, u32>::new("errand", Limits { lifetime: Some(Duration::ZERO), ..LIMITS });
+        let (woken, awake) = mpsc::channel();
+        for round in 0..2 {
+            let woken = woken.clone();
+            let wake = move || -> Wake { Arc::new(move |_| woken.send(()).unwrap()) };
+            assert_eq!(errands.ask(&1, (0, 0), wake, move || round), State::Underway);
+            awake.recv().unwrap();
+        }
+    }
+
+    #[test]
+    fn an_errand_that_fails_leaves_no_answer_and_wakes_those_who_wait() {
+        let errands = Errands::<u32, u32>::new("errand", LIMITS);
+        let (woken, awake) = mpsc::channel();
+        let wake = move || -> Wake { Arc::new(move |_| woken.send(()).unwrap()) };
+        assert_eq!(errands.ask(&1, (0, 0), wake, || panic!("on purpose")), State::Underway);
+        awake.recv().unwrap();
+        assert_eq!(errands.ask(&1, (0, 0), nobody, || 3), State::Underway);
+    }
+}

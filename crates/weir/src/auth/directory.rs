@@ -1,0 +1,195 @@
+//! Asks an LDAP directory if a password is a user's. Blocks: runs on the threads of `blocking_jobs`.
+//!
+//! Source: `CheckLDAPAuth` in PostgreSQL's auth.c.
+
+use ldap3::{LdapConn, LdapConnSettings, LdapError, Scope as LdapScope, SearchEntry, SearchOptions};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_config::hba::{Directory, Scope, Steps};
+use weir_wire::gather::{Bound, Budget};
+
+/// Entries a search may return: two are too many already.
+const ENTRIES_MAX: i32 = 2;
+
+/// Messages of a search: entries, and references to other servers, which are not followed.
+const SEARCH: Bound = Bound { thing: "the directory's answer", count_max: 1024, bytes_max: usize::MAX, parameter: "" };
+
+/// Answers of a server that mean success, and a wrong name or password. Source: RFC 4511, section 4.1.9.
+const SUCCESS: u32 = 0;
+const SIZE_LIMIT_EXCEEDED: u32 = 4;
+const REFUSALS: [u32; 5] = [32, 34, 48, 49, 53];
+
+/// Where OpenLDAP's programs, and PostgreSQL with them, look for authorities to trust.
+const SETTINGS: [&str; 2] = ["/etc/ldap/ldap.conf", "/etc/openldap/ldap.conf"];
+
+/// A question: the password stands for itself only as a digest under a secret of this process.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Claim {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) user: Box<str>,
+    pub(crate) password: [u8; 32],
+}
+
+/// A directory's verdict, and its time.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    pub(crate) at: Instant,
+    pub(crate) outcome: Outcome,
+}
+
+/// A directory's verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The password is the user's.
+    Right,
+    /// It is not, or there is no such user: in words, for the log.
+    Wrong(Arc<str>),
+    /// It could not be asked: in words, for the log.
+    Unasked(Arc<str>),
+}
+
+/// Asks the rule's servers, one after the other until one answers, and takes no longer than `limit`.
+pub fn judge(directory: &Directory, user: &str, password: &[u8], limit: Duration) -> Verdict {
+    let deadline = Instant::now() + limit;
+    let outcome = match (std::str::from_utf8(password), directory.steps(user)) {
+        (Err(_), _) => Outcome::Wrong("the password is not valid UTF-8".into()),
+        (_, None) => Outcome::Wrong("invalid character in user name for LDAP authentication".into()),
+        (Ok(password), Some(steps)) => ask_servers(directory, &steps, password, deadline),
+    };
+    Verdict { at: Instant::now(), outcome }
+}
+
+fn ask_servers(directory: &Directory, steps: &Steps<'_>, password: &str, deadline: Instant) -> Outcome {
+    let mut failures = Vec::new();
+    for server in &directory.servers {
+        let asked = connect(directory, server, deadline).and_then(|mut talk| {
+            let outcome = talk.follow(steps, password);
+            // A courtesy; the connection is closed either way.
+            let _ = talk.connection.unbind();
+            outcome
+        });
+        match asked {
+            Ok(outcome) => return outcome,
+            Err(cause) => failures.push(format!("{server} port {}: {cause}", directory.port())),
+        }
+    }
+    Outcome::Unasked(failures.join("; ").into())
+}
+
+/// A connection to a directory, and when it must be over.
+struct Talk {
+    connection: LdapConn,
+    deadline: Instant,
+}
+
+fn connect(directory: &Directory, server: &str, deadline: Instant) -> Result<Talk, LdapError> {
+    let mut settings = LdapConnSettings::new().set_conn_timeout(left(deadline)).set_starttls(directory.starts_tls);
+    if directory.is_ldaps || directory.starts_tls {
+        let authorities = authorities();
+        if let Some(path) = authorities {
+            settings = settings.set_config(trusting(&path).map_err(LdapError::from)?);
+        }
+    }
+    let scheme = if directory.is_ldaps { "ldaps" } else { "ldap" };
+    let url = format!("{scheme}://{server}:{}", directory.port());
+    Ok(Talk { connection: LdapConn::with_settings(settings, &url)?, deadline })
+}
+
+/// Time is never up before anything was tried.
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+}
+
+impl Talk {
+    fn follow(&mut self, steps: &Steps<'_>, password: &str) -> Result<Outcome, LdapError> {
+        let name = match steps {
+            Steps::Bind(name) => name.clone(),
+            Steps::Search { name, password, base, scope, filter } => {
+                if let Outcome::Wrong(cause) = self.bind(name, password)? {
+                    let text = format!("could not perform initial LDAP bind for ldapbinddn \"{name}\": {cause}");
+                    return Ok(Outcome::Unasked(text.into()));
+                }
+                match self.find(base, *scope, filter)? {
+                    Ok(name) => name,
+                    Err(outcome) => return Ok(outcome),
+                }
+            }
+        };
+        self.bind(&name, password)
+    }
+
+    fn bind(&mut self, name: &str, password: &str) -> Result<Outcome, LdapError> {
+        let result = self.connection.with_timeout(left(self.deadline)).simple_bind(name, password)?;
+        let words: Arc<str> = format!("LDAP login failed for \"{name}\": result {} {}", result.rc, result.text).into();
+        Ok(match result.rc {
+            SUCCESS => Outcome::Right,
+            refusal if REFUSALS.contains(&refusal) => Outcome::Wrong(words),
+            _ => Outcome::Unasked(words),
+        })
+    }
+
+    /// The one entry a filter fits.
+    fn find(&mut self, base: &str, scope: Scope, filter: &str) -> Result<Result<String, Outcome>, LdapError> {
+        let scope = match scope {
+            Scope::Base => LdapScope::Base,
+            Scope::OneLevel => LdapScope::OneLevel,
+            Scope::Subtree => LdapScope::Subtree,
+        };
+        let seconds = i32::try_from(left(self.deadline).as_secs()).unwrap_or(i32::MAX).max(1);
+        let options = SearchOptions::new().sizelimit(ENTRIES_MAX).timelimit(seconds);
+        let connection = self.connection.with_search_options(options).with_timeout(left(self.deadline));
+        // No attributes: only the name is wanted.
+        let mut entries = connection.streaming_search(base, scope, filter, ["1.1"])?;
+        let (mut found, mut budget) = (None, Budget::new(SEARCH));
+        // One by one: a directory that knows no end is not waited for.
+        while let Some(entry) = entries.next()? {
+            if let Err(exceeded) = budget.take(0) {
+                return Ok(Err(Outcome::Unasked(format!("LDAP search for filter \"{filter}\": {exceeded}").into())));
+            }
+            if entry.is_ref() {
+                continue;
+            }
+            if found.is_some() {
+                let text = format!("LDAP search for filter \"{filter}\" returned several entries");
+                return Ok(Err(Outcome::Wrong(text.into())));
+            }
+            found = Some(SearchEntry::construct(entry).dn);
+        }
+        let result = entries.result();
+        if !matches!(result.rc, SUCCESS | SIZE_LIMIT_EXCEEDED) {
+            let text = format!("could not search LDAP for filter \"{filter}\": result {} {}", result.rc, result.text);
+            return Ok(Err(Outcome::Unasked(text.into())));
+        }
+        let nobody = || Outcome::Wrong(format!("LDAP search for filter \"{filter}\" returned no entries").into());
+        Ok(found.ok_or_else(nobody))
+    }
+}
+
+/// A file of authorities that OpenLDAP's settings name; without one, those of the system count.
+fn authorities() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("LDAPTLS_CACERT") {
+        return Some(path.into());
+    }
+    let named = std::env::var_os("LDAPCONF").map(PathBuf::from);
+    let places = named.into_iter().chain(SETTINGS.map(PathBuf::from));
+    places.filter_map(|path| std::fs::read_to_string(path).ok()).find_map(|text| {
+        let mut lines = text.lines().map(str::split_whitespace);
+        lines.find_map(|mut words| (words.next()? == "TLS_CACERT").then(|| words.next().map(PathBuf::from)).flatten())
+    })
+}
+
+fn trusting(path: &Path) -> std::io::Result<Arc<ClientConfig>> {
+    let wrong = |cause: String| std::io::Error::other(format!("{}: {cause}", path.display()));
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|cause| wrong(cause.to_string()))? {
+        roots.add_parsable_certificates([certificate.map_err(|cause| wrong(cause.to_string()))?]);
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|cause| wrong(cause.to_string()))?;
+    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+}

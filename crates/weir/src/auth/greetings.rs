@@ -1,0 +1,89 @@
+//! Greetings that a worker gives to new clients without a server: a client like them was told the same before.
+
+use foldhash::fast::RandomState;
+use quick_cache::UnitWeighter;
+use quick_cache::unsync::Cache;
+use std::hash::Hash;
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_policy::defaults::Defaults;
+use weir_policy::settings::{Recoding, Settings};
+use weir_session::conn::Reading;
+use weir_wire::startup::Parameters;
+use weir_wire::write;
+
+/// Welcomes a worker remembers.
+const WELCOMES_MAX: usize = 256;
+
+/// By user, database and settings.
+pub type Key = (Arc<str>, Arc<str>, Arc<Settings>);
+
+/// The greeting for clients of one user, database and settings.
+pub struct Welcome {
+    /// A ParameterStatus for each parameter that is the same for all of them.
+    pub(crate) statuses: Box<[u8]>,
+    /// The server's other messages, before its own process id and after it.
+    pub(crate) early: Box<[u8]>,
+    pub(crate) late: Box<[u8]>,
+    /// The application's name is reported, too: the one of the client that was welcomed first.
+    pub(crate) application: Option<Box<str>>,
+    /// How servers read their texts, where such clients set nothing.
+    pub(crate) reads: Reading,
+    /// How they read names, whatever such clients set.
+    pub(crate) recoding: Recoding,
+    /// The defaults of the connection that all this was reported over.
+    pub(crate) defaults: Arc<Defaults>,
+    /// Its node, and the reloads of that node's configuration that were known: after another one the values may be others.
+    pub(crate) node: u16,
+    pub(crate) reloads: u64,
+}
+
+impl Welcome {
+    /// `plain`: the application's name, if servers take it as it is.
+    pub fn write(&self, plain: Option<&str>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.early);
+        if let Some(reported) = &self.application {
+            write::parameter_status(out, APPLICATION_NAME, plain.unwrap_or(reported));
+        }
+        out.extend_from_slice(&self.statuses);
+    }
+}
+
+/// The only reported parameter that differs among the clients of one welcome.
+pub const APPLICATION_NAME: &str = "application_name";
+
+/// Settings that a startup packet asks for.
+pub struct StartupSettings {
+    pub(crate) settings: Arc<Settings>,
+    /// Number of their meaning: see `Settings::meaning`.
+    pub(crate) meaning: u64,
+    /// Without the application's name if servers accept it as it is: it changes nothing else, so that clients that differ in it only share
+    /// the rest.
+    pub(crate) nameless: Arc<Settings>,
+}
+
+pub type Seen<K, V> = Cache<K, Rc<V>, UnitWeighter, RandomState>;
+
+/// A worker's knowledge of clients like those it has welcomed.
+pub struct Welcomes {
+    pub(crate) by_key: Seen<Key, Welcome>,
+    /// By the parameters of the startup packet.
+    pub(crate) wishes: Seen<Parameters, StartupSettings>,
+}
+
+fn seen<K: Eq + Hash, V>() -> Seen<K, V> {
+    Cache::with(WELCOMES_MAX, WELCOMES_MAX as u64, UnitWeighter, RandomState::default(), Default::default())
+}
+
+impl Default for Welcomes {
+    fn default() -> Welcomes {
+        Welcomes { by_key: seen(), wishes: seen() }
+    }
+}
+
+impl Welcomes {
+    /// Forgets all: servers may report something else now.
+    pub fn clear(&mut self) {
+        *self = Welcomes::default();
+    }
+}

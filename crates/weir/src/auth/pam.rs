@@ -1,0 +1,248 @@
+//! Asks the system's PAM if a password is a user's, in a process of its own for each question.
+//!
+//! Modules are other people's code that blocks, crashes and leaks. The damage ends with their process, and a hanging one is
+//! killed when the login's time is up. `judge` is our side and blocks: it runs on the threads of `blocking_jobs`. `serve` is
+//! the other side, the same program started again. Source: `CheckPAMAuth` and `pam_passwd_conv_proc` in PostgreSQL's auth.c.
+
+use crate::auth::directory::{Outcome, Verdict};
+use nonstick::items::ItemsMut;
+use nonstick::{AuthnFlags, ConversationAdapter, ErrorCode, PamShared, Result as PamResult, Transaction, TransactionBuilder};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process_group, setrlimit};
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_config::hba::Service;
+use zeroize::Zeroizing;
+
+/// The command of the program that is the other side.
+pub const COMMAND: &str = "judge-by-pam";
+
+/// Time for an answer when logins have no limit of their own.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Longest answer that is read; modules' messages are cut at half of it.
+const ANSWER_BYTES_MAX: usize = 4096;
+
+/// Longest question: a client's password message has up to 16 kB, its startup packet 10 kB.
+const QUESTION_BYTES_MAX: u64 = 64 << 10;
+
+/// Files the other side may have open. Some modules close all that could be, one by one, and our own limit is high.
+const FILES_MAX: u64 = 1024;
+
+/// A question: the password stands for itself only as a digest under a secret of this process.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Claim {
+    pub(crate) service: Arc<Service>,
+    pub(crate) user: Box<str>,
+    /// Where the client is, by name or number; none over a unix socket.
+    pub(crate) host: Option<Box<str>>,
+    pub(crate) password: [u8; 32],
+}
+
+/// Asks a service about a user's password, and about his right to come in now.
+pub fn judge(claim: &Claim, password: &Zeroizing<Vec<u8>>, deadline: Option<Instant>) -> Verdict {
+    let deadline = deadline.unwrap_or_else(|| Instant::now() + LIMIT);
+    let fields = [claim.service.name.as_bytes(), claim.user.as_bytes(), claim.host.as_deref().unwrap_or("").as_bytes(), password];
+    let outcome = match ask(&encode(fields), deadline) {
+        Ok(answer) => decode(&answer),
+        Err(cause) => Outcome::Unasked(cause.to_string().into()),
+    };
+    Verdict { at: Instant::now(), outcome }
+}
+
+/// The other side's process, which does not outlive its question, and true if it was ended.
+struct Helper(Child, bool);
+
+impl Helper {
+    /// Ends it. How it ended, if it did so by itself.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        // Modules may have started processes, so all of its group. Not yet waited for, so the number is still its own.
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).filter(|_| !self.1) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        self.1 = true;
+        self.0.wait()
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+fn ask(question: &[u8], deadline: Instant) -> io::Result<Vec<u8>> {
+    // Not by its path: that may hold a newer version by now.
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("weir").arg(COMMAND).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut helper = Helper(command.spawn()?, false);
+    let (Some(mut stdin), Some(mut stdout)) = (helper.0.stdin.take(), helper.0.stdout.take()) else {
+        return Err(io::Error::other("the process that asks PAM has no pipes"));
+    };
+    // It fits into the pipe.
+    stdin.write_all(question)?;
+    drop(stdin);
+    let mut answer = Vec::new();
+    // Not to the end of the file: a module may have left a process that holds the pipe open.
+    while answer.last() != Some(&b'\n') {
+        await_bytes(&stdout, deadline)?;
+        let mut part = [0; ANSWER_BYTES_MAX];
+        let read = stdout.read(&mut part)?;
+        answer.extend_from_slice(&part[..read]);
+        if read == 0 || answer.len() > ANSWER_BYTES_MAX {
+            drop(stdout);
+            // It may only have closed its files, and wait for something.
+            return Err(io::Error::other(format!("the process that asks PAM has ended: {}", helper.end()?)));
+        }
+    }
+    Ok(answer)
+}
+
+fn await_bytes(stdout: &impl std::os::fd::AsFd, deadline: Instant) -> io::Result<()> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::other("there was no answer within authentication_timeout"));
+        }
+        let limit = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(stdout, PollFlags::IN)], Some(&limit)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Fields of a question: each its length and its bytes.
+fn encode(fields: [&[u8]; 4]) -> Zeroizing<Vec<u8>> {
+    // All at once: a growing buffer leaves copies of the password behind.
+    let mut out = Zeroizing::new(Vec::with_capacity(fields.iter().map(|field| field.len() + 4).sum()));
+    for field in fields {
+        out.extend_from_slice(&u32::try_from(field.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend_from_slice(field);
+    }
+    out
+}
+
+/// Reads the fields that `encode` wrote; `None` for other bytes.
+fn fields_of(mut question: &[u8]) -> Option<[&[u8]; 4]> {
+    let mut fields = [&[] as &[u8]; 4];
+    for field in &mut fields {
+        let (length, rest) = question.split_first_chunk::<4>()?;
+        (*field, question) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+    }
+    question.is_empty().then_some(fields)
+}
+
+/// An answer is a word, and a text for the log.
+fn decode(answer: &[u8]) -> Outcome {
+    let text = String::from_utf8_lossy(answer);
+    let (word, cause) = text.trim_end().split_once(' ').unwrap_or((text.trim_end(), ""));
+    match word {
+        "right" => Outcome::Right,
+        "wrong" => Outcome::Wrong(cause.into()),
+        _ => Outcome::Unasked("the process that asks PAM answers in no way known".into()),
+    }
+}
+
+/// The other side: reads a question from the standard input, asks PAM, and writes the answer to the standard output.
+pub fn serve() -> io::Result<()> {
+    let mut question = Zeroizing::new(Vec::with_capacity(QUESTION_BYTES_MAX as usize));
+    io::stdin().lock().take(QUESTION_BYTES_MAX).read_to_end(&mut question)?;
+    // Output of PAM's modules must not be taken for the answer, nor may they read from Weir's pipe.
+    let mut out = File::from(rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?);
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    let mut files = getrlimit(Resource::Nofile);
+    files.current = Some(files.current.unwrap_or(FILES_MAX).min(FILES_MAX));
+    setrlimit(Resource::Nofile, files)?;
+    let fields = fields_of(&question).ok_or_else(|| io::Error::other("the question cannot be read"))?;
+    let said = Rc::default();
+    let answer = match consult(fields, &said) {
+        Ok(()) => "right\n".to_string(),
+        // Every code means a wrong password, as in PostgreSQL: many modules report one as an error of the system.
+        Err((step, code)) => {
+            let mut words = format!("{step}: {code}");
+            for complaint in said.borrow().iter() {
+                words.push_str("; ");
+                words.push_str(complaint);
+            }
+            let clean: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            format!("wrong {}\n", &clean[..clean.floor_char_boundary(ANSWER_BYTES_MAX / 2)])
+        }
+    };
+    out.write_all(answer.as_bytes())
+}
+
+/// Complaints of PAM's modules.
+type Said = Rc<RefCell<Vec<String>>>;
+
+/// Answers the modules' questions: only ever for the password.
+struct Answers {
+    password: Zeroizing<Vec<u8>>,
+    said: Said,
+}
+
+impl ConversationAdapter for Answers {
+    /// A question whose answer is shown is not for a password, and there is nobody to ask.
+    fn prompt(&self, request: impl AsRef<OsStr>) -> PamResult<OsString> {
+        self.said.borrow_mut().push(format!("a module asks \"{}\"", request.as_ref().display()));
+        Err(ErrorCode::ConversationError)
+    }
+
+    fn masked_prompt(&self, _request: impl AsRef<OsStr>) -> PamResult<OsString> {
+        Ok(OsString::from_vec(self.password.to_vec()))
+    }
+
+    fn error_msg(&self, message: impl AsRef<OsStr>) {
+        self.said.borrow_mut().push(message.as_ref().display().to_string());
+    }
+
+    fn info_msg(&self, _message: impl AsRef<OsStr>) {}
+}
+
+fn consult([service, user, host, password]: [&[u8]; 4], said: &Said) -> Result<(), (&'static str, ErrorCode)> {
+    let name = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+    let answers = Answers { password: Zeroizing::new(password.to_vec()), said: said.clone() };
+    let builder = TransactionBuilder::new_with_service(name(service)).username(name(user));
+    let mut transaction = builder.build(answers.into_conversation()).map_err(|code| ("pam_start", code))?;
+    if !host.is_empty() {
+        let set = transaction.items_mut().set_remote_host(Some(&name(host)));
+        set.map_err(|code| ("pam_set_item", code))?;
+    }
+    transaction.authenticate(AuthnFlags::empty()).map_err(|code| ("pam_authenticate", code))?;
+    transaction.account_management(AuthnFlags::empty()).map_err(|code| ("pam_acct_mgmt", code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_read_as_they_were_written() {
+        let fields: [&[u8]; 4] = [b"pgpool", b"anna", b"", "pässwörd 密\n".as_bytes()];
+        let question = encode(fields);
+        assert_eq!(fields_of(&question), Some(fields));
+        for end in 0..question.len() {
+            assert_eq!(fields_of(&question[..end]), None, "{end}");
+        }
+        assert_eq!(fields_of(&[&question[..], b"x"].concat()), None);
+    }
+
+    #[test]
+    fn only_the_right_word_lets_in() {
+        assert_eq!(decode(b"right\n"), Outcome::Right);
+        assert_eq!(decode(b"wrong pam_authenticate: no\n"), Outcome::Wrong("pam_authenticate: no".into()));
+        for odd in [&b"\n"[..], b"righteous\n", b"RIGHT\n", b"\xff right\n"] {
+            assert!(matches!(decode(odd), Outcome::Unasked(_)), "{odd:?}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The commands of the program: the command line, `weir check`, `docs`, `demo`, `pcp`, and tools for passwords.
+
+pub mod agent_status;
+pub mod check_servers;
+pub mod cli;
+pub mod demo;
+pub mod docs;
+pub mod own_sql;
+pub mod password_tools;
+pub mod pcp_client;
+pub mod prompt;

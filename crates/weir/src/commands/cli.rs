@@ -1,0 +1,640 @@
+//! The command line: `weir` with its commands, and Pgpool-II's when called by the name `pgpool`.
+
+use crate::agent::keeper::{self, Keeper};
+use crate::auth::trust;
+use crate::commands::check_servers;
+use crate::commands::password_tools::{self, PgEnc, PgMd5};
+use crate::commands::pcp_client::{self, PcpCommand};
+use crate::counted;
+use crate::process::supervisor::{self, Start};
+use crate::process::{pcp_programs, pid_file};
+use crate::runtime::files::{Called, Files};
+use crate::runtime::places;
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use rustix::process::{Pid, Signal, kill_process, setsid, test_kill_process};
+use rustix::stdio::{dup2_stderr, dup2_stdout};
+use std::ffi::OsString;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime};
+use weir_config::visibility::Viewer;
+use weir_config::{self as config, Config, Severity, SigintStop};
+
+/// Time a daemon gets until clients can connect.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// Message of a daemon to the command that started it, once clients can connect.
+const READY: &[u8] = b"ready\n";
+
+/// Time for a daemon's messages to reach the terminal after it is ready, or after its end.
+const WORDS_LIMIT: Duration = Duration::from_secs(1);
+
+/// Time a proxy gets to stop without its clients.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// Time a proxy gets to stop when it waits for its clients, who may stay as long as they like.
+const SMART_LIMIT: Duration = Duration::from_secs(600);
+
+/// Time between two looks at a process that stops.
+const LOOK_PERIOD: Duration = Duration::from_millis(20);
+
+/// Tells a started daemon that its parent waits for it.
+const DAEMON_CHILD: &str = "WEIR_DAEMON_CHILD";
+
+/// A proxy for clusters of PostgreSQL.
+#[derive(Parser)]
+#[command(name = "weir", version = crate::VERSION, about, args_conflicts_with_subcommands = true)]
+struct Weir {
+    #[command(subcommand)]
+    command: Option<WeirCommand>,
+    #[command(flatten)]
+    run: Run,
+}
+
+/// Files, and parameters that win over them.
+#[derive(Args)]
+struct Place {
+    /// Configuration file, in pgpool.conf's format.
+    #[arg(short = 'f', long = "config", value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// A parameter that wins over the file.
+    #[arg(short = 'c', long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
+    settings: Vec<(String, String)>,
+    /// Rules of who may connect, used with enable_pool_hba; by default pool_hba.conf beside the configuration file.
+    #[arg(short = 'a', long = "hba-file", value_name = "FILE")]
+    hba_file: Option<PathBuf>,
+    /// Users of PCP; by default pcp.conf beside the configuration file. Without that file PCP is not served.
+    #[arg(short = 'F', long = "pcp-file", value_name = "FILE")]
+    pcp_file: Option<PathBuf>,
+    /// File with the key of encrypted passwords; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
+    #[arg(short = 'k', long = "key-file", value_name = "FILE")]
+    key_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Run {
+    #[command(flatten)]
+    place: Place,
+    /// Discard pgpool_status, which keeps nodes out of use.
+    #[arg(short = 'D', long = "discard-status")]
+    discard_status: bool,
+    /// Do not become a daemon: accepted for Pgpool-II's scripts, since weir never does.
+    #[arg(short = 'n', long = "dont-detach")]
+    foreground: bool,
+    /// Take the listening sockets over from the running proxy (takeover_socket), which then ends when its clients have left.
+    #[arg(long)]
+    takeover: bool,
+}
+
+#[derive(Args)]
+struct Check {
+    #[command(flatten)]
+    place: Place,
+    /// Ask each server for all that a failover needs, and name what is missing. Nothing is changed.
+    #[arg(long)]
+    connect: bool,
+}
+
+#[derive(Subcommand)]
+enum WeirCommand {
+    /// Run in the foreground (the default).
+    Run(Run),
+    /// Read a configuration and say what is wrong with it; with --connect also what is wrong with the servers.
+    Check(Check),
+    /// Print every parameter, its value, its source and its unit.
+    ShowConfig(Place),
+    /// Print a commented sample configuration.
+    SampleConfig,
+    /// Print the reference page of all parameters, or write generated documents into a folder.
+    Docs {
+        /// Folder of the documents; without it the page is printed.
+        #[arg(long)]
+        write: Option<PathBuf>,
+        /// Fail if a document in this folder is not what would be written.
+        #[arg(long, conflicts_with = "write")]
+        check: Option<PathBuf>,
+    },
+    /// Write the setup of a pgbouncer.ini as pgpool.conf and pool_hba.conf, and say line by line what has no equal.
+    Import(Import),
+    /// Ask a running proxy for something over PCP, as Pgpool-II's clients do.
+    #[command(disable_help_subcommand = true)]
+    Pcp {
+        #[command(subcommand)]
+        command: PcpCommand,
+    },
+    #[command(name = "pg_md5", visible_alias = "pg-md5")]
+    PgMd5(PgMd5),
+    #[command(name = "pg_enc", visible_alias = "pg-enc")]
+    PgEnc(PgEnc),
+    /// Stop, start, rewind and copy the PostgreSQL server of this machine when a proxy orders it.
+    Agent(Box<Keeper>),
+    /// Ask the agents of all nodes what they see.
+    AgentStatus(Place),
+    /// Asks PAM what the standard input says: a running proxy's own use.
+    #[command(name = crate::auth::pam::COMMAND, hide = true)]
+    JudgeByPam,
+    /// Make a PostgreSQL primary with standbys, put Weir before them, and stay until Ctrl-C.
+    Demo(crate::commands::demo::Demo),
+}
+
+#[derive(Args)]
+struct Import {
+    /// PgBouncer's configuration.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Folder for pgpool.conf, pool_hba.conf, databases and pool_passwd, none of which may be there; without it the first two are printed.
+    #[arg(long, value_name = "FOLDER")]
+    into: Option<PathBuf>,
+}
+
+/// Pgpool-II's clients, each by its own name.
+#[derive(Parser)]
+#[command(multicall = true, disable_help_flag = true, disable_help_subcommand = true)]
+struct ByName {
+    #[command(subcommand)]
+    command: PcpCommand,
+}
+
+/// Its tools for passwords, the same way.
+#[derive(Parser)]
+#[command(multicall = true, disable_help_subcommand = true)]
+enum Tool {
+    #[command(name = "pg_md5")]
+    Md5(PgMd5),
+    #[command(name = "pg_enc")]
+    Enc(PgEnc),
+}
+
+/// Pgpool-II's command line.
+#[derive(Parser)]
+#[command(name = "pgpool", display_name = "pgpool-II", disable_version_flag = true)]
+#[command(version = concat!("version 4.7 is what this command line is of; the program is weir ", env!("WEIR_VERSION")))]
+struct Pgpool {
+    /// Configuration file.
+    #[arg(short = 'f', long = "config-file", value_name = "FILE", default_value = "/etc/pgpool2/pgpool.conf")]
+    file: PathBuf,
+    /// pcp.conf, if it is not beside the configuration file.
+    #[arg(short = 'F', long = "pcp-file", value_name = "FILE")]
+    pcp_file: Option<PathBuf>,
+    /// pool_hba.conf, if it is not beside the configuration file.
+    #[arg(short = 'a', long = "hba-file", value_name = "FILE")]
+    hba_file: Option<PathBuf>,
+    /// File with the key of pool_passwd; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
+    #[arg(short = 'k', long = "key-file", value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// Do not become a daemon.
+    #[arg(short = 'n', long = "dont-detach")]
+    foreground: bool,
+    /// Discard pgpool_status, which keeps nodes out of use.
+    #[arg(short = 'D', long = "discard-status")]
+    discard_status: bool,
+    /// Clear the query cache's object ids: accepted, there are none yet.
+    #[arg(short = 'C', long = "clear-oidmaps")]
+    clear_oidmaps: bool,
+    /// Debug messages.
+    #[arg(short = 'd', long = "debug")]
+    debug: bool,
+    /// Assertions: accepted, has no effect.
+    #[arg(short = 'x', long = "debug-assertions")]
+    assertions: bool,
+    /// How to stop.
+    #[arg(short = 'm', long = "mode", value_enum, default_value = "smart")]
+    mode: Mode,
+    /// Print the version.
+    #[arg(short = 'v', long = "version", action = clap::ArgAction::Version)]
+    version: (),
+    /// `stop` or `reload`; without it, start.
+    #[arg(value_enum)]
+    verb: Option<Verb>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    #[value(alias = "s")]
+    Smart,
+    #[value(alias = "f")]
+    Fast,
+    #[value(alias = "i")]
+    Immediate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Verb {
+    Stop,
+    Reload,
+}
+
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.trim().to_string(), value.trim().to_string()))
+}
+
+/// Runs the command line. The name by which the program is called decides whose command line it is.
+pub fn main(arguments: Vec<OsString>) -> ExitCode {
+    let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    let outcome = match name.to_str() {
+        Some("pgpool") => pgpool(&Pgpool::parse_from(&arguments), &arguments),
+        Some(name) if name.starts_with("pcp_") => {
+            ByName::try_parse_from(&arguments).map_or_else(refuse, |by| pcp_client::run(&by.command))
+        }
+        Some("pg_md5" | "pg_enc") => Tool::try_parse_from(&arguments).map_or_else(refuse, |tool| match tool {
+            Tool::Md5(options) => password_tools::md5(&options),
+            Tool::Enc(options) => password_tools::enc(&options),
+        }),
+        Some(_) | None => weir(Weir::parse_from(&arguments)),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "weir: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says what is wrong with a command line. Scripts know Pgpool-II's exit code.
+fn refuse(error: clap::Error) -> anyhow::Result<ExitCode> {
+    let _ = error.print();
+    Ok(if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn weir(weir: Weir) -> anyhow::Result<ExitCode> {
+    match weir.command {
+        None => run(&weir.run),
+        Some(WeirCommand::Run(options)) => run(&options),
+        Some(WeirCommand::Check(options)) => check(&options.place, options.connect.then_some(Servers::Asked)),
+        Some(WeirCommand::ShowConfig(options)) => show_config(&options),
+        Some(WeirCommand::SampleConfig) => say(&config::sample_file()),
+        Some(WeirCommand::Docs { write, check }) => match (write, check) {
+            (Some(folder), _) => crate::commands::docs::write(&folder),
+            (None, Some(folder)) => crate::commands::docs::check(&folder),
+            (None, None) => say(&config::reference_page()),
+        },
+        Some(WeirCommand::Import(options)) => import(&options),
+        Some(WeirCommand::Agent(options)) => keeper::run(&options),
+        Some(WeirCommand::AgentStatus(options)) => agent_status(&options),
+        Some(WeirCommand::JudgeByPam) => {
+            crate::auth::pam::serve()?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(WeirCommand::PgMd5(options)) => password_tools::md5(&options),
+        Some(WeirCommand::PgEnc(options)) => password_tools::enc(&options),
+        Some(WeirCommand::Pcp { command }) => pcp_client::run(&command),
+        Some(WeirCommand::Demo(demo)) => crate::commands::demo::run(&demo),
+    }
+}
+
+/// Prints to the standard output; a reader that went away is no error.
+fn say(text: &str) -> anyhow::Result<ExitCode> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(cause) if cause.kind() != ErrorKind::BrokenPipe => Err(cause).context("cannot write to the standard output"),
+        Ok(()) | Err(_) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+impl Place {
+    fn files(&self) -> Files {
+        Files {
+            config: self.file.clone(),
+            settings: self.settings.clone(),
+            hba: self.hba_file.clone(),
+            pcp: self.pcp_file.clone(),
+            key: self.key_file.clone(),
+            takes_over: false,
+            called: Called::Weir,
+        }
+    }
+}
+
+/// Reads the configuration; problems go to the standard error. `None` when it has errors.
+fn read(files: &Files) -> (Option<Config>, usize) {
+    let outcome = files.read();
+    for problem in &outcome.problems {
+        let _ = writeln!(std::io::stderr(), "{problem}");
+    }
+    let errors = outcome.problems.iter().filter(|p| p.severity == Severity::Error).count();
+    (outcome.config, errors)
+}
+
+fn run(options: &Run) -> anyhow::Result<ExitCode> {
+    if options.place.file.is_none() && options.place.settings.is_empty() {
+        bail!("no configuration: give one with -f FILE, or try `weir demo` (`weir --help` says more)");
+    }
+    let files = Files { takes_over: options.takeover, ..options.place.files() };
+    let (Some(config), _) = read(&files) else { bail!("not started: the configuration has errors") };
+    // It never leaves the foreground.
+    let _ = options.foreground;
+    if options.discard_status {
+        discard_status(&config);
+    }
+    supervisor::run(&files, config, Start::Foreground, |_| {})?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Forgets which nodes are to be out of use, and says so: they get statements again.
+fn discard_status(config: &Config) {
+    for path in crate::control::failover::discard_status(config) {
+        complain(&format!("{} is discarded (-D): the nodes that it keeps out of use are taken in again", path.display()));
+    }
+}
+
+fn agent_status(options: &Place) -> anyhow::Result<ExitCode> {
+    let files = options.files();
+    let (Some(config), _) = read(&files) else { bail!("the configuration has errors") };
+    crate::commands::agent_status::run(&files, &config)
+}
+
+/// Translates PgBouncer's files. Notes go to the standard error.
+fn import(options: &Import) -> anyhow::Result<ExitCode> {
+    let path = &options.file;
+    let beside = |name: &str| path.parent().unwrap_or(Path::new("")).join(name);
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut include = |name: &str| std::fs::read(beside(name)).map_err(|cause| cause.to_string());
+    let import = weir_config::import::import(&bytes, &mut include);
+    note(path, &import.notes);
+    let mut passwd = None;
+    if let Some(file) = &import.auth_file {
+        let file = beside(file);
+        match std::fs::read(&file) {
+            Ok(bytes) => {
+                let (text, notes) = weir_config::import::read_users(&bytes);
+                note(&file, &notes);
+                passwd = Some(text);
+            }
+            Err(cause) => complain(&format!("{}: cannot be read: {cause}", file.display())),
+        }
+    }
+    let Some(folder) = &options.into else {
+        let rules = import.rules.lines().map(|line| format!("# {line}").trim_end().to_string() + "\n");
+        return say(&format!("{}\n# pool_hba.conf, which must be there too:\n{}", import.conf, rules.collect::<String>()));
+    };
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    write_new(&folder.join("pgpool.conf"), &import.conf, 0o644)?;
+    write_new(&folder.join("pool_hba.conf"), &import.rules, 0o644)?;
+    if let Some(text) = &import.databases {
+        write_new(&folder.join("databases"), text, 0o600)?;
+    }
+    if let Some(text) = passwd {
+        write_new(&folder.join("pool_passwd"), &text, 0o600)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn note(path: &Path, notes: &[weir_config::import::Note]) {
+    for note in notes {
+        let place = if note.line == 0 { path.display().to_string() } else { format!("{}:{}", path.display(), note.line) };
+        complain(&format!("{place}: {}", note.text));
+    }
+}
+
+fn complain(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Writes a file that must not be there: nobody's configuration is to be lost.
+fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(mode).open(path);
+    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("cannot write {}", path.display()))?;
+    say(&format!("{} written\n", path.display())).map(drop)
+}
+
+/// Servers are asked, beside the files.
+enum Servers {
+    Asked,
+}
+
+fn check(options: &Place, servers: Option<Servers>) -> anyhow::Result<ExitCode> {
+    let files = options.files();
+    let (config, mut errors) = read(&files);
+    let found = config.and_then(|config| {
+        let (access, problems) = files.read_access(&config, None);
+        for problem in &problems {
+            complain(&problem.to_string());
+        }
+        if let Some(access) = &access {
+            let warnings = weir_config::unasked::warnings(&config, access.hba.as_deref(), access.passwords.len());
+            warnings.iter().for_each(|warning| complain(&warning.to_string()));
+        }
+        errors += problems.iter().filter(|p| p.severity == Severity::Error).count();
+        let tls = files.read_tls(&config);
+        if let Err(cause) = &tls {
+            complain(&cause.problem(&config).to_string());
+            errors += 1;
+        }
+        let expired = tls.iter().flat_map(|tls| tls.warnings(SystemTime::now()));
+        expired.for_each(|warning| complain(&format!("warning: {warning}")));
+        let (users, warnings) = files.read_pcp();
+        let of_programs = users.filter(|users| !users.is_empty()).and_then(|_| pcp_programs::warning(&config));
+        warnings.iter().chain(&of_programs).for_each(|warning| complain(&warning.to_string()));
+        config::unnamed_role_user(&config).iter().for_each(|warning| complain(&warning.to_string()));
+        errors += warn_of(&config);
+        for found in places::findings(&files, &config) {
+            errors += usize::from(found.severity == Severity::Error);
+            complain(&found.problem(&config).to_string());
+        }
+        if let Some(warning) = access.as_ref().and_then(|access| trust::warning(&config, access)) {
+            complain(&format!("warning: {warning}"));
+        }
+        Some((config, access?, tls.ok()?)).filter(|_| errors == 0)
+    });
+    let Some((config, access, tls)) = found else {
+        say(&format!("configuration has {}\n", counted(errors, "error")))?;
+        return Ok(ExitCode::FAILURE);
+    };
+    say(&format!("configuration is valid: {}, port {}\n", counted(config.nodes.len(), "node"), config.port))?;
+    let Some(Servers::Asked) = servers else { return Ok(ExitCode::SUCCESS) };
+    let (text, errors) = check_servers::run(&config, access, tls)?;
+    say(&text)?;
+    Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints the start's warnings about parameters without effect and about the pid file; returns the number of errors among them.
+fn warn_of(config: &Config) -> usize {
+    for notice in config.notices().into_iter().chain(config.descriptors_notice(supervisor::raise_file_limit())) {
+        complain(&format!("warning: {notice}"));
+    }
+    if let Some(hint) = config.older_causal_reads() {
+        complain(&hint);
+    }
+    let Err(cause) = pid_file::try_path(&config.pid_file) else { return 0 };
+    if config.is_default("pid_file_name") {
+        complain(&format!("warning: {cause}; without pid_file_name only a proxy in the foreground starts"));
+        return 0;
+    }
+    complain(&format!("error: {cause}"));
+    1
+}
+
+fn show_config(options: &Place) -> anyhow::Result<ExitCode> {
+    let outcome = options.files().read();
+    // An operator who looks for a parameter need not have a node yet.
+    let problems: Vec<_> = outcome.problems.iter().filter(|problem| !problem.is_no_node()).collect();
+    problems.iter().for_each(|problem| complain(&problem.to_string()));
+    if problems.iter().any(|problem| problem.severity == Severity::Error) {
+        bail!("the configuration has errors");
+    }
+    let shown = config::show_all(&outcome.draft, &Viewer::operator());
+    let width = |of: fn(&config::Shown) -> usize| shown.iter().map(of).max().unwrap_or(0);
+    let (names, values) = (width(|s| s.name.len()), width(|s| s.value.len()).min(40));
+    let mut text = String::new();
+    for s in &shown {
+        text += &format!("{:names$}  {:values$}  {:8}  {}\n", s.name, s.value, s.unit, s.source);
+    }
+    say(&text)
+}
+
+fn pgpool(options: &Pgpool, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let settings = if options.debug { vec![("log_min_messages".to_string(), "debug1".to_string())] } else { Vec::new() };
+    let files = Files {
+        config: Some(options.file.clone()),
+        settings,
+        hba: options.hba_file.clone(),
+        pcp: options.pcp_file.clone(),
+        key: options.key_file.clone(),
+        takes_over: false,
+        called: Called::Pgpool,
+    };
+    let (config, _) = read(&files);
+    let config = config.with_context(|| format!("{} has errors", options.file.display()))?;
+    match options.verb {
+        Some(Verb::Stop) => stop(&config, options.mode),
+        Some(Verb::Reload) => {
+            signal(&config, Signal::HUP)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        None if options.foreground => {
+            if options.discard_status {
+                discard_status(&config);
+            }
+            if std::env::var_os(DAEMON_CHILD).is_some() {
+                // Keeps the terminal, so that its end does not end us. Fails only for a process that leads a group already.
+                let _ = setsid();
+                supervisor::run(&files, config, Start::Daemon, |shared| {
+                    shared.log.flush(WORDS_LIMIT);
+                    tell_parent();
+                })?;
+            } else {
+                supervisor::run(&files, config, Start::Foreground, |_| {})?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        None => daemonise(&config, arguments),
+    }
+}
+
+/// True if a process runs. One that ended and was not yet collected by its parent can still be signalled, but is gone.
+fn lives(pid: Pid) -> bool {
+    if test_kill_process(pid).is_err() {
+        return false;
+    }
+    // The state is the letter after the command's name, which stands in parentheses and may hold any character.
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    state != Some('Z')
+}
+
+fn signal(config: &Config, signal: Signal) -> anyhow::Result<Pid> {
+    let pid = pid_file::running(&config.pid_file)?
+        .with_context(|| format!("no running proxy: none holds {} (pid_file_name)", config.pid_file.display()))?;
+    kill_process(pid, signal).with_context(|| format!("cannot signal process {}", pid.as_raw_nonzero()))?;
+    Ok(pid)
+}
+
+/// Stops a running proxy and waits until it is gone.
+fn stop(config: &Config, mode: Mode) -> anyhow::Result<ExitCode> {
+    let (by, limit) = match mode {
+        Mode::Smart => (Signal::TERM, SMART_LIMIT),
+        Mode::Fast => (Signal::INT, STOP_LIMIT),
+        Mode::Immediate => (Signal::QUIT, STOP_LIMIT),
+    };
+    let pid = signal(config, by)?;
+    if mode == Mode::Fast && config.sigint_stop == SigintStop::WaitForServers {
+        // The second one does not wait.
+        signal(config, Signal::TERM)?;
+    }
+    complain(&format!("stop request sent to weir (pid: {}). waiting for termination...", pid.as_raw_nonzero()));
+    let asked = Instant::now();
+    while lives(pid) {
+        if asked.elapsed() >= limit {
+            let next = match mode {
+                Mode::Smart => "its clients have not left; \"-m fast stop\" does not wait for them",
+                Mode::Fast => "try \"-m immediate stop\"",
+                Mode::Immediate => "look at its log",
+            };
+            bail!("process {} still runs after {} s: {next}", pid.as_raw_nonzero(), limit.as_secs());
+        }
+        std::thread::sleep(LOOK_PERIOD);
+    }
+    complain("done.");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the proxy as a process of its own and returns once clients can connect. Passes its messages on until then.
+fn daemonise(config: &Config, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let is_named = !config.pid_file.as_os_str().is_empty();
+    if let Some(pid) = is_named.then(|| pid_file::running(&config.pid_file)).transpose()?.flatten() {
+        bail!("already running: process {} ({})", pid.as_raw_nonzero(), config.pid_file.display());
+    }
+    let program = std::env::current_exe().context("cannot find the program's own file")?;
+    let mut child = Command::new(program)
+        .arg0("pgpool")
+        .arg("-n")
+        .args(arguments.iter().skip(1))
+        .env(DAEMON_CHILD, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot start the daemon")?;
+    let (words, is_ready) = (child.stderr.take(), child.stdout.take());
+    let said = aside(move || words.map(|mut words| std::io::copy(&mut words, &mut std::io::stderr())).is_some())?;
+    let ready = aside(move || is_ready.is_some_and(|mut pipe| pipe.read_exact(&mut [0; READY.len()]).is_ok()))?;
+    match ready.recv_timeout(START_LIMIT) {
+        Ok(is_ready) => {
+            // A child of its own may still hold the pipe: then the text that is here is all.
+            let _ = said.recv_timeout(WORDS_LIMIT);
+            if is_ready { Ok(ExitCode::SUCCESS) } else { Err(not_started(&mut child)) }
+        }
+        Err(_) => bail!("the daemon (process {}) accepts no clients after {} s; it goes on", child.id(), START_LIMIT.as_secs()),
+    }
+}
+
+fn not_started(child: &mut Child) -> anyhow::Error {
+    match child.wait() {
+        Ok(status) => anyhow::anyhow!("the daemon did not start ({status})"),
+        Err(cause) => anyhow::Error::new(cause).context("the daemon did not start"),
+    }
+}
+
+/// Runs blocking work on a thread of its own, and sends its result here.
+fn aside(work: impl FnOnce() -> bool + Send + 'static) -> anyhow::Result<mpsc::Receiver<bool>> {
+    let (done, wait) = mpsc::channel();
+    std::thread::Builder::new().name("daemon".into()).spawn(move || {
+        // The receiver may have gone.
+        let _ = done.send(work());
+    })?;
+    Ok(wait)
+}
+
+/// Says that clients can connect, and leaves the parent's pipes: from here on nobody reads them.
+fn tell_parent() {
+    let _ = std::io::stderr().flush();
+    let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null");
+    if let Ok(nowhere) = &nowhere {
+        let _ = dup2_stderr(nowhere);
+    }
+    // If the parent has gone, it needs no answer.
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(READY).and_then(|()| stdout.flush());
+    if let Ok(nowhere) = &nowhere {
+        let _ = dup2_stdout(nowhere);
+    }
+}

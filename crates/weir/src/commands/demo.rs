@@ -1,0 +1,221 @@
+//! `weir demo`: a PostgreSQL primary with standbys, and Weir before them, in one command.
+
+use crate::process::supervisor::{self, Start};
+use crate::runtime::files::Files;
+use crate::runtime::shared::Stop;
+use anyhow::{Context, bail};
+use clap::Args;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use weir_demo::{Cluster, Options, Sql, wait_until};
+
+/// Longest time until reads are spread, on a machine that is busy otherwise.
+const SPREAD_LIMIT: Duration = Duration::from_secs(60);
+
+/// Longest time until another server takes writes.
+const FAILOVER_LIMIT: Duration = Duration::from_secs(60);
+
+/// A write that tells its server.
+const WRITE: &str = "INSERT INTO visits (server) VALUES (inet_server_port()) RETURNING server";
+
+/// Reads that are shown, if one standby answers nothing for so long.
+const READS_MAX: usize = 40;
+
+/// Options of the demo.
+#[derive(Args)]
+pub struct Demo {
+    /// Folder for the servers; a temporary one if not given.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Port clients connect to.
+    #[arg(long, default_value_t = 9999, value_parser = clap::value_parser!(u16).range(1024..))]
+    port: u16,
+    /// Standbys.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(0..=16))]
+    standbys: u16,
+    /// Kill the primary under a client that writes, after the tour.
+    #[arg(long)]
+    kill_primary: bool,
+    /// Leave the folder behind at the end.
+    #[arg(long)]
+    keep: bool,
+}
+
+fn say(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+/// A flag that signals set to end the demo, also while it makes the servers: their folder must not be left behind.
+fn watch_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT, SIGQUIT, SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone()).context("cannot watch signals")?;
+    }
+    Ok(stop)
+}
+
+/// Makes the cluster, shows it, and stays until a signal. Everything it started is gone afterwards.
+pub fn run(demo: &Demo) -> anyhow::Result<ExitCode> {
+    let stop = watch_signals()?;
+    // Told before servers are made for nothing; the proxy opens it itself.
+    let is_free = std::net::TcpListener::bind(("127.0.0.1", demo.port));
+    drop(is_free.with_context(|| format!("cannot listen on port {}: choose another with --port", demo.port))?);
+    say(&format!("Making a PostgreSQL primary and {} standbys ...\n", demo.standbys));
+    let options = Options {
+        dir: demo.dir.clone(),
+        standbys: usize::from(demo.standbys),
+        keep: demo.keep,
+        stop: Some(stop.clone()),
+        ..Options::default()
+    };
+    let cluster = Cluster::start(options)?;
+    for (at, server) in cluster.servers().iter().enumerate() {
+        say(&format!("  node {at}: port {}, {}\n", server.port(), if at == 0 { "primary" } else { "standby" }));
+    }
+    let file = cluster.dir().join("pgpool.conf");
+    std::fs::write(&file, configuration(demo, &cluster)).with_context(|| format!("cannot write {}", file.display()))?;
+    let files = Files { config: Some(file.clone()), ..Files::default() };
+    let outcome = files.read();
+    let Some(config) = outcome.config else {
+        let problems: Vec<String> = outcome.problems.iter().map(ToString::to_string).collect();
+        bail!("the demo's own configuration is wrong: {}", problems.join("; "));
+    };
+    let (port, standbys) = (demo.port, demo.standbys);
+    let victim = cluster.primary().pid().filter(|_| demo.kill_primary);
+    if demo.kill_primary && standbys == 0 {
+        bail!("--kill-primary needs a standby that takes over");
+    }
+    supervisor::run(&files, config, Start::Demo, move |shared| {
+        if stop.load(Ordering::Acquire) {
+            // Before the proxy heard signals itself.
+            return shared.begin_stop(Stop::Fast);
+        }
+        // The tour needs the proxy, which runs on this thread's behalf meanwhile.
+        let tour = std::thread::Builder::new().name("tour".into());
+        let started = tour.spawn(move || match tour_of(port, standbys) {
+            Ok(text) => {
+                say(&text);
+                if let Some(pid) = victim {
+                    say(&failover_of(port, pid).unwrap_or_else(|error| format!("The failover failed: {error:#}\n")));
+                }
+            }
+            Err(error) => say(&format!("The tour failed: {error:#}\n")),
+        });
+        if let Err(error) = started {
+            say(&format!("The tour failed: {error}\n"));
+        }
+    })?;
+    say("Stopping the servers ...\n");
+    let kept = demo.keep.then(|| cluster.dir().to_path_buf());
+    drop(cluster);
+    if let Some(folder) = kept {
+        say(&format!("The folder {} was kept.\n", folder.display()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn configuration(demo: &Demo, cluster: &Cluster) -> String {
+    let mut text = String::new();
+    let folder = cluster.dir().display();
+    let _ = write!(
+        text,
+        "# Written by `weir demo`.\nlisten_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{folder}'\n\
+         pid_file_name = '{folder}/weir.pid'\nwork_dir = '{folder}'\nsr_check_user = 'postgres'\nsr_check_period = 2\nlog_min_messages = warning\n\
+         statement_level_load_balance = on\nfailover_mode = builtin\nfailover_alone = on\nhealth_check_period = 1\n\
+         health_check_timeout = 1\nhealth_check_max_retries = 1\nhealth_check_user = 'postgres'\n\
+         # All servers share one machine: a read waits for its standby rather than go to the primary.\n\
+         causal_wait = 10s\n",
+        demo.port
+    );
+    for (at, server) in cluster.servers().iter().enumerate() {
+        let weight = u8::from(at > 0 || demo.standbys == 0);
+        let _ = write!(
+            text,
+            "backend_hostname{at} = '127.0.0.1'\nbackend_port{at} = {}\nbackend_weight{at} = {weight}\n\
+             backend_application_name{at} = '{}'\n",
+            server.port(),
+            server.name()
+        );
+    }
+    text
+}
+
+/// Writes and reads through the proxy, until each standby has answered, and tells the server of each statement.
+fn tour_of(port: u16, standbys: u16) -> anyhow::Result<String> {
+    let mut sql = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
+    let mut text = String::from("\nThrough Weir:\n");
+    let mut show = |label: &str, statement: &str, sql: &mut Sql| -> anyhow::Result<String> {
+        let server = cell(sql, statement, 0)?;
+        let _ = writeln!(text, "  {label:<6} {statement:<72} -> port {server}");
+        Ok(server)
+    };
+    sql.query("CREATE TABLE IF NOT EXISTS visits (at timestamptz DEFAULT now(), server int)")?;
+    show("write", WRITE, &mut sql)?;
+    let read = "SELECT inet_server_port()";
+    // A moment after its start the proxy has neither the catalog nor the standbys' positions: the primary would answer.
+    let standbys = usize::from(standbys);
+    let route = format!("SHOW route FOR '{read}'");
+    wait_until("reads to be spread", SPREAD_LIMIT, || {
+        let nodes = cell(&mut sql, &route, 1)?;
+        Ok(standbys == 0 || (nodes.split(',').count() == standbys && nodes != "0"))
+    })?;
+    let mut servers = BTreeSet::new();
+    for _ in 0..READS_MAX {
+        // A busy session stays on one node for several reads: each read has a session of its own.
+        let mut reader = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
+        servers.insert(show("read", read, &mut reader)?);
+        if servers.len() >= standbys.max(1) {
+            break;
+        }
+    }
+    let _ = write!(
+        text,
+        "\nSHOW pool_nodes says the same:\n{}\nConnect with:\n  psql -h 127.0.0.1 -p {port} -U postgres postgres\n\nCtrl-C ends it.\n",
+        nodes(&mut sql)?
+    );
+    Ok(text)
+}
+
+/// Kills the primary under a client that writes. Tells what the client noticed.
+fn failover_of(port: u16, pid: u32) -> anyhow::Result<String> {
+    let mut sql = Sql::connect_tcp("127.0.0.1", port, "postgres", "postgres")?;
+    let before = cell(&mut sql, WRITE, 0)?;
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).context("the primary has no process id")?;
+    say(&format!("\nKilling the primary (kill -9, port {before}) under a client that writes ...\n"));
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).context("cannot kill the primary")?;
+    let (killed_at, mut failed, mut after) = (Instant::now(), 0, String::new());
+    wait_until("another server to take writes", FAILOVER_LIMIT, || {
+        // The first one may have been under way: nobody knows whether it took effect.
+        match cell(&mut sql, WRITE, 0) {
+            Ok(server) => after = server,
+            Err(_) => failed += 1,
+        }
+        Ok(!after.is_empty() && after != before)
+    })?;
+    Ok(format!(
+        "  The same client writes to port {after}, {} ms later. Statements that failed: {failed}.\n\n{}",
+        killed_at.elapsed().as_millis(),
+        nodes(&mut sql)?
+    ))
+}
+
+/// A column of the first row that a statement returns.
+fn cell(sql: &mut Sql, statement: &str, at: usize) -> anyhow::Result<String> {
+    Ok(sql.query(statement)?.into_iter().next().and_then(|row| row.into_iter().nth(at).flatten()).unwrap_or_default())
+}
+
+fn nodes(sql: &mut Sql) -> anyhow::Result<String> {
+    let mut text = String::from("  node  port   role     status  selects\n");
+    for row in sql.query("SHOW pool_nodes")? {
+        let value = |at: usize| row.get(at).cloned().flatten().unwrap_or_default();
+        let _ = writeln!(text, "  {:<5} {:<6} {:<8} {:<7} {}", value(0), value(2), value(6), value(3), value(8));
+    }
+    Ok(text)
+}

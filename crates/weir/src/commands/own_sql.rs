@@ -1,0 +1,220 @@
+//! The list of Weir's own SQL: every text that it sends to a server beside those of clients and of the operator, by the place that sends it.
+//!
+//! `weir docs` makes docs/own-sql.md of it and refuses a text that a `search_path` could bend (`weir_sql::own`). `cargo xtask own-sql` finds SQL in
+//! the sources of which the list knows nothing. Tests play each text under the worst path that a user can make.
+
+use crate::admin::pcp::recovery;
+use crate::agent::keeper::source;
+use crate::commands::check_servers;
+use crate::control::failover::{facts, hands, marks};
+use crate::control::node_monitor::question;
+use crate::control::{catalog_watch, return_node, wal_follower};
+use crate::runtime::pool::server_conn;
+use crate::server::inquiry;
+use crate::traffic::{outcome, timeouts};
+use weir_policy::{defaults, own_login, roles, session_state, settings, signals};
+use weir_session::{lazy_begin, sequences};
+
+/// Whose connection a text goes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SentOver {
+    /// One that Weir opened for itself, with settings that nobody else chose.
+    Own,
+    /// One of a client's pool, under settings of the client, his role and the database.
+    Clients,
+}
+
+/// A place that sends texts.
+pub struct SqlPlace {
+    /// The source file, below `crates`.
+    pub file: &'static str,
+    pub over: SentOver,
+    /// The user of the connection, by his parameter.
+    pub user: &'static str,
+    pub purpose: &'static str,
+    /// Each text, with values put in for those that it is made with.
+    pub texts: fn() -> Vec<String>,
+}
+
+const OWN: SqlPlace = SqlPlace { file: "", over: SentOver::Own, user: "", purpose: "", texts: Vec::new };
+const CLIENTS: SqlPlace = SqlPlace { over: SentOver::Clients, user: "the client's", ..OWN };
+
+/// The user of looks at one node.
+const HEALTH: &str = "`health_check_user`, else `sr_check_user`";
+const CHECK: &str = "`sr_check_user`";
+
+/// The only place whose texts name things by the path of their connection.
+pub const CATALOG: &str = "catalog/src/query.rs";
+
+pub const PLACES: &[SqlPlace] = &[
+    SqlPlace {
+        file: "policy/src/own_login.rs",
+        user: "each below",
+        purpose: "Settings of Weir's own connections that a startup packet cannot hold.",
+        texts: own_login::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/control/node_monitor/question.rs",
+        user: CHECK,
+        purpose: "The role of a node, who streams from it, its WAL position.",
+        texts: question::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/control/failover/facts.rs",
+        user: HEALTH,
+        purpose: "The facts that decide about a failover.",
+        texts: facts::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/control/failover/hands.rs",
+        user: HEALTH,
+        purpose: "Votes, promotions, and whom standbys follow.",
+        texts: hands::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/control/failover/marks.rs",
+        user: HEALTH,
+        purpose: "The exclusion of other Weirs at a server.",
+        texts: marks::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/control/return_node.rs",
+        user: HEALTH,
+        purpose: "The replication slot of a standby that comes back.",
+        texts: return_node::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: CATALOG,
+        user: "`sr_check_user`, else the client's who came last",
+        purpose: "The catalog of a database in use. These name things of `pg_catalog` by the connection's own path.",
+        texts: catalog_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/control/catalog_watch.rs",
+        user: "`sr_check_user`, else the client's who came last",
+        purpose: "The transaction in which a catalog is read; server processes whose end nobody heard of.",
+        texts: catalog_watch::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/control/wal_follower.rs",
+        user: CHECK,
+        purpose: "What a stream of the log needs (`memqcache_invalidation = wal`).",
+        texts: wal_follower::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/admin/pcp/recovery.rs",
+        user: "`recovery_user`",
+        purpose: "The functions of online recovery by scripts.",
+        texts: recovery::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/server/inquiry.rs",
+        user: "`auth_user`, else `sr_check_user`",
+        purpose: "Groups of a user, and whether he may log in, beside `auth_query`.",
+        texts: inquiry::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/traffic/timeouts.rs",
+        user: "`auth_user`, else `sr_check_user`",
+        purpose: "Server processes that wait for a synchronous standby, before `query_timeout` cancels one.",
+        texts: timeouts::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/commands/check_servers.rs",
+        user: HEALTH,
+        purpose: "`weir check --connect`.",
+        texts: check_servers::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/agent/keeper/source.rs",
+        user: "the agent's replication user",
+        purpose: "The server that an agent copies from.",
+        texts: source::own_texts,
+        ..OWN
+    },
+    SqlPlace {
+        file: "weir/src/runtime/pool/server_conn.rs",
+        purpose: "The start of a server that a failover has chosen.",
+        texts: start,
+        ..CLIENTS
+    },
+    SqlPlace {
+        file: "weir/src/traffic/outcome.rs",
+        purpose: "The outcome of a COMMIT whose answer was lost (`commit_outcome`).",
+        texts: outcome::own_texts,
+        ..CLIENTS
+    },
+    SqlPlace {
+        file: "session/src/outcome.rs",
+        purpose: "The number of a transaction (`commit_outcome`).",
+        texts: weir_session::outcome::own_texts,
+        ..CLIENTS
+    },
+    SqlPlace {
+        file: "session/src/lazy_begin.rs",
+        purpose: "A snapshot that the client took before its BEGIN was sent.",
+        texts: reads,
+        ..CLIENTS
+    },
+    SqlPlace { file: "session/src/sequences.rs", purpose: "Forgets what another session drew.", texts: forget, ..CLIENTS },
+    SqlPlace {
+        file: "session/src/session_state/listening.rs",
+        purpose: "Channels that a session listens to.",
+        texts: weir_session::session_state::listening::own_texts,
+        ..CLIENTS
+    },
+    SqlPlace {
+        file: "policy/src/session_state.rs",
+        purpose: "What a session left on its server connection.",
+        texts: session_state::own_texts,
+        ..CLIENTS
+    },
+    SqlPlace {
+        file: "policy/src/defaults.rs",
+        purpose: "The settings that a new connection begins with, and those of one at rest after a reload of its server.",
+        texts: defaults::own_texts,
+        ..CLIENTS
+    },
+    SqlPlace { file: "policy/src/settings.rs", purpose: "Settings of the next session.", texts: settings::own_texts, ..CLIENTS },
+    SqlPlace {
+        file: "policy/src/roles.rs",
+        purpose: "The role that a user's name stands for.",
+        texts: roles::own_texts,
+        ..CLIENTS
+    },
+    SqlPlace {
+        file: "policy/src/signals.rs",
+        purpose: "The answer to a client that ended another session of Weir's.",
+        texts: signals::own_texts,
+        ..CLIENTS
+    },
+];
+
+fn catalog_texts() -> Vec<String> {
+    weir_catalog::Question::all().map(|question| question.sql().to_owned()).collect()
+}
+
+fn start() -> Vec<String> {
+    vec![server_conn::START.to_owned()]
+}
+
+fn reads() -> Vec<String> {
+    vec![lazy_begin::READS.to_owned()]
+}
+
+fn forget() -> Vec<String> {
+    vec![sequences::FORGET.to_owned()]
+}

@@ -1,0 +1,194 @@
+//! `pg_md5` and `pg_enc`: what `pcp.conf` and `pool_passwd` have of passwords. Options and output are Pgpool-II's.
+
+use crate::commands::prompt;
+use crate::runtime::files::Files;
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use weir_config::passwd::{self, PoolKey};
+use weir_wire::md5::Md5Secret;
+use weir_wire::pcp::Stored;
+use zeroize::Zeroizing;
+
+/// Longest password. Source: Pgpool-II, `MAX_PGPASS_LEN`.
+const PASSWORD_BYTES_MAX: usize = 128;
+
+/// Options of both.
+#[derive(Args)]
+struct Common {
+    /// Write the user's line of pool_passwd.
+    #[arg(short = 'm', long = "md5auth", alias = "update-pass")]
+    updates: bool,
+    /// User of that line; by default the name of the system's user.
+    #[arg(short = 'u', long = "username", value_name = "USER")]
+    user: Option<String>,
+    /// Configuration that says where pool_passwd is.
+    #[arg(short = 'f', long = "config-file", value_name = "FILE", default_value = "/etc/pgpool2/pgpool.conf")]
+    config: PathBuf,
+    /// File with lines of user:password.
+    #[arg(short = 'i', long = "input-file", value_name = "FILE", conflicts_with_all = ["password", "prompt"])]
+    input: Option<PathBuf>,
+    /// Ask for the password.
+    #[arg(short = 'p', long = "prompt", conflicts_with = "password")]
+    prompt: bool,
+    /// The password; others on this machine can see it there.
+    password: Option<String>,
+}
+
+/// Prints a password's md5 digest for pcp.conf, or writes it to pool_passwd.
+#[derive(Args)]
+pub struct PgMd5 {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Prints a password encrypted for pool_passwd, or writes it there.
+#[derive(Args)]
+pub struct PgEnc {
+    /// File with the key; by default $PGPOOLKEYFILE, then ~/.pgpoolkey.
+    #[arg(short = 'k', long = "key-file", value_name = "FILE", conflicts_with_all = ["key", "prompt_key"])]
+    key_file: Option<PathBuf>,
+    /// The key; others on this machine can see it there.
+    #[arg(short = 'K', long = "enc-key", value_name = "KEY", conflicts_with = "prompt_key")]
+    key: Option<String>,
+    /// Ask for the key.
+    #[arg(short = 'P', long = "prompt-for-key")]
+    prompt_key: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// A password, and whose it is.
+struct Given {
+    user: Option<String>,
+    password: Zeroizing<String>,
+}
+
+pub fn md5(options: &PgMd5) -> anyhow::Result<ExitCode> {
+    let common = &options.common;
+    for given in common.given("password: ")? {
+        let password = given.password.as_bytes();
+        if common.updates {
+            let user = common.user_of(&given);
+            let credential = Md5Secret::from_password(password, user.as_bytes());
+            common.write(&user, credential.text())?;
+        } else {
+            say(&String::from_utf8_lossy(Stored::of_password(password).text()))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn enc(options: &PgEnc) -> anyhow::Result<ExitCode> {
+    let common = &options.common;
+    let key = options.read_key()?;
+    for given in common.given("db password: ")? {
+        let text = key.encrypt(given.password.as_bytes()).context("the password cannot be encrypted")?;
+        if common.updates {
+            common.write(&common.user_of(&given), format!("AES{text}").as_bytes())?;
+        } else {
+            say(&format!("\n{text}\npool_passwd string: AES{text}"))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(text: &str) -> anyhow::Result<()> {
+    writeln!(std::io::stdout(), "{text}").context("cannot write to the standard output")
+}
+
+impl PgEnc {
+    fn read_key(&self) -> anyhow::Result<PoolKey> {
+        let text = match &self.key {
+            Some(key) => Zeroizing::new(key.clone().into_bytes()),
+            None if self.prompt_key => Zeroizing::new(prompt::password("encryption key: ")?.as_bytes().to_vec()),
+            None => self.read_key_file()?,
+        };
+        PoolKey::new(&text).context("the encryption key does not begin with a line of 1 to 255 bytes")
+    }
+
+    fn read_key_file(&self) -> anyhow::Result<Zeroizing<Vec<u8>>> {
+        let path = Files { key: self.key_file.clone(), ..Files::default() }.key_path().context("there is no home folder")?;
+        let bytes = fs::read(&path).with_context(|| format!("encryption key not provided: cannot read {}", path.display()))?;
+        if fs::metadata(&path).is_ok_and(|found| found.permissions().mode() & 0o077 != 0) {
+            let text = "has group or world access; permissions should be u=rw (0600) or less";
+            let _ = writeln!(std::io::stderr(), "WARNING: key file \"{}\" {text}", path.display());
+        }
+        Ok(Zeroizing::new(bytes))
+    }
+}
+
+impl Common {
+    /// The passwords that the command line means.
+    fn given(&self, question: &str) -> anyhow::Result<Vec<Given>> {
+        let given = match (&self.password, &self.input) {
+            (Some(password), _) => vec![Given { user: None, password: Zeroizing::new(password.clone()) }],
+            (None, Some(path)) => read_pairs(path)?,
+            (None, None) if self.prompt => vec![Given { user: None, password: prompt::password(question)? }],
+            (None, None) => bail!("no password: give one, or --prompt, or --input-file"),
+        };
+        for given in &given {
+            ensure!(given.password.len() <= PASSWORD_BYTES_MAX, "the password is longer than {PASSWORD_BYTES_MAX} bytes");
+        }
+        Ok(given)
+    }
+
+    fn user_of(&self, given: &Given) -> String {
+        given.user.clone().or_else(|| self.user.clone()).unwrap_or_else(prompt::system_user)
+    }
+
+    /// Replaces the user's line in pool_passwd, or adds it.
+    fn write(&self, user: &str, credential: &[u8]) -> anyhow::Result<()> {
+        let files = Files { config: Some(self.config.clone()), ..Files::default() };
+        // Whoever makes the first password need not have a node yet; a file that cannot be read says so.
+        fs::metadata(&self.config).with_context(|| format!("could not open configuration file {}", self.config.display()))?;
+        let path = files.passwd_path(&files.read().draft).context("pool_passwd is empty: there is no such file")?;
+        let before = match fs::read(&path) {
+            Ok(bytes) => Zeroizing::new(bytes),
+            Err(cause) if cause.kind() == ErrorKind::NotFound => Zeroizing::default(),
+            Err(cause) => return Err(anyhow::Error::new(cause).context(format!("cannot read {}", path.display()))),
+        };
+        let after = Zeroizing::new(passwd::with_line(&before, user.as_bytes(), credential));
+        replace(&path, &after).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// Lines of `user:password`; others are named and left out.
+fn read_pairs(path: &Path) -> anyhow::Result<Vec<Given>> {
+    let text = Zeroizing::new(fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?);
+    let mut given = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        match line.split_once(':') {
+            Some((user, password)) if !user.is_empty() && !password.is_empty() => {
+                given.push(Given { user: Some(user.to_string()), password: Zeroizing::new(password.to_string()) });
+            }
+            Some(_) | None if line.trim().is_empty() => {}
+            Some(_) | None => writeln!(std::io::stderr(), "LINE#{number:02}: invalid username:password pair")?,
+        }
+    }
+    Ok(given)
+}
+
+/// Writes a file so that it is the old one or the new one at any time. Owner and rights stay.
+fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let before = fs::metadata(path).ok();
+    let mode = before.as_ref().map_or(0o600, |before| before.permissions().mode() & 0o777);
+    let beside = path.with_extension(format!("new-{}", std::process::id()));
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(&beside)?;
+    let written = file.write_all(bytes).and_then(|()| file.set_permissions(fs::Permissions::from_mode(mode)));
+    let owned = written.and_then(|()| match &before {
+        Some(before) => chown(&beside, Some(before.uid()), Some(before.gid())),
+        None => Ok(()),
+    });
+    let done = owned.and_then(|()| file.sync_all()).and_then(|()| fs::rename(&beside, path));
+    if done.is_err() {
+        // Nothing is to be left of it.
+        let _ = fs::remove_file(&beside);
+    }
+    done
+}

@@ -1,0 +1,343 @@
+//! Answers as text, in the form of Pgpool-II's clients.
+
+use crate::log::utc;
+use serde_json::Value;
+use weir_wire::pcp::{Code, NodeInfo, Reply, Request};
+
+/// How much is shown.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// A line for each value.
+    pub(super) is_verbose: bool,
+    /// Also processes that serve nobody.
+    pub(super) shows_all: bool,
+}
+
+const NODE: [&str; 12] = [
+    "Hostname",
+    "Port",
+    "Status",
+    "Weight",
+    "Status Name",
+    "Backend Status Name",
+    "Role",
+    "Backend Role",
+    "Replication Delay",
+    "Replication State",
+    "Replication Sync State",
+    "Last Status Change",
+];
+
+const HEALTH: [&str; 20] = [
+    "Node Id",
+    "Host Name",
+    "Port",
+    "Status",
+    "Role",
+    "Last Status Change",
+    "Total Count",
+    "Success Count",
+    "Fail Count",
+    "Skip Count",
+    "Retry Count",
+    "Average Retry Count",
+    "Max Retry Count",
+    "Max Health Check Duration",
+    "Minimum Health Check Duration",
+    "Average Health Check Duration",
+    "Last Health Check",
+    "Last Successful Health Check",
+    "Last Skip Health Check",
+    "Last Failed Health Check",
+];
+
+/// Titles of a process' values, and the places of the values in the answer. Releases before 4.5 lack the last four, those before 4.7 three.
+const PROCESS: [(&str, usize); 20] = [
+    ("Database", 5),
+    ("Username", 6),
+    ("Start time", 1),
+    ("Client connection count", 2),
+    ("Major", 11),
+    ("Minor", 12),
+    ("Backend connection time", 7),
+    ("Client connection time", 8),
+    ("Client idle duration", 10),
+    ("Client disconnection time", 9),
+    ("Pool Counter", 13),
+    ("Backend PID", 14),
+    ("Connected", 15),
+    ("PID", 0),
+    ("Backend ID", 4),
+    ("Status", 16),
+    ("Load balance node", 17),
+    ("Client host", 18),
+    ("Client port", 19),
+    ("Statement", 20),
+];
+
+/// Place of the database in a process' values.
+const DATABASE: usize = 5;
+
+/// The answer to a request. Error: it is none.
+pub fn text(name: &str, request: &Request, replies: &[Reply], shape: Shape) -> Result<String, String> {
+    let last = replies.last().map(Reply::strings).unwrap_or_default();
+    let text = match request {
+        Request::NodeCount => node_count(last.first(), shape),
+        Request::NodeInfo(_) => {
+            let nodes: Option<Vec<NodeInfo>> = rows(replies, Code::Node).iter().map(|row| NodeInfo::read(row)).collect();
+            nodes.map(|nodes| nodes.iter().map(|node| node_info(node, shape)).collect())
+        }
+        Request::HealthCheckStats(_) => {
+            (last.len() == HEALTH.len()).then(|| values(HEALTH.into_iter().zip(last.iter().map(String::as_str)), shape))
+        }
+        Request::ProcessCount => Some(process_count(last.get(1..).unwrap_or_default(), shape)),
+        Request::ProcessInfo(_) => Some(processes(&rows(replies, Code::Process), shape)),
+        Request::PoolStatus => pool_status(&rows(replies, Code::Parameter), shape),
+        Request::WatchdogInfo(_) => last.first().and_then(|json| watchdog(json, shape)),
+        Request::Salt
+        | Request::Login { .. }
+        | Request::Attach(_)
+        | Request::Detach(..)
+        | Request::Promote(..)
+        | Request::Recover(_)
+        | Request::Restart(_)
+        | Request::UpgradeWalk
+        | Request::Stop(..)
+        | Request::Reload(_)
+        | Request::RotateLog(_)
+        | Request::InvalidateQueryCache
+        | Request::Set { .. }
+        | Request::StopRecovery
+        | Request::End => Some(format!("{name} -- Command Successful\n")),
+    };
+    text.ok_or_else(|| format!("ERROR: the answer is not understood: {replies:?}"))
+}
+
+/// The strings of the packets of one kind.
+fn rows(replies: &[Reply], kind: Code) -> Vec<Vec<String>> {
+    let is_row = |reply: &&Reply| matches!(reply, Reply::Words { code, .. } if *code == kind);
+    replies.iter().filter(is_row).map(Reply::strings).collect()
+}
+
+/// Values with their titles, or one line of values.
+fn values<'a>(values: impl Iterator<Item = (&'a str, &'a str)> + Clone, shape: Shape) -> String {
+    if !shape.is_verbose {
+        let all: Vec<&str> = values.map(|(_, value)| value).collect();
+        return all.join(" ") + "\n";
+    }
+    let width = values.clone().map(|(title, _)| title.len()).max().unwrap_or(0);
+    values.map(|(title, value)| format!("{title:width$} : {value}\n")).collect::<String>() + "\n"
+}
+
+fn node_count(count: Option<&String>, shape: Shape) -> Option<String> {
+    let count = count?;
+    Some(if shape.is_verbose { format!("Node Count\n____________\n {count}\n") } else { format!("{count}\n") })
+}
+
+fn node_info(node: &NodeInfo, shape: Shape) -> String {
+    let or_none = |text: &str| if text.is_empty() { "none".to_string() } else { text.to_string() };
+    let all = [
+        node.hostname.clone(),
+        node.port.to_string(),
+        node.status.number().to_string(),
+        format!("{:.6}", node.weight),
+        node.status.name().to_string(),
+        node.pg_status.clone(),
+        node.role.name().to_string(),
+        node.pg_role.clone(),
+        node.delay.to_string(),
+        or_none(&node.replication_state),
+        or_none(&node.replication_sync_state),
+        utc(node.changed_at_s),
+    ];
+    values(NODE.into_iter().zip(all.iter().map(String::as_str)), shape)
+}
+
+fn process_count(pids: &[String], shape: Shape) -> String {
+    if !shape.is_verbose {
+        return pids.iter().map(|pid| format!("{pid} ")).collect::<String>() + "\n";
+    }
+    let lines: String = pids.iter().enumerate().map(|(at, pid)| format!("{at} \t | \t {pid}\n")).collect();
+    format!("No \t | \t PID\n_____________________\n{lines}\nTotal Processes:{}\n", pids.len())
+}
+
+fn processes(rows: &[Vec<String>], shape: Shape) -> String {
+    let has_client = |row: &&Vec<String>| shape.shows_all || row.get(DATABASE).is_some_and(|database| !database.is_empty());
+    let all: String = rows
+        .iter()
+        .filter(has_client)
+        .map(|row| {
+            let known = PROCESS.iter().filter_map(|(title, at)| row.get(*at).map(|value| (*title, value.as_str())));
+            values(known, shape)
+        })
+        .collect();
+    if all.is_empty() { "No process information available\n\n".to_string() } else { all }
+}
+
+fn pool_status(rows: &[Vec<String>], shape: Shape) -> Option<String> {
+    let mut text = String::new();
+    for (at, row) in rows.iter().enumerate() {
+        let [name, value, description] = row.as_slice() else { return None };
+        text += &if shape.is_verbose {
+            format!("Name [{at:3}]:\t{name}\nValue:      \t{value}\nDescription:\t{description}\n\n")
+        } else {
+            format!("name : {name}\nvalue: {value}\ndesc : {description}\n\n")
+        };
+    }
+    Some(text)
+}
+
+/// The watchdog's cluster, which is sent as JSON.
+fn watchdog(json: &str, shape: Shape) -> Option<String> {
+    let cluster: Value = serde_json::from_str(json).ok()?;
+    let (number, word) = (|name: &str| cluster[name].as_i64().unwrap_or(0), |name: &str| string(&cluster[name]));
+    let vip = if number("Escalated") != 0 { "YES" } else { "NO" };
+    let nodes = cluster["WatchdogNodes"].as_array()?;
+    if !shape.is_verbose {
+        let first = format!(
+            "{} {} {vip} {} {}\n\n",
+            number("RemoteNodeCount") + 1,
+            number("MemberRemoteNodeCount") + 1,
+            word("LeaderNodeName"),
+            word("LeaderHostName")
+        );
+        return Some(first + &nodes.iter().map(watchdog_line).collect::<String>());
+    }
+    let quorum = match number("QuorumStatus") {
+        0 => "QUORUM IS ON THE EDGE",
+        1 => "QUORUM EXIST",
+        -1 => "QUORUM ABSENT",
+        -2 => "NO LEADER NODE",
+        _ => "UNKNOWN",
+    };
+    let count = |name: &str| number(name).to_string();
+    let all = [
+        ("Total Nodes", (number("RemoteNodeCount") + 1).to_string()),
+        ("Remote Nodes", count("RemoteNodeCount")),
+        ("Member Remote Nodes", count("MemberRemoteNodeCount")),
+        ("Alive Remote Nodes", count("AliveNodeCount")),
+        ("Nodes required for quorum", count("NodesRequireForQuorum")),
+        ("Quorum state", quorum.to_string()),
+        ("Local node escalation", vip.to_string()),
+        ("Leader Node Name", word("LeaderNodeName")),
+        ("Leader Host Name", word("LeaderHostName")),
+    ];
+    let head = values(all.iter().map(|(title, value)| (*title, value.as_str())), shape);
+    let nodes: String = nodes.iter().map(|node| watchdog_node(node, shape)).collect();
+    Some(format!("Watchdog Cluster Information \n{head}Watchdog Node Information \n{nodes}"))
+}
+
+/// A value without the quotes of a text.
+fn string(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_string)
+}
+
+fn watchdog_line(node: &Value) -> String {
+    let names = ["NodeName", "HostName", "PgpoolPort", "WdPort", "State", "StateName", "Membership", "MembershipString"];
+    names.map(|name| string(&node[name])).join(" ") + "\n"
+}
+
+fn watchdog_node(node: &Value, shape: Shape) -> String {
+    let all = [
+        ("Node Name", "NodeName"),
+        ("Host Name", "HostName"),
+        ("Delegate IP", "DelegateIP"),
+        ("Pgpool port", "PgpoolPort"),
+        ("Watchdog port", "WdPort"),
+        ("Node priority", "Priority"),
+        ("Status", "State"),
+        ("Status Name", "StateName"),
+        ("Membership Status", "MembershipString"),
+    ]
+    .map(|(title, name)| (title, string(&node[name])));
+    values(all.iter().map(|(title, value)| (*title, value.as_str())), shape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::pcp::{Delay, Layout, NodeRole, NodeStatus};
+
+    const BRIEF: Shape = Shape { is_verbose: false, shows_all: false };
+    const LONG: Shape = Shape { is_verbose: true, shows_all: false };
+
+    fn check(request: &Request, replies: &[Reply], shape: Shape, expected: &str) {
+        assert_eq!(text("pcp_x", request, replies, shape).unwrap(), expected, "{request:?}");
+    }
+
+    fn node() -> NodeInfo {
+        NodeInfo {
+            hostname: "127.0.0.1".into(),
+            port: 21550,
+            status: NodeStatus::Up,
+            pg_status: "up".into(),
+            weight: 1.0,
+            role: NodeRole::Primary,
+            pg_role: "primary".into(),
+            delay: Delay::Bytes(0),
+            replication_state: String::new(),
+            replication_sync_state: String::new(),
+            changed_at_s: 1_795_596_358,
+        }
+    }
+
+    #[test]
+    fn answers_look_as_pgpools_clients_print_them() {
+        check(&Request::Attach(1), &[Reply::done(b'c')], BRIEF, "pcp_x -- Command Successful\n");
+        let count = [Reply::of(b'l', Code::Done, ["2"])];
+        check(&Request::NodeCount, &count, BRIEF, "2\n");
+        check(&Request::NodeCount, &count, LONG, "Node Count\n____________\n 2\n");
+        let pids = [Reply::of(b'n', Code::Done, ["2", "22423", "22424"])];
+        check(&Request::ProcessCount, &pids, BRIEF, "22423 22424 \n");
+        let long = "No \t | \t PID\n_____________________\n0 \t | \t 22423\n1 \t | \t 22424\n\nTotal Processes:2\n";
+        check(&Request::ProcessCount, &pids, LONG, long);
+        for layout in [Layout::V4_3_0, Layout::V4_3, Layout::V4_7] {
+            let nodes =
+                [Reply::of(b'i', Code::Count, ["1"]), Reply::of(b'i', Code::Node, node().strings(layout)), Reply::done(b'i')];
+            let line = "127.0.0.1 21550 2 1.000000 up up primary primary 0 none none 2026-11-25 08:45:58\n";
+            check(&Request::NodeInfo(0), &nodes, BRIEF, line);
+            let long = text("", &Request::NodeInfo(0), &nodes, LONG).unwrap();
+            assert!(long.starts_with("Hostname               : 127.0.0.1\nPort                   : 21550\n"), "{long}");
+            assert!(long.ends_with("\nLast Status Change     : 2026-11-25 08:45:58\n\n"), "{long}");
+        }
+        let status = [Reply::binary_count(b'b', 1), Reply::of(b'b', Code::Parameter, ["port", "1", "x"]), Reply::done(b'b')];
+        check(&Request::PoolStatus, &status, BRIEF, "name : port\nvalue: 1\ndesc : x\n\n");
+        check(&Request::PoolStatus, &status, LONG, "Name [  0]:\tport\nValue:      \t1\nDescription:\tx\n\n");
+    }
+
+    #[test]
+    fn processes_without_a_client_are_shown_when_asked_for() {
+        let row = |strings: &[&str]| [Reply::of(b'p', Code::Process, strings), Reply::done(b'p')];
+        let idle = row(&["7", "s", "1", "0", "0", "", "", "", "", "", "0", "0", "0", "0", "0", "0", "Wait for connection"]);
+        check(&Request::ProcessInfo(0), &idle, BRIEF, "No process information available\n\n");
+        let all = Shape { shows_all: true, ..BRIEF };
+        check(&Request::ProcessInfo(0), &idle, all, "  s 1 0 0   0  0 0 0 7 0 Wait for connection\n");
+        let busy = row(&[
+            "7", "s", "1", "0", "0", "db", "u", "b", "c", "d", "9", "3", "0", "5", "77", "1", "Idle", "1", "h", "99", "select 1",
+        ]);
+        check(&Request::ProcessInfo(0), &busy, BRIEF, "db u s 1 3 0 b c 9 d 5 77 1 7 0 Idle 1 h 99 select 1\n");
+    }
+
+    #[test]
+    fn a_watchdogs_json_is_read() {
+        let json = r#"{"RemoteNodeCount":1,"MemberRemoteNodeCount":1,"NodesRequireForQuorum":2,"QuorumStatus":1,"AliveNodeCount":1,
+            "Escalated":1,"LeaderNodeName":"a:9999 Linux a","LeaderHostName":"a","NodeCount":1,"WatchdogNodes":[{"ID":0,"State":4,
+            "Membership":0,"MembershipString":"MEMBER","NodeName":"a:9999 Linux a","HostName":"a","StateName":"LEADER",
+            "DelegateIP":"10.0.0.1","WdPort":9000,"PgpoolPort":9999,"Priority":1}]}"#;
+        let replies = [Reply::of(b'w', Code::Done, [json])];
+        let brief = "2 2 YES a:9999 Linux a a\n\na:9999 Linux a a 9999 9000 4 LEADER 0 MEMBER\n";
+        check(&Request::WatchdogInfo(-1), &replies, BRIEF, brief);
+        let long = text("", &Request::WatchdogInfo(-1), &replies, LONG).unwrap();
+        assert!(long.contains("Quorum state              : QUORUM EXIST\n"), "{long}");
+        assert!(long.contains("\nMembership Status : MEMBER\n"), "{long}");
+        assert!(text("", &Request::WatchdogInfo(0), &[Reply::of(b'w', Code::Done, ["{"])], BRIEF).is_err());
+    }
+
+    #[test]
+    fn answers_that_are_none_are_named() {
+        let bad = [Reply::of(b'i', Code::Node, ["x"]), Reply::done(b'i')];
+        assert!(text("", &Request::NodeInfo(0), &bad, BRIEF).unwrap_err().contains("not understood"));
+        assert!(text("", &Request::NodeCount, &[], BRIEF).is_err());
+        assert!(text("", &Request::HealthCheckStats(0), &[Reply::of(b'h', Code::Done, ["1"])], BRIEF).is_err());
+    }
+}

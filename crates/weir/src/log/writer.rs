@@ -1,0 +1,261 @@
+//! The thread of one destination of the log: one that hangs must hold up neither clients nor signals nor the other destination.
+
+use super::Level;
+use super::outlet::Outlet;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_config::LogConfig;
+
+/// Lines that wait to be written; more are counted and left out.
+const LINES_MAX: usize = 16 << 10;
+/// Their length in all: a line holds a statement, and that may be long.
+const BYTES_MAX: usize = 16 << 20;
+
+#[derive(Debug)]
+struct Line {
+    level: Level,
+    text: String,
+    /// Lines before this one that found no room.
+    lost: u64,
+}
+
+/// Lines that wait for the thread.
+#[derive(Debug, Default)]
+struct Queue {
+    lines: VecDeque<Line>,
+    bytes: usize,
+    /// Lines that found no room since the last one that did.
+    lost: u64,
+    settings: Option<Box<LogConfig>>,
+    rotation: Rotation,
+    /// Lines that were ever taken in, and those done with.
+    taken: u64,
+    done: u64,
+    life: Life,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Rotation {
+    #[default]
+    No,
+    Wanted,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    #[default]
+    Open,
+    /// No more lines come.
+    Closed,
+    /// The thread has ended.
+    Over,
+}
+
+/// One thing for the thread to do.
+enum Task {
+    Line(Line),
+    Settings(Box<LogConfig>),
+    Rotate,
+    End { lost: u64 },
+}
+
+#[derive(Debug, Default)]
+struct Desk {
+    queue: Mutex<Queue>,
+    /// For the thread: there is something to do.
+    work: Condvar,
+    /// For those who wait for it.
+    progress: Condvar,
+}
+
+/// The way to the thread. Dropped, it lets the thread write what it has, and end.
+#[derive(Debug)]
+pub struct Writer {
+    desk: Arc<Desk>,
+    files: Files,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Files {
+    Some,
+    None,
+}
+
+impl Writer {
+    /// Error: no thread can be had.
+    pub fn start(outlet: Outlet) -> std::io::Result<Writer> {
+        let files = if outlet.has_files() { Files::Some } else { Files::None };
+        let desk = Arc::new(Desk::default());
+        let theirs = desk.clone();
+        std::thread::Builder::new().name("log".into()).spawn(move || work(&theirs, outlet))?;
+        Ok(Writer { desk, files })
+    }
+
+    pub fn has_files(&self) -> bool {
+        self.files == Files::Some
+    }
+
+    /// Has a line written. It is left out, and counted, when too many wait already.
+    pub fn line(&self, level: Level, text: String) {
+        self.change(|queue| {
+            let is_full = queue.lines.len() >= LINES_MAX || queue.bytes + text.len() > BYTES_MAX;
+            // A line longer than all that may wait is taken where none does.
+            if is_full && !queue.lines.is_empty() {
+                queue.lost += 1;
+                return;
+            }
+            queue.bytes += text.len();
+            queue.taken += 1;
+            let lost = std::mem::take(&mut queue.lost);
+            queue.lines.push_back(Line { level, text, lost });
+        });
+    }
+
+    pub fn set(&self, config: &LogConfig) {
+        self.change(|queue| queue.settings = Some(Box::new(config.clone())));
+    }
+
+    pub fn rotate(&self) {
+        self.change(|queue| queue.rotation = Rotation::Wanted);
+    }
+
+    /// Waits until all lines of before are done with.
+    pub fn flush(&self, until: Instant) {
+        let wanted = self.desk.queue.lock().taken;
+        self.wait(until, |queue| queue.done >= wanted);
+    }
+
+    /// Waits until all is written and the thread has ended.
+    pub fn end(self, until: Instant) {
+        self.close();
+        self.wait(until, |queue| queue.life == Life::Over);
+    }
+
+    fn close(&self) {
+        self.change(|queue| match queue.life {
+            Life::Open => queue.life = Life::Closed,
+            Life::Closed | Life::Over => {}
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Queue)) {
+        change(&mut self.desk.queue.lock());
+        // After the lock is free, so that the thread runs from here on: tests look whether it rests.
+        self.desk.work.notify_one();
+    }
+
+    fn wait(&self, until: Instant, is_done: impl Fn(&Queue) -> bool) {
+        let mut queue = self.desk.queue.lock();
+        while !is_done(&queue) && queue.life != Life::Over {
+            if self.desk.progress.wait_until(&mut queue, until).timed_out() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Desk {
+    /// Waits for something to do.
+    fn next(&self) -> Task {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(settings) = queue.settings.take() {
+                return Task::Settings(settings);
+            }
+            if std::mem::take(&mut queue.rotation) == Rotation::Wanted {
+                return Task::Rotate;
+            }
+            if let Some(line) = queue.lines.pop_front() {
+                queue.bytes -= line.text.len();
+                return Task::Line(line);
+            }
+            if queue.life != Life::Open {
+                return Task::End { lost: std::mem::take(&mut queue.lost) };
+            }
+            self.work.wait(&mut queue);
+        }
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut Queue)) {
+        change(&mut self.queue.lock());
+        self.progress.notify_all();
+    }
+}
+
+fn work(desk: &Desk, mut outlet: Outlet) {
+    loop {
+        match desk.next() {
+            Task::Line(line) => {
+                outlet.note_lost(line.lost);
+                outlet.write(line.level, &line.text);
+                desk.tell(|queue| queue.done += 1);
+            }
+            Task::Settings(settings) => outlet.set(*settings),
+            Task::Rotate => outlet.reopen(),
+            Task::End { lost } => {
+                outlet.note_lost(lost);
+                outlet.finish();
+                return desk.tell(|queue| queue.life = Life::Over);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::file::LogFile;
+    use std::io::Read;
+    use std::time::Duration;
+    use weir_config::Config;
+
+    /// A minute is long enough for any machine; none of these waits ends by it.
+    fn limit() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    #[test]
+    fn a_destination_that_hangs_holds_up_nobody_and_lines_beyond_the_bound_are_counted() {
+        let (mut read, write) = std::io::pipe().unwrap();
+        let mut settings = Config::default().log;
+        settings.line_prefix = String::new();
+        let writer = Writer::start(Outlet::of_file(LogFile::of_pipe(write), &settings)).unwrap();
+        let text = |number: usize| format!("{number} {}\n", "x".repeat(5_000));
+        let sent = 3 * BYTES_MAX / 5_000;
+        (0..sent).for_each(|number| writer.line(Level::Log, text(number)));
+        writer.flush(Instant::now());
+        let reader = std::thread::spawn(move || {
+            let mut all = String::new();
+            read.read_to_string(&mut all).unwrap();
+            all
+        });
+        writer.flush(limit());
+        writer.line(Level::Log, "the last\n".into());
+        writer.end(limit());
+        let all = reader.join().unwrap();
+        let lines: Vec<&str> = all.lines().collect();
+        let kept = lines.len() - 2;
+        assert!(kept * 5_000 < BYTES_MAX + (1 << 20) && kept > 1_000, "{kept} of {sent}");
+        assert!((0..kept).all(|number| text(number).trim_end() == lines[number]), "in order, and whole");
+        let missing = sent - kept;
+        let said = format!("WARNING:  {missing} lines of the log are missing: they came faster than they could be written");
+        assert_eq!(lines[kept..], [said.as_str(), "the last"]);
+    }
+
+    #[test]
+    fn an_end_does_not_wait_for_ever_and_takes_the_last_lines_where_it_can() {
+        let (read, write) = std::io::pipe().unwrap();
+        let writer = Writer::start(Outlet::of_file(LogFile::of_pipe(write), &Config::default().log)).unwrap();
+        writer.line(Level::Log, "x".repeat(1 << 20));
+        writer.end(Instant::now());
+        drop(read);
+    }
+}

@@ -1,0 +1,227 @@
+//! The control thread: it begins its tasks, reads its mail, and ends when no worker is left.
+
+use crate::admin::http;
+use crate::admin::pcp::{self, Entrance};
+use crate::control::context::{Control, Subject};
+use crate::control::supervised::{Kept, keep, run};
+use crate::control::{agent_watch, catalog_watch, failover, node_monitor, wal_follower};
+use crate::log::Level;
+use crate::runtime::mail::Order;
+use crate::runtime::shared::{Shared, Stop};
+use anyhow::Context as _;
+use std::io;
+use std::net::TcpListener;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::task::LocalSet;
+use weir_policy::failover::Event;
+use weir_session::catalogs::Database;
+
+/// Name of the thread.
+const NAME: &str = "weir-control";
+
+/// Threads for work that blocks: names of hosts, keys of passwords, pages. A name server that does not answer holds a few for each node.
+const BLOCKING_MAX: usize = 128;
+
+/// Time between two signs of life, and between two looks at whether a period of averages is over.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Listening sockets that are served here.
+#[derive(Default)]
+pub struct Sockets {
+    /// Of `metrics_port`.
+    pub(crate) readers: Vec<TcpListener>,
+    pub(crate) pcp: Entrance,
+}
+
+/// Starts the thread.
+pub fn start(shared: &Arc<Shared>, sockets: Sockets) -> anyhow::Result<JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_MAX)
+        .build()
+        .context("cannot create the event loop of the control thread")?;
+    let shared = shared.clone();
+    let thread = std::thread::Builder::new().name(NAME.into());
+    thread.spawn(move || serve(runtime, shared, sockets)).context("cannot start the control thread")
+}
+
+fn serve(runtime: Runtime, shared: Arc<Shared>, sockets: Sockets) {
+    // Unlike a worker it goes ahead of whoever runs on its processor: busy sessions must not make nodes look silent.
+    if let Err(cause) = weir_ring::yield_when_woken(false) {
+        shared.log.say(Level::Debug1, format_args!("the control thread keeps its scheduling: {cause}"));
+    }
+    let tasks = LocalSet::new();
+    tasks.block_on(&runtime, attend(Control::new(shared), sockets));
+    // Connections close with their tasks.
+    drop(tasks);
+    // Somebody may still wait for a name server.
+    runtime.shutdown_background();
+}
+
+/// Begins all tasks and obeys orders until the last one. Cancel safe: all tasks end.
+async fn attend(c: Rc<Control>, sockets: Sockets) {
+    // The first, so that nobody gets writes before it says so.
+    let own = c.clone();
+    let mut tasks = vec![keep(&c, "failover".into(), move || failover::watch(own.clone()), || {})];
+    let own = c.clone();
+    tasks.push(keep(&c, "the nodes".into(), move || node_monitor::watch(own.clone()), || {}));
+    let own = c.clone();
+    tasks.push(keep(&c, "the agents".into(), move || agent_watch::watch(own.clone()), || {}));
+    tasks.extend(sockets.readers.into_iter().filter_map(|reader| begin_http(&c, reader)));
+    tasks.extend(begin_pcp(&c, sockets.pcp));
+    let mut beat_at = Instant::now();
+    loop {
+        // Nothing is lost if the time is over first: orders stay where they are.
+        let _ = tokio::time::timeout(BEAT, c.shared.control.arrived()).await;
+        if beat_at.elapsed() >= BEAT {
+            beat_at = Instant::now();
+            beat(&c, beat_at);
+        }
+        if c.shared.control.has_wishes() {
+            c.ring(&Subject::Failover);
+        }
+        for order in c.shared.control.take() {
+            match order {
+                Order::Look(why) => c.nudge(why),
+                Order::LinkDied(node, how) => c.tell(Event::LinkDied { node, how }),
+                Order::Parted => c.ring(&Subject::Parted),
+                Order::Sample => c.ring(&Subject::Positions),
+                Order::Watch(database) => watch(&c, database),
+                Order::Follow(database) => follow(&c, database),
+                Order::Changed(database) => c.ring(&Subject::Database(database.name.clone())),
+                Order::CloseDoors => c.ring(&Subject::Doors),
+                Order::End => return,
+            }
+        }
+        if c.shared.stop_mode() != Stop::No {
+            c.ring_all();
+        }
+    }
+}
+
+fn beat(c: &Control, now: Instant) {
+    c.shared.control.beat_ms.store(c.millis(now), Ordering::Relaxed);
+    c.shared.catalogs.shed(now);
+    c.shared.stats.roll(now, c.shared.config.load().admin.stats_period_ms);
+}
+
+fn watch(c: &Rc<Control>, database: Arc<Database>) {
+    let (name, own, again) = (format!("the catalog of \"{}\"", database.name), c.clone(), database.clone());
+    let order = move || {
+        if again.has_sessions() {
+            own.shared.watch_catalog(&again);
+        }
+    };
+    run(c, name, catalog_watch::watch(c.clone(), database), order);
+}
+
+/// The next session whose answer would be kept has the log followed again after a fault.
+fn follow(c: &Rc<Control>, database: Arc<Database>) {
+    let name = format!("the log of \"{}\"", database.name);
+    run(c, name, wal_follower::watch(c.clone(), database), || {});
+}
+
+fn begin_http(c: &Rc<Control>, reader: TcpListener) -> Option<Kept> {
+    let watched = reader.set_nonblocking(true).and_then(|()| tokio::net::TcpListener::from_std(reader));
+    match watched {
+        Ok(listener) => {
+            let (own, listener) = (c.clone(), Rc::new(listener));
+            Some(keep(c, "pages over HTTP".into(), move || http::serve(own.clone(), listener.clone()), || {}))
+        }
+        Err(cause) => {
+            c.shared.log.say(Level::Error, format_args!("cannot watch the socket of metrics_port: {cause}"));
+            None
+        }
+    }
+}
+
+fn begin_pcp(c: &Rc<Control>, entrance: Entrance) -> Vec<Kept> {
+    let (listeners, files) = entrance.listeners();
+    let begin = |listener: io::Result<Rc<pcp::Listener>>| match listener {
+        Ok(listener) => {
+            let (own, files) = (c.clone(), files.clone());
+            Some(keep(c, "PCP".into(), move || pcp::serve(own.clone(), listener.clone(), files.clone()), || {}))
+        }
+        Err(cause) => {
+            c.shared.log.say(Level::Error, format_args!("cannot watch a listening socket of PCP: {cause}"));
+            None
+        }
+    };
+    listeners.into_iter().filter_map(begin).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::access::AccessFiles;
+    use crate::log::Log;
+    use crate::runtime::tls_files::TlsFiles;
+    use std::cell::Cell;
+    use std::net::SocketAddr;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Notify;
+    use tokio::task::spawn_local;
+    use weir_config::Config;
+
+    fn shared() -> Arc<Shared> {
+        let mut config = Config::default();
+        config.nodes.clear();
+        let log = Log::new(&config.log).unwrap();
+        Arc::new(Shared::new(config, None, AccessFiles::default(), TlsFiles::default(), Vec::new(), [7; 32], log))
+    }
+
+    async fn status(place: SocketAddr) -> String {
+        let mut stream = tokio::net::TcpStream::connect(place).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer.lines().next().unwrap_or_default().to_string()
+    }
+
+    #[test]
+    fn a_fault_in_one_task_leaves_all_others_alive_and_it_is_begun_again() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let (c, reader) = (Control::new(shared()), TcpListener::bind("127.0.0.1:0").unwrap());
+            let place = reader.local_addr().unwrap();
+            let attends = spawn_local(attend(c.clone(), Sockets { readers: vec![reader], ..Sockets::default() }));
+            let (times, again) = (Rc::new(Cell::new(0)), Rc::new(Notify::new()));
+            let (count, is_back) = (times.clone(), again.clone());
+            let begin = move || {
+                let (count, is_back) = (count.clone(), is_back.clone());
+                async move {
+                    count.set(count.get() + 1);
+                    assert!(count.get() > 1, "a fault, as it is meant to be");
+                    is_back.notify_one();
+                }
+            };
+            let _kept = keep(&c, "a test".into(), begin, || {});
+            let ordered = Rc::new(Notify::new());
+            let is_ordered = ordered.clone();
+            run(&c, "another test".into(), async { panic!("a fault, as it is meant to be") }, move || is_ordered.notify_one());
+            while times.get() == 0 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(status(place).await, "HTTP/1.1 200 OK", "while the task is not begun again");
+            again.notified().await;
+            ordered.notified().await;
+            assert_eq!(status(place).await, "HTTP/1.1 200 OK");
+            c.shared.control.send(Order::End);
+            attends.await.unwrap();
+        });
+    }
+
+    #[test]
+    fn the_thread_ends_with_the_last_order() {
+        let shared = shared();
+        let thread = start(&shared, Sockets::default()).unwrap();
+        shared.control.send(Order::Sample);
+        shared.control.send(Order::End);
+        thread.join().unwrap();
+    }
+}

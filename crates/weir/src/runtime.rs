@@ -1,0 +1,21 @@
+//! State that threads share, a worker, and the server connections that its sessions lease.
+
+pub mod agent_line;
+pub mod agents_seen;
+pub mod bounds;
+pub mod files;
+pub mod inherit;
+pub mod key_derivation;
+pub mod lease;
+pub mod listeners;
+pub mod mail;
+pub mod names;
+pub mod pause_state;
+pub mod places;
+pub mod pool;
+pub mod probes;
+pub mod shared;
+pub mod stores;
+pub mod supervised_tasks;
+pub mod tls_files;
+pub mod worker;

@@ -1,0 +1,178 @@
+//! The agents beside the servers, as they were last asked: `SHOW pool_agents`.
+
+use crate::log::utc;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use weir_agent::{Data, ServerStatus, Status};
+
+/// Columns of `SHOW pool_agents`.
+pub const COLUMNS: [&str; 13] = [
+    "node_id",
+    "hostname",
+    "port",
+    "status",
+    "server",
+    "role",
+    "control_state",
+    "system_identifier",
+    "timeline",
+    "doing",
+    "last_order",
+    "error",
+    "last_asked",
+];
+
+/// If an agent answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contact {
+    Connected,
+    Unreachable,
+    WrongSecret,
+    /// Something else keeps Weir from asking it; the error tells.
+    Failed,
+}
+
+impl Contact {
+    pub fn name(self) -> &'static str {
+        match self {
+            Contact::Connected => "connected",
+            Contact::Unreachable => "unreachable",
+            Contact::WrongSecret => "wrong secret",
+            Contact::Failed => "failed",
+        }
+    }
+}
+
+/// One answer, or the lack of it.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub contact: Contact,
+    /// `Err`: why there is no status.
+    pub outcome: Result<Box<Status>, String>,
+    /// In seconds since 1970.
+    pub asked_at_s: u64,
+}
+
+/// By the node's number. Written by one task, every few seconds.
+#[derive(Debug, Default)]
+pub struct AgentsSeen(Mutex<BTreeMap<u16, Answer>>);
+
+impl AgentsSeen {
+    /// Notes an answer. Gives the contact before.
+    pub fn note(&self, node: u16, answer: Answer) -> Option<Contact> {
+        self.0.lock().insert(node, answer).map(|before| before.contact)
+    }
+
+    /// If the agent of a node answers; `None`: it has none, or was not asked yet.
+    pub fn contact(&self, node: u16) -> Option<Contact> {
+        self.0.lock().get(&node).map(|answer| answer.contact)
+    }
+
+    /// Forgets the agents of all other nodes.
+    pub fn keep(&self, nodes: &[u16]) {
+        self.0.lock().retain(|node, _| nodes.contains(node));
+    }
+
+    /// The values of `COLUMNS` for a node. `place`: host and port of its agent, if it has one.
+    pub fn row(&self, node: u16, place: Option<(String, u16)>) -> Vec<String> {
+        let place = place.map(|(host, port)| (host, port.to_string()));
+        let known = self.0.lock().get(&node).cloned();
+        let status = match (&place, &known) {
+            (None, _) => "none",
+            (Some(_), None) => "not asked yet",
+            (Some(_), Some(answer)) => answer.contact.name(),
+        };
+        let (host, port) = place.unwrap_or_default();
+        let asked_at = known.as_ref().map(|answer| utc(answer.asked_at_s)).unwrap_or_default();
+        let (told, error) = match known.map(|answer| answer.outcome) {
+            None => Default::default(),
+            Some(Ok(status)) => (told(&status), String::new()),
+            Some(Err(error)) => (Default::default(), error),
+        };
+        let mut row = vec![node.to_string(), host, port, status.to_string()];
+        row.extend(told);
+        row.extend([error, asked_at]);
+        row
+    }
+}
+
+/// The columns from `server` to `last_order`.
+fn told(status: &Status) -> [String; 7] {
+    let server = match (status.server, status.data) {
+        (ServerStatus::Running(server), _) => server.step.name(),
+        (ServerStatus::Stopped, Data::Whole) => "stopped",
+        (ServerStatus::Stopped, Data::HalfRewound) => "stopped, its files are half rewound",
+        (ServerStatus::Stopped, Data::Absent) => "stopped, it has no data",
+    };
+    let [state, identifier, timeline] = match status.control {
+        Some(control) => [control.state.name().into(), control.system_identifier.to_string(), control.timeline.to_string()],
+        None => Default::default(),
+    };
+    let role = if status.has_standby_signal { "standby" } else { "primary" };
+    let job = status.job.map(|job| job.to_string()).unwrap_or_default();
+    let last = status.last.as_ref().map(ToString::to_string).unwrap_or_default();
+    [server.into(), role.into(), state, identifier, timeline, job, last]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_agent::{ClusterState, ControlFile, Failure, FailureKind, Finished, JobView, Kind, OrderId, Progress};
+
+    fn place() -> Option<(String, u16)> {
+        Some(("db1".into(), 9797))
+    }
+
+    #[test]
+    fn an_agent_is_shown_as_it_last_answered() {
+        let seen = AgentsSeen::default();
+        assert_eq!(seen.row(0, None)[..4], ["0", "", "", "none"]);
+        assert_eq!(seen.row(1, place())[..4], ["1", "db1", "9797", "not asked yet"]);
+        let control = ControlFile {
+            system_identifier: 7_306_839_521_330_281_498,
+            state: ClusterState::ShutDown,
+            major: 15,
+            timeline: 3,
+            checkpoint: 0,
+            redo: 0,
+            recovery_end: 0,
+            recovery_timeline: 0,
+            can_rewind: true,
+        };
+        let failure = Failure::new(FailureKind::Source, "no route");
+        let progress = Progress { done_bytes: 34 << 20, total_bytes: 120 << 20 };
+        let status = Status {
+            server: ServerStatus::Stopped,
+            data: Data::Whole,
+            control: Some(control),
+            has_standby_signal: false,
+            mark: None,
+            slot: None,
+            job: Some(JobView { id: OrderId(1), kind: Kind::BaseBackup, since_ms: 12_345, progress }),
+            last: Some(Finished { id: OrderId(0), kind: Kind::Rewind, outcome: Err(failure) }),
+        };
+        let answer = |contact, outcome| Answer { contact, outcome, asked_at_s: 60 };
+        assert_eq!(seen.note(1, answer(Contact::Connected, Ok(Box::new(status)))), None);
+        let expected = [
+            "1",
+            "db1",
+            "9797",
+            "connected",
+            "stopped",
+            "primary",
+            "shut down",
+            "7306839521330281498",
+            "3",
+            "base backup for 12 s, 34 of 120 MB",
+            "rewind: failed: no route",
+            "",
+            "1970-01-01 00:01:00",
+        ];
+        assert_eq!(seen.row(1, place()), expected);
+        assert_eq!(seen.note(1, answer(Contact::WrongSecret, Err("why".into()))), Some(Contact::Connected));
+        let row = seen.row(1, place());
+        assert_eq!((row.len(), row[3].as_str(), row[4].as_str(), row[11].as_str()), (COLUMNS.len(), "wrong secret", "", "why"));
+        seen.keep(&[0]);
+        assert_eq!(seen.row(1, place())[3], "not asked yet");
+    }
+}

@@ -1,0 +1,208 @@
+//! Waits for slow answers without holding up the event loop: keys of passwords, names of hosts, verdicts of directories and
+//! PAM.
+
+use crate::auth::access::{LooksUp, Salted};
+use crate::auth::blocking_jobs::{Errands, Promise, State, Waiter};
+use crate::auth::challenges::{Basis, STRETCH, STRETCH_SALT};
+use crate::auth::directory::{self, Claim, Outcome};
+use crate::auth::pam;
+use crate::runtime::shared::{Message, Stop};
+use crate::runtime::worker::Worker;
+use std::hash::Hash;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_config::hba::{Directory, Service};
+use weir_io::reactor::parked;
+use weir_wire::scram::{Challenge, SaltedKeys, fingerprint, steady_salt};
+use zeroize::Zeroizing;
+
+/// Time between two looks for the word of a server, should nobody wake us.
+const LOOK_PERIOD: Duration = Duration::from_millis(250);
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    /// As many as the limit allows wait already.
+    #[error("too many logins at once")]
+    Full,
+    /// The deadline passed.
+    #[error("it took too long")]
+    TimedOut,
+}
+
+/// The keys of a password under a salt: known, or derived on a thread of their own. Cancel safe.
+pub async fn keys(
+    w: &Worker,
+    password: &Zeroizing<Vec<u8>>,
+    challenge: Challenge,
+    deadline: Option<Instant>,
+) -> Result<SaltedKeys, Unanswered> {
+    let key = Salted { password: fingerprint(&w.shared.access.salt_secret, password), challenge };
+    if let Some(keys) = w.shared.access.keys.known(&key) {
+        return Ok(keys);
+    }
+    let (password, challenge) = (password.clone(), key.challenge.clone());
+    let work = move || SaltedKeys::derive(&password, &challenge.salt, challenge.iterations);
+    wait(w, &w.shared.access.keys, &key, work, deadline).await
+}
+
+/// The challenge of a user who has no verifier, in which nothing tells why he has none. Cancel safe.
+pub async fn steady_challenge(
+    w: &Worker,
+    user: &str,
+    looks_up: LooksUp,
+    deadline: Option<Instant>,
+) -> Result<Challenge, Unanswered> {
+    let challenges = &w.shared.access.challenges;
+    let identifier = loop {
+        match challenges.basis(w.now()) {
+            Basis::Cluster(identifier) => break Some(identifier),
+            Basis::Process => break None,
+            Basis::Awaited(_) if deadline.is_some_and(|deadline| w.now() >= deadline) => return Err(Unanswered::TimedOut),
+            // Nobody is left who could tell soon, and an administrator may wait at the console.
+            Basis::Awaited(_) if w.view().nodes.iter().all(|node| node.cause.is_some()) => break None,
+            Basis::Awaited(_) if w.shared.stop_mode() >= Stop::Fast => break None,
+            Basis::Awaited(until) => {
+                w.wake_at_new_view();
+                w.reactor.wake_at(until.min(Instant::now() + LOOK_PERIOD));
+                parked().await;
+            }
+        }
+    };
+    let secret = match identifier.map(|identifier| (identifier, challenges.stretched(identifier))) {
+        None => Zeroizing::new(w.shared.access.salt_secret),
+        Some((_, Some(secret))) => secret,
+        Some((identifier, None)) => {
+            let number = Zeroizing::new(identifier.to_be_bytes().to_vec());
+            let stretch = Challenge { salt: STRETCH_SALT.to_vec(), iterations: STRETCH };
+            let stretched = keys(w, &number, stretch, deadline).await?;
+            let secret = stretched.server_key.bytes();
+            challenges.keep(identifier, secret);
+            Zeroizing::new(*secret)
+        }
+    };
+    // Where servers are asked for verifiers, most users have theirs from there.
+    let in_file = w.shared.access.files().passwords.usual_iterations().filter(|_| looks_up == LooksUp::No);
+    let iterations = in_file.unwrap_or_else(|| challenges.iterations());
+    Ok(Challenge { salt: steady_salt(&*secret, user.as_bytes()).to_vec(), iterations })
+}
+
+/// The keys of a password, if they fit `stored_key`. Cancel safe. Keys that do not fit are not remembered: guesses shall not
+/// take the place of keys.
+pub async fn fits(
+    w: &Worker,
+    password: &Zeroizing<Vec<u8>>,
+    challenge: Challenge,
+    stored_key: &weir_wire::scram::Key,
+    deadline: Option<Instant>,
+) -> Result<Option<SaltedKeys>, Unanswered> {
+    let keys = keys(w, password, challenge.clone(), deadline).await?;
+    if keys.stored_key == *stored_key {
+        return Ok(Some(keys));
+    }
+    let password = fingerprint(&w.shared.access.salt_secret, password);
+    w.shared.access.keys.forget(&Salted { password, challenge });
+    Ok(None)
+}
+
+/// The name of a host, if the name's own addresses include the one we see. Cancel safe.
+///
+/// Source: `check_hostname` in PostgreSQL's hba.c: the owner of an address may give it any name, so the name must know it, too.
+pub async fn host_name(w: &Worker, address: IpAddr, deadline: Option<Instant>) -> Result<Option<Arc<str>>, Unanswered> {
+    let work = move || {
+        let name = dns_lookup::lookup_addr(&address).ok()?;
+        // Without a name the system gives the number.
+        if name.parse::<IpAddr>().is_ok() {
+            return None;
+        }
+        let mut addresses = (name.as_str(), 0).to_socket_addrs().ok()?;
+        addresses.any(|found| found.ip().to_canonical() == address).then(|| Arc::from(name))
+    };
+    wait(w, &w.shared.access.hosts, &address, work, deadline).await
+}
+
+/// A directory's verdict on a user's password; an accepted one is believed for `auth_cache_time`. Cancel safe.
+pub async fn ask_directory(
+    w: &Worker,
+    directory: &Arc<Directory>,
+    user: &str,
+    password: &Zeroizing<Vec<u8>>,
+    deadline: Option<Instant>,
+) -> Result<Outcome, Unanswered> {
+    let (lifetime, limit) = {
+        let auth = &w.peek_config().auth;
+        (Duration::from_millis(auth.cache_ms), Duration::from_millis(auth.ask_timeout_ms))
+    };
+    let directories = &w.shared.access.directories;
+    let key =
+        Claim { directory: directory.clone(), user: user.into(), password: fingerprint(&w.shared.access.salt_secret, password) };
+    if directories.known(&key).is_some_and(|verdict| verdict.at.elapsed() >= lifetime) {
+        directories.forget(&key);
+    }
+    let (claim, password) = (key.clone(), password.clone());
+    let work = move || directory::judge(&claim.directory, &claim.user, &password, limit);
+    let verdict = wait(w, directories, &key, work, deadline).await?;
+    if verdict.outcome != Outcome::Right {
+        // It may be mended by the next attempt, and guesses shall not take the place of answers.
+        directories.forget(&key);
+    }
+    Ok(verdict.outcome)
+}
+
+/// PAM's verdict on a user's password; an accepted one is believed for `auth_cache_time`. Cancel safe.
+pub async fn ask_pam(
+    w: &Worker,
+    service: &Arc<Service>,
+    (user, host): (&str, Option<Box<str>>),
+    password: &Zeroizing<Vec<u8>>,
+    deadline: Option<Instant>,
+) -> Result<Outcome, Unanswered> {
+    let lifetime = Duration::from_millis(w.peek_config().auth.cache_ms);
+    let services = &w.shared.access.services;
+    let digest = fingerprint(&w.shared.access.salt_secret, password);
+    let key = pam::Claim { service: service.clone(), user: user.into(), host, password: digest };
+    if services.known(&key).is_some_and(|verdict| verdict.at.elapsed() >= lifetime) {
+        services.forget(&key);
+    }
+    let (claim, password) = (key.clone(), password.clone());
+    let verdict = wait(w, services, &key, move || pam::judge(&claim, &password, deadline), deadline).await?;
+    if verdict.outcome != Outcome::Right {
+        services.forget(&key);
+    }
+    Ok(verdict.outcome)
+}
+
+async fn wait<K: Hash + Eq + Clone + Send + 'static, V: Clone + Send + Sync + 'static>(
+    w: &Worker,
+    errands: &Arc<Errands<K, V>>,
+    key: &K,
+    work: impl FnOnce() -> V + Clone + Send + 'static,
+    deadline: Option<Instant>,
+) -> Result<V, Unanswered> {
+    let mut promise: Option<Promise<V>> = None;
+    loop {
+        // An answer that deserves no place is forgotten by the first reader. All who waited with him have it through their
+        // promise.
+        if let Some(answer) = promise.as_ref().and_then(|promise| promise.get()) {
+            return Ok(answer.clone());
+        }
+        let waiter = (w.id, w.reactor.current_task());
+        let wake = || -> Arc<dyn Fn(Waiter) + Send + Sync> {
+            let shared = w.shared.clone();
+            Arc::new(move |(worker, task): Waiter| shared.mailboxes[usize::from(worker)].send(Message::Wake(task)))
+        };
+        match errands.ask(key, waiter, wake, work.clone()) {
+            State::Known(answer) => return Ok(answer),
+            State::Full => return Err(Unanswered::Full),
+            State::Underway => promise = errands.promise(key),
+        }
+        if let Some(at) = deadline {
+            if w.now() >= at {
+                return Err(Unanswered::TimedOut);
+            }
+            w.reactor.wake_at(at);
+        }
+        parked().await;
+    }
+}

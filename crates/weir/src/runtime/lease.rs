@@ -1,0 +1,365 @@
+//! A server connection of a pool for anybody who asks. It was at rest and can be used, is opened, or is given back by another.
+
+use crate::runtime::mail::Nudge;
+use crate::runtime::pool::server_conn::{self, Login, OpenError, ServerConn, TERMINATE, Transport, defaults};
+use crate::runtime::pool::{Lease, Limit, Pool, Purpose, Refusal, Wait};
+use crate::runtime::shared::Message;
+use crate::runtime::worker::Worker;
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use weir_io::reactor::parked;
+use weir_policy::failover::LinkEnd;
+use weir_policy::looks::is_primary_by_configuration;
+use weir_policy::pool::Refused;
+use weir_session::checkout::check_after_ms;
+use weir_session::fault::{Fault, sqlstate};
+use weir_session::metrics::Metric;
+use weir_session::reports::Told;
+use weir_session::session_state::defaults::are_stale;
+
+/// Time the worker that has a server connection gets to let go of it.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A server connection of a pool: at rest, opened, or waited for. Not cancel safe: a server connection may be on its way. `parameters`: of the startup packet
+/// of one that is opened; only for pools whose server connections nobody shares.
+pub async fn lease_conn(
+    w: &Rc<Worker>,
+    pool: &Arc<Pool>,
+    node: u16,
+    parameters: &[(&str, &str)],
+    wait: Wait,
+    give_up: impl Fn() -> bool,
+) -> Result<Result<ServerConn, OpenError>, Fault> {
+    loop {
+        let leased = match pool.lease(w, wait, &give_up).await {
+            Err(Refusal::Refused(why, words)) => return Ok(Err(OpenError::Held { node, why, words })),
+            Err(Refusal::Told(error)) => return Ok(Err(*error)),
+            leased => leased.map_err(|refusal| wait_fault(w, pool, refusal))?,
+        };
+        match leased {
+            Lease::ServerConn(conn) if w.shared.stale.moves.claim(&conn) => {
+                // One whose server refused a write: another one tells if the node's address leads elsewhere now.
+                let Some(conn) = bring_home(w, conn).await else { continue };
+                part(w, conn).await;
+            }
+            Lease::ServerConn(conn) => {
+                if let Some(conn) = fit(w, conn).await {
+                    return Ok(Ok(conn));
+                }
+                if give_up() {
+                    return Err(wait_fault(w, pool, Refusal::GaveUp));
+                }
+                continue;
+            }
+            Lease::Permit => {}
+        }
+        // Boxed: a session that waits for a server connection of others does not pay for the room of a login.
+        let mut opening = Box::pin(open(w, pool, node, parameters));
+        if let Some(opened) = unless(w, opening.as_mut(), &give_up).await {
+            return Ok(opened);
+        }
+        // A login that hangs keeps nobody who has a better place to go to, or wants no more.
+        drop(opening);
+        pool.release_permit(w);
+        return Err(wait_fault(w, pool, Refusal::GaveUp));
+    }
+}
+
+/// The output of a future, unless its caller gives up before. Cancel safe if the future is.
+pub async fn unless<T>(w: &Worker, mut future: Pin<&mut impl Future<Output = T>>, give_up: impl Fn() -> bool) -> Option<T> {
+    std::future::poll_fn(|context| {
+        w.wake_at_new_view();
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if give_up() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// A server connection of a pool that is at rest, if there is one that can be used. Not cancel safe.
+pub async fn at_rest(w: &Worker, pool: &Pool) -> Option<ServerConn> {
+    while let Some(conn) = pool.take_any(w) {
+        if let Some(conn) = fit(w, conn).await {
+            return Some(conn);
+        }
+    }
+    None
+}
+
+/// True if a server connection that was at rest can be used; one that cannot is closed.
+fn is_usable(w: &Worker, conn: &ServerConn) -> bool {
+    if !conn.is_of_these_passwords(w) || w.shared.stale.moves.is_left(conn) {
+        return false;
+    }
+    let is_fresh = conn.is_fresh(w.now_us());
+    if !is_fresh {
+        w.count(Metric::ConnsLost);
+    }
+    is_fresh
+}
+
+/// The same for a server connection of this worker, without waiting.
+pub fn fit_near(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
+    if is_usable(w, &conn) {
+        return Some(conn);
+    }
+    w.close_conn(conn);
+    None
+}
+
+/// Makes a server connection that was at rest usable here: not dead, and in this worker's event loop. Not cancel safe.
+pub async fn fit(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
+    let is_here = is_brought_home(w, &mut conn).await;
+    if is_here && is_usable(w, &conn) {
+        let must_ask = check_after_ms(w).is_some_and(|ms| conn.has_rested(w.now_us(), ms));
+        // Boxed: where no server is asked nobody pays for the room.
+        let conn = if must_ask { Box::pin(ask_first(w, conn)).await? } else { conn };
+        let are_stale = are_stale(&conn.conn, w);
+        return if are_stale { Box::pin(defaults::ask_again(w, conn)).await } else { Some(conn) };
+    }
+    w.close_conn(conn);
+    None
+}
+
+/// A server connection that was at rest, in this worker's event loop, usable or not. None: it could not be had from another one's, and is closed. Not
+/// cancel safe.
+pub async fn bring_home(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
+    if is_brought_home(w, &mut conn).await {
+        return Some(conn);
+    }
+    w.close_conn(conn);
+    None
+}
+
+async fn is_brought_home(w: &Worker, conn: &mut ServerConn) -> bool {
+    conn.transport.home == w.id || fetch(w, conn).await
+}
+
+/// Time that a server gets to see a session off.
+const PART_LIMIT: Duration = Duration::from_secs(1);
+
+/// Closes a server connection of this worker and keeps its permit. The server has freed the session's place when it closes its end. Not cancel safe: the
+/// permit would be lost.
+pub async fn part(w: &Worker, conn: ServerConn) {
+    let ServerConn { conn, transport } = conn;
+    let Transport { socket, pool, .. } = *transport;
+    socket.set_task(w.reactor.current_task());
+    if socket.try_write(&w.reactor, &TERMINATE, &[]).is_ok() {
+        let mut rest = [0; 64];
+        let deadline = Some(Instant::now() + PART_LIMIT);
+        // Nobody reads the server's last words.
+        while socket.read(&w.reactor, &mut rest, deadline).await.is_ok() {}
+    }
+    socket.close(&w.reactor);
+    pool.lose(w, conn.status.serial);
+}
+
+/// Longest wait for the answer where `connect_timeout` is no limit.
+const CHECK_MS_MAX: u64 = 10_000;
+
+/// Asks a server `server_check_query`; a server connection that it does not answer over is closed. Not cancel safe.
+async fn ask_first(w: &Worker, conn: ServerConn) -> Option<ServerConn> {
+    let limit_ms = match conn.status.address.connect_timeout_ms {
+        0 => CHECK_MS_MAX,
+        ms => ms,
+    };
+    let query = w.config().pool.check_query.clone();
+    w.count(Metric::ConnsChecked);
+    let (conn, answer) = server_conn::ask_operators(w, conn, &query, Instant::now() + Duration::from_millis(limit_ms)).await;
+    let Err(error) = answer else { return Some(conn) };
+    w.count(Metric::ConnsLost);
+    w.log_conn(&conn.status.address, format_args!("closed, since server_check_query failed: {error}"));
+    let pool = conn.transport.pool.clone();
+    if error.is_silent() {
+        w.shared.suspects.suspect(conn.status.address.node);
+        w.shared.nudge_prober(Nudge::ConnectionLost);
+        // Those that have rested as long are likely to be as dead: nobody shall wait for each of them in turn.
+        let rested_ms = check_after_ms(w).unwrap_or(0);
+        for other in pool.retire(|other, _| other.has_rested(w.now_us(), rested_ms)) {
+            w.close_conn(other);
+        }
+    }
+    w.close_conn(conn);
+    None
+}
+
+/// Moves a server connection from the event loop of the worker that had it into this one's.
+async fn fetch(w: &Worker, conn: &mut ServerConn) -> bool {
+    let deadline = Instant::now() + FETCH_TIMEOUT;
+    let ticket = conn.transport.socket.ticket();
+    let slot = ticket.watch();
+    let message = Message::Release { ticket, worker: w.id, task: w.reactor.current_task() };
+    w.shared.mailboxes[usize::from(conn.transport.home)].send(message);
+    while !slot.is_released() {
+        if w.now() >= deadline {
+            return false;
+        }
+        w.reactor.wake_at(deadline);
+        parked().await;
+    }
+    conn.transport.socket.leave();
+    conn.transport.home = w.id;
+    // Bytes that arrived there before it left were not asked for, or are the end.
+    if conn.transport.socket.is_readable() || conn.transport.socket.join(&w.reactor).is_err() {
+        return false;
+    }
+    w.count(Metric::ConnsLent);
+    true
+}
+
+/// Opens a server connection under a permit of its pool.
+pub async fn open(w: &Rc<Worker>, pool: &Arc<Pool>, node: u16, parameters: &[(&str, &str)]) -> Result<ServerConn, OpenError> {
+    let address = w.view().nodes.iter().position(|n| n.id == node).and_then(|at| w.address_of(at));
+    let (begun_ms, begun_us) = (w.now_ms(), w.micros(Instant::now()));
+    let opened = match address {
+        Some(address) => {
+            // First the number, then the secret: a reload in between makes the server connection old at once.
+            let generation = w.shared.access.generation();
+            let secret = w.secret_for_server(&pool.key.user, Some(&pool.key.client_database));
+            let (user, database) = (&*pool.key.user, &*pool.key.database);
+            let login = Login { user, database, secret: secret.as_ref(), generation, parameters };
+            // A walsender takes no such query, and notifications need none.
+            let first = match pool.key.purpose {
+                Purpose::Statements | Purpose::Greeting => {
+                    w.shared.config.load().databases.connect_query(&pool.key.client_database)
+                }
+                Purpose::PhysicalReplication | Purpose::LogicalReplication | Purpose::Listening => Arc::default(),
+            };
+            let opened = server_conn::open(w, pool.clone(), &address, &login, &first).await;
+            if let Ok(conn) = &opened {
+                w.shared.stale.moves.opened(node, begun_us, conn.reported.told());
+            }
+            let opened = refuse_standby(w, opened);
+            if let Err(error) = &opened {
+                w.log_conn(&address, format_args!("not opened: {error}"));
+            }
+            opened
+        }
+        None => Err(OpenError::Gone { node }),
+    };
+    match opened {
+        Ok(conn) => {
+            w.count(Metric::ConnsOpened);
+            pool.note_accepted(w);
+            pool.note_let_in(begun_ms);
+            Ok(conn)
+        }
+        Err(error) => {
+            w.count(Metric::ConnsFailed);
+            if error.is_silent() {
+                // Others shall not pay the same time before the check of roles has found out.
+                w.shared.suspects.suspect(node);
+                w.shared.nudge_prober(Nudge::LoginFailed);
+            }
+            if matches!(error, OpenError::Connect { .. } | OpenError::Broke { .. }) {
+                w.shared.link_died(node, LinkEnd::Broken);
+            }
+            if let Some(why) = error.passes() {
+                pool.note_refused(w, why, error.to_string());
+            }
+            pool.note_kept_out(w, &error, begun_ms);
+            pool.tell_refused(w, &error);
+            pool.release_permit(w);
+            Err(error)
+        }
+    }
+}
+
+/// A server that counts as the primary and says that it is in recovery was demoted a moment ago. Statements that it would refuse wait for its successor.
+/// Up to version 13 servers do not say so. One that is the primary by configuration is whatever it is.
+fn refuse_standby(w: &Worker, opened: Result<ServerConn, OpenError>) -> Result<ServerConn, OpenError> {
+    let conn = opened?;
+    let is_demoted = conn.is_to_primary(&w.view())
+        && matches!(conn.transport.pool.key.purpose, Purpose::Statements | Purpose::Greeting)
+        && conn.reported.told() == Told::Standby
+        && !is_primary_by_configuration(&w.peek_config(), conn.status.address.node);
+    if !is_demoted {
+        return Ok(conn);
+    }
+    let (address, sqlstate) = (conn.status.address.clone(), sqlstate::CANNOT_CONNECT_NOW.to_owned());
+    w.shared.nudge_prober(Nudge::RoleContradicted);
+    conn.transport.pool.disown(conn.status.serial);
+    conn.transport.socket.part(&w.reactor, &TERMINATE);
+    Err(OpenError::Refused { address, sqlstate, message: "it counts as the primary, and is in recovery".to_owned() })
+}
+
+fn wait_fault(w: &Worker, pool: &Pool, refusal: Refusal) -> Fault {
+    match refusal {
+        Refusal::TimedOut { waited_ms, limit } => {
+            let which = match limit {
+                Limit::PoolSize(size) => {
+                    format!(
+                        "pool_size = {size} connections of user \"{}\" to database \"{}\"",
+                        pool.key.user, pool.key.client_database
+                    )
+                }
+                Limit::Database(max) => {
+                    format!("max_db_connections = {max} connections to database \"{}\"", pool.key.client_database)
+                }
+                Limit::User(max) => format!("max_user_connections = {max} connections of user \"{}\"", pool.key.user),
+                Limit::Paused => {
+                    let message = format!(
+                        "database \"{}\" is paused by an administrator, and was for {waited_ms} ms (pool_wait_timeout)",
+                        pool.key.client_database
+                    );
+                    return Fault::error(sqlstate::CANNOT_CONNECT_NOW, message)
+                        .hint("RESUME in the administration console ends the pause.");
+                }
+                Limit::Refused(why, words) => {
+                    let text = |limit| {
+                        format!("no server connection could be opened or became free in {waited_ms} ms ({limit}): {words}")
+                    };
+                    return match why {
+                        Refused::Full => Fault::error(sqlstate::TOO_MANY_CONNECTIONS, text("pool_wait_timeout"))
+                            .hint("Lower pool_size, or raise max_connections of the server."),
+                        Refused::Down => Fault::error(sqlstate::CANNOT_CONNECT_NOW, text("failover_wait")),
+                    };
+                }
+                Limit::Node(max) => match w.peek_config().limits.conns_per_node {
+                    0 => format!("num_init_children * max_pool = {max} connections"),
+                    _ => format!("max_server_connections_per_node = {max} connections"),
+                },
+                Limit::All(max) => format!("max_server_connections = {max} connections over all nodes"),
+            };
+            let message = format!(
+                "no server connection became free in {waited_ms} ms (pool_wait_timeout): all of {which} on node {} are in use",
+                pool.key.node
+            );
+            let is_own = matches!(limit, Limit::PoolSize(_));
+            let kept = w.shared.pools.kept(|other| other.key.node == pool.key.node && (!is_own || other.key == pool.key));
+            with_reasons(Fault::error(sqlstate::TOO_MANY_CONNECTIONS, message), &kept, is_own)
+        }
+        // `lease_conn` tells of these as of a login that failed.
+        Refusal::Refused(_, words) => Fault::error(sqlstate::CANNOT_CONNECT_NOW, &*words),
+        Refusal::Told(error) => error.fault(),
+        Refusal::GaveUp => gave_up(),
+    }
+}
+
+/// Says how many server connections stay with sessions, and for what: those of the pool, or all of its node.
+fn with_reasons(fault: Fault, kept: &BTreeMap<&str, usize>, is_own: bool) -> Fault {
+    if kept.is_empty() {
+        return fault;
+    }
+    let each: Vec<String> = kept.iter().map(|(reason, count)| format!("{reason}: {count}")).collect();
+    let (sum, place) = (kept.values().sum::<usize>(), if is_own { "of them" } else { "of the node's" });
+    fault
+        .detail(format!("{sum} {place} are kept by clients for state that cannot move ({}).", each.join(", ")))
+        .hint("SHOW pool_pools tells which clients keep them, and for how long.")
+}
+
+/// Error for a session that an administrator ends.
+pub fn ended() -> Fault {
+    Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+}
+
+/// Error for a session that wants no server connection any more.
+pub fn gave_up() -> Fault {
+    Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a server connection")
+}

@@ -1,0 +1,293 @@
+//! Listening sockets: opened, taken over from another process, watched by an event loop.
+
+use crate::log::Level;
+use crate::runtime::inherit::Inherited;
+use crate::runtime::places::{self, Port, group_id, socket_path};
+use crate::runtime::shared::Shared;
+use anyhow::{Context, anyhow};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use socket2::{Domain, Protocol, SockAddr, Type};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_io::reactor::{READ, Reactor, Slot};
+use weir_ring::Token;
+
+/// Seconds after which a client comes in though it has said nothing, so that `authentication_timeout` finds it.
+const SILENCE_S: u32 = 1;
+
+/// Longest wait for an address that is in use. The kernel closes what a killed process had in io_uring some milliseconds after that process is gone, and
+/// whoever starts the next one knows of the end only.
+const IN_USE_LIMIT: Duration = Duration::from_secs(2);
+/// Time between two looks: the kernel tells nobody.
+const IN_USE_LOOK: Duration = Duration::from_millis(5);
+
+/// A listening socket, not yet watched.
+pub enum Door {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener, PathBuf),
+}
+
+/// The unix sockets made by us, while the start may still fail: dropped, it removes them.
+#[derive(Debug, Default)]
+pub struct Made(Vec<PathBuf>);
+
+impl Made {
+    /// The start has not failed.
+    pub fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+}
+
+/// Opens a port on all of its addresses, or takes sockets that are open already. Errors name the parameter to change.
+pub fn open_all(
+    port: Port<'_>,
+    backlog: i32,
+    share: Share,
+    inherited: &mut Inherited,
+) -> anyhow::Result<Vec<std::net::TcpListener>> {
+    let mut listeners = inherited.take_port(port.number);
+    if !listeners.is_empty() {
+        for listener in &listeners {
+            // Accepted sockets inherit these.
+            let socket = socket2::SockRef::from(listener);
+            socket.set_tcp_nodelay(true)?;
+            socket.set_keepalive(true)?;
+        }
+        return Ok(listeners);
+    }
+    let resolved = places::resolve(port.names, port.number);
+    let resolved = resolved.map_err(|(name, cause)| anyhow!("{}: cannot resolve \"{name}\": {cause}", port.parameter))?;
+    for address in resolved.kept {
+        let open = inherited.take_tcp(address).map_or_else(|| once_free(|| open_tcp(address, backlog, share)), Ok);
+        let told = |cause: io::Error| {
+            let text = format!("{}: cannot listen on {address}", port.to_blame(&cause));
+            anyhow::Error::new(cause).context(text)
+        };
+        listeners.push(open.map_err(told)?);
+    }
+    Ok(listeners)
+}
+
+/// Opens a socket, as soon as nobody else has its address.
+fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let until = Instant::now() + IN_USE_LIMIT;
+    loop {
+        match open() {
+            Err(cause) if cause.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(IN_USE_LOOK);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Other processes on the same port (`reuse_port`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    Nobody,
+    WithOthers,
+}
+
+fn open_tcp(address: SocketAddr, backlog: i32, share: Share) -> io::Result<std::net::TcpListener> {
+    let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if share == Share::WithOthers {
+        rustix::net::sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    socket.bind(&address.into())?;
+    // Accepted sockets inherit these.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_keepalive(true)?;
+    // A client speaks first: until it has, there is nothing to wake up for. A system that cannot do so wakes us earlier.
+    let _ = weir_ring::defer_accept(&socket, SILENCE_S);
+    socket.listen(backlog)?;
+    Ok(socket.into())
+}
+
+/// Owner, group and permissions of a unix socket.
+#[derive(Clone, Copy)]
+pub struct SocketRights<'a> {
+    pub(crate) mode: u32,
+    /// Empty: that of the process.
+    pub(crate) group: &'a str,
+}
+
+/// Opens the unix socket of a port in a folder, or takes what is open already.
+pub fn open_socket(
+    folder: &Path,
+    port: u16,
+    backlog: i32,
+    rights: SocketRights<'_>,
+    inherited: &mut Inherited,
+    made: &mut Made,
+) -> anyhow::Result<Door> {
+    let path = socket_path(folder, port);
+    let door = match inherited.take_unix(&path) {
+        Some(socket) => Ok(Door::Unix(socket, path.clone())),
+        None => open_unix(&path, backlog, rights, made),
+    };
+    door.with_context(|| format!("cannot listen on {}", path.display()))
+}
+
+fn open_unix(path: &Path, backlog: i32, rights: SocketRights<'_>, made: &mut Made) -> anyhow::Result<Door> {
+    if path.exists() {
+        let answers = || match std::os::unix::net::UnixStream::connect(path) {
+            Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there already")),
+            Err(_) => Ok(()),
+        };
+        once_free(answers)?;
+        // Left behind by a process that was killed.
+        std::fs::remove_file(path)?;
+    }
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    made.0.push(path.to_path_buf());
+    socket.listen(backlog)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(rights.mode))?;
+    if !rights.group.is_empty() {
+        let gid = group_id(rights.group).context("unix_socket_group")?;
+        std::os::unix::fs::chown(path, None, Some(gid))?;
+    }
+    Ok(Door::Unix(socket.into(), path.to_path_buf()))
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Door::Tcp(listener) => listener.as_fd(),
+            Door::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+impl Door {
+    /// The file that a closed door leaves, to be removed.
+    pub fn path(&self) -> Option<PathBuf> {
+        match self {
+            Door::Tcp(_) => None,
+            Door::Unix(_, path) => Some(path.clone()),
+        }
+    }
+}
+
+/// A client that came in.
+pub enum Caller {
+    Tcp(std::net::TcpStream, SocketAddr),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// An open door in the event loop of the first worker.
+pub struct Watched {
+    door: Arc<Listener>,
+    slot: Arc<Slot>,
+    token: Option<Token>,
+}
+
+enum Listener {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Tcp(listener) => listener.as_fd(),
+            Listener::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Watched {
+    pub fn new(reactor: &Reactor, door: Door) -> io::Result<Watched> {
+        let door = Arc::new(match door {
+            Door::Tcp(listener) => Listener::Tcp(listener),
+            Door::Unix(listener, _) => Listener::Unix(listener),
+        });
+        let (slot, token) = reactor.listen(door.clone())?;
+        Ok(Watched { door, slot, token })
+    }
+
+    /// The next client, if one is there.
+    pub fn accept(&self, reactor: &Reactor) -> io::Result<Option<Caller>> {
+        if self.slot.ready() & READ == 0 {
+            return Ok(None);
+        }
+        let came = match self.token {
+            Some(token) => reactor.accepted(token, &self.slot)?,
+            None => match rustix::net::accept_with(self.door.as_fd(), SocketFlags::CLOEXEC) {
+                Ok(came) => Some(came),
+                Err(Errno::AGAIN) => {
+                    self.slot.clear(READ);
+                    None
+                }
+                Err(errno) => return Err(errno.into()),
+            },
+        };
+        let Some(came) = came else { return Ok(None) };
+        Ok(Some(match &*self.door {
+            Listener::Tcp(_) => {
+                let stream = std::net::TcpStream::from(came);
+                // Error: gone before we came to the door.
+                let peer = stream.peer_addr().map_err(|_| io::ErrorKind::ConnectionAborted)?;
+                Caller::Tcp(stream, peer)
+            }
+            Listener::Unix(_) => Caller::Unix(came.into()),
+        }))
+    }
+}
+
+impl Watched {
+    /// After a failure: looks again though nothing new was told.
+    pub fn retry(&self, reactor: &Reactor) {
+        reactor.retry(&self.slot);
+    }
+}
+
+impl Watched {
+    /// Accepts nobody any more. `accept` still gives the clients that came in before.
+    pub fn shut(&self, reactor: &Reactor) {
+        if let Some(token) = self.token {
+            reactor.with_ring((), |ring| ring.shut(token));
+        }
+    }
+
+    /// True if nobody comes any more.
+    pub fn is_shut(&self, reactor: &Reactor) -> bool {
+        self.token.is_none_or(|token| reactor.with_ring(true, |ring| ring.is_shut(token)))
+    }
+}
+
+/// The cause why nobody can be accepted at a door, told when it begins and when it ends.
+#[derive(Debug, Default)]
+pub struct Shortage(Option<io::ErrorKind>);
+
+impl Shortage {
+    /// An attempt failed; the next one is made a moment later.
+    pub fn note(&mut self, shared: &Shared, whom: &str, cause: &io::Error) {
+        if self.0.replace(cause.kind()) != Some(cause.kind()) {
+            shared.log.say(Level::Error, format_args!("cannot accept {whom}, tried again until it succeeds: {cause}"));
+        }
+    }
+
+    /// Somebody was accepted.
+    pub fn end(&mut self, shared: &Shared, whom: &str) {
+        if self.0.take().is_some() {
+            shared.log.say(Level::Log, format_args!("{whom} are accepted again"));
+        }
+    }
+}

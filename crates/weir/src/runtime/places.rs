@@ -1,0 +1,368 @@
+//! Places where Weir listens and writes: looked at before a start, so that `weir check` says all that the start would fail by.
+//!
+//! Nothing is opened or made: the proxy that is to be reloaded may run with the same places.
+
+use crate::runtime::files::Files;
+use anyhow::Context;
+use rustix::fs::{Access, access};
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use weir_config::failover::Mode;
+use weir_config::{Config, Problem, Severity};
+
+/// A thing that is wrong with a place.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub severity: Severity,
+    /// The parameter that names the place.
+    parameter: &'static str,
+    text: String,
+}
+
+impl Finding {
+    fn error(parameter: &'static str, text: String) -> Finding {
+        Finding { severity: Severity::Error, parameter, text }
+    }
+
+    fn warning(parameter: &'static str, text: String) -> Finding {
+        Finding { severity: Severity::Warning, parameter, text }
+    }
+
+    /// A problem at its line of the configuration.
+    pub fn problem(&self, config: &Config) -> Problem {
+        Problem::of_parameter(config, self.severity, self.parameter, &self.text)
+    }
+}
+
+/// A port that is listened on, and the parameters that say so.
+#[derive(Clone, Copy)]
+pub struct Port<'a> {
+    pub names: &'a [String],
+    pub parameter: &'static str,
+    pub number: u16,
+    /// The parameter of the number.
+    pub of_number: &'static str,
+}
+
+impl<'a> Port<'a> {
+    pub fn of_clients(config: &'a Config) -> Port<'a> {
+        Port { names: &config.listen_addresses, parameter: "listen_addresses", number: config.port, of_number: "port" }
+    }
+
+    pub fn of_metrics(config: &'a Config) -> Port<'a> {
+        let admin = &config.admin;
+        let (parameter, of_number) = ("metrics_listen_addresses", "metrics_port");
+        Port { names: &admin.metrics_addresses, parameter, number: admin.metrics_port, of_number }
+    }
+
+    pub fn of_pcp(config: &'a Config) -> Port<'a> {
+        let pcp = &config.pcp;
+        Port { names: &pcp.addresses, parameter: "pcp_listen_addresses", number: pcp.port, of_number: "pcp_port" }
+    }
+
+    /// The parameter to change when an address cannot be listened on.
+    pub fn to_blame(&self, cause: &io::Error) -> &'static str {
+        match cause.kind() {
+            io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied => self.of_number,
+            _ => self.parameter,
+        }
+    }
+}
+
+/// Everything that is wrong with the places of a configuration. Errors are those by which a start fails.
+pub fn findings(files: &Files, config: &Config) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let admin = &config.admin;
+    let has_pcp = files.read_pcp().0.is_some();
+    let mut ports = vec![Port::of_clients(config)];
+    if admin.metrics_port != 0 {
+        ports.push(Port::of_metrics(config));
+    }
+    let mut folders: Vec<(&Path, &'static str, u16)> = Vec::new();
+    folders.extend(config.unix_socket_directories.iter().map(|folder| (&**folder, "unix_socket_directories", config.port)));
+    if has_pcp {
+        let pcp = &config.pcp;
+        ports.push(Port::of_pcp(config));
+        folders.extend(pcp.socket_directories.iter().map(|folder| (&**folder, "pcp_socket_dir", pcp.port)));
+    }
+    look_at_ports(&ports, &mut found);
+    look_at_sockets(&folders, &mut found);
+    let group = &config.unix_socket_group;
+    if !group.is_empty()
+        && let Err(cause) = group_id(group)
+    {
+        found.push(Finding::error("unix_socket_group", format!("{cause:#}")));
+    }
+    let takeover = &admin.takeover_socket;
+    if !takeover.as_os_str().is_empty() {
+        found.extend(why_no_socket(takeover).map(|why| why.of("takeover_socket")));
+    }
+    let log = &config.log.file;
+    if log.is_used {
+        found.extend(why_no_file_in(&log.directory).map(|why| why.of("log_directory")));
+    }
+    if let Some(why) = why_no_file(&config.work_dir) {
+        let (Obstacle { severity, text }, parameter) = (why, "work_dir");
+        found.push(match config.failover.mode() {
+            Mode::Builtin | Mode::Command => {
+                Finding { severity, parameter, text: format!("{text}; a failover must find its state there again") }
+            }
+            Mode::Follow | Mode::Off => {
+                Finding::warning(parameter, format!("{text}; nodes out of use are forgotten at a restart"))
+            }
+        });
+    }
+    let secret = config.recovery.agents.secret_file.as_deref().map(|file| files.beside(file));
+    if config.nodes.iter().any(|node| node.agent().is_some())
+        && let Some(file) = secret
+        && let Err(cause) = std::fs::File::open(&file)
+    {
+        let text = format!("{}: {cause}; no agent can be asked without", file.display());
+        found.push(Finding::warning("agent_secret_file", text));
+    }
+    found
+}
+
+fn look_at_ports(ports: &[Port<'_>], found: &mut Vec<Finding>) {
+    let mut taken: Vec<(SocketAddr, &Port<'_>)> = Vec::new();
+    for port in ports {
+        let resolved = match resolve(port.names, port.number) {
+            Ok(resolved) => resolved,
+            Err((name, cause)) => {
+                found.push(Finding::error(port.parameter, format!("cannot resolve \"{name}\": {cause}")));
+                continue;
+            }
+        };
+        let Distinct { kept, needless } = resolved;
+        for name in needless {
+            let text = format!("\"{name}\" is listened on already by another of these addresses");
+            found.push(Finding::warning(port.parameter, text));
+        }
+        for address in kept {
+            if let Some(cause) = why_not_here(address.ip()) {
+                let text = format!("{} is no address of this machine: {cause}", address.ip());
+                found.push(Finding::error(port.parameter, text));
+            }
+            if let Some((_, other)) = taken.iter().find(|(known, _)| meet(*known, address)) {
+                let text = format!("{} is that of {}, too, at address {}", port.number, other.of_number, address.ip());
+                found.push(Finding::error(port.of_number, text));
+            }
+            taken.push((address, port));
+        }
+    }
+}
+
+fn look_at_sockets(folders: &[(&Path, &'static str, u16)], found: &mut Vec<Finding>) {
+    let mut seen: Vec<PathBuf> = Vec::new();
+    for (folder, parameter, port) in folders {
+        let path = socket_path(folder, *port);
+        if seen.contains(&path) {
+            found.push(Finding::warning(parameter, format!("{} is named twice", folder.display())));
+            continue;
+        }
+        found.extend(why_no_socket(&path).map(|why| why.of(parameter)));
+        seen.push(path);
+    }
+}
+
+/// Addresses to listen on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Distinct {
+    pub kept: Vec<SocketAddr>,
+    /// Names of which every address is listened on by another one.
+    pub needless: Vec<String>,
+}
+
+/// The addresses that names stand for, each once. Error: the name that stands for none.
+pub fn resolve(names: &[String], port: u16) -> Result<Distinct, (String, io::Error)> {
+    let mut all = Vec::new();
+    for name in names {
+        all.push((name.as_str(), addresses(name, port).map_err(|cause| (name.clone(), cause))?));
+    }
+    Ok(distinct(&all))
+}
+
+/// Leaves out addresses that another one has with it: a port can be had once.
+fn distinct(all: &[(&str, Vec<SocketAddr>)]) -> Distinct {
+    let mut found = Distinct::default();
+    let is_wild = |address: &SocketAddr| address.ip().is_unspecified();
+    let wild: Vec<SocketAddr> = all.iter().flat_map(|(_, addresses)| addresses).copied().filter(is_wild).collect();
+    for (name, addresses) in all {
+        let before = found.kept.len();
+        for address in addresses {
+            let is_covered = !is_wild(address) && wild.iter().any(|wild| meet(*wild, *address));
+            if !is_covered && !found.kept.contains(address) {
+                found.kept.push(*address);
+            }
+        }
+        if found.kept.len() == before {
+            found.needless.push((*name).to_owned());
+        }
+    }
+    found
+}
+
+/// True if both cannot be listened on at once.
+fn meet(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_any = |ip: IpAddr| ip.is_unspecified();
+    let are_alike = one.ip() == other.ip() || is_any(one.ip()) || is_any(other.ip());
+    one.port() == other.port() && one.is_ipv4() == other.is_ipv4() && are_alike
+}
+
+fn addresses(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    if name == "*" {
+        let v6 = SocketAddr::from(([0u16; 8], port));
+        // A machine without IPv6 cannot make such a socket.
+        let has_v6 = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::STREAM, Some(socket2::Protocol::TCP)).is_ok();
+        let v4 = SocketAddr::from(([0, 0, 0, 0], port));
+        return Ok(if has_v6 { vec![v4, v6] } else { vec![v4] });
+    }
+    if name.starts_with('[') {
+        return Err(io::Error::other("an address stands here without brackets"));
+    }
+    let mut found: Vec<SocketAddr> = (name, port).to_socket_addrs()?.collect();
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// Why an address cannot be bound to, whatever the port. Any free port is taken for a moment, and nothing listens there.
+fn why_not_here(ip: IpAddr) -> Option<io::Error> {
+    let socket = socket2::Socket::new(socket2::Domain::for_address((ip, 0).into()), socket2::Type::STREAM, None).ok()?;
+    let bound = socket.bind(&SocketAddr::from((ip, 0)).into());
+    bound.err().filter(|cause| cause.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
+/// The path of a port's unix socket.
+pub fn socket_path(folder: &Path, port: u16) -> PathBuf {
+    folder.join(format!(".s.PGSQL.{port}"))
+}
+
+/// Number of a group, given by number or by name.
+pub fn group_id(group: &str) -> anyhow::Result<u32> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let groups = std::fs::read_to_string("/etc/group")?;
+    let line = groups.lines().find(|line| line.split(':').next() == Some(group));
+    let number = line.and_then(|line| line.split(':').nth(2)).and_then(|number| number.parse().ok());
+    number.with_context(|| format!("there is no group \"{group}\""))
+}
+
+/// Why a file cannot be made somewhere.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// `Warning`: what is missing may be there at the start.
+    severity: Severity,
+    text: String,
+}
+
+impl Obstacle {
+    fn error(place: &Path, what: &dyn std::fmt::Display) -> Obstacle {
+        Obstacle { severity: Severity::Error, text: format!("{}: {what}", place.display()) }
+    }
+
+    fn of(self, parameter: &'static str) -> Finding {
+        Finding { severity: self.severity, parameter, text: self.text }
+    }
+}
+
+/// Why no socket can be made at a path.
+fn why_no_socket(path: &Path) -> Option<Obstacle> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() {
+        return Some(Obstacle::error(path, &"is a folder, and the socket is to be a file"));
+    }
+    why_no_file(folder)
+}
+
+/// Why no file can be made in a folder, which is made itself if it is not there.
+fn why_no_file_in(folder: &Path) -> Option<Obstacle> {
+    let nearest = folder.ancestors().find(|place| place.exists() || place.as_os_str().is_empty()).unwrap_or(folder);
+    why_no_file(if nearest.as_os_str().is_empty() { Path::new(".") } else { nearest })
+}
+
+/// Why no file can be made in a folder, which is not made.
+fn why_no_file(folder: &Path) -> Option<Obstacle> {
+    match std::fs::metadata(folder) {
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound && of_system(folder) => {
+            let text = format!(
+                "{} is not there now; the unit makes it at its start (RuntimeDirectory, StateDirectory, LogsDirectory)",
+                folder.display()
+            );
+            Some(Obstacle { severity: Severity::Warning, text })
+        }
+        Err(cause) => Some(Obstacle::error(folder, &cause)),
+        Ok(about) if !about.is_dir() => Some(Obstacle::error(folder, &"is not a folder")),
+        Ok(_) => access(folder, Access::WRITE_OK | Access::EXEC_OK).err().map(|cause| {
+            let user = rustix::process::geteuid().as_raw();
+            Obstacle::error(folder, &format_args!("user {user}, who runs this, cannot write there: {cause}"))
+        }),
+    }
+}
+
+/// True for folders that the service manager makes as a service starts.
+fn of_system(folder: &Path) -> bool {
+    ["/run", "/var/run", "/var/lib", "/var/log"].iter().any(|parent| folder.parent() == Some(Path::new(parent)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn an_address_that_another_one_has_with_it_is_listened_on_once() {
+        let wild = ("*", at(&["0.0.0.0:5432", "[::]:5432"]));
+        let loopback = ("localhost", at(&["127.0.0.1:5432", "[::1]:5432"]));
+        let found = distinct(&[loopback.clone(), wild.clone(), wild.clone()]);
+        assert_eq!(found.kept, wild.1);
+        assert_eq!(found.needless, ["localhost", "*"]);
+        let found = distinct(&[loopback.clone(), ("127.0.0.1", at(&["127.0.0.1:5432"])), ("::", at(&["[::]:5432"]))]);
+        assert_eq!(found.kept, at(&["127.0.0.1:5432", "[::]:5432"]));
+        assert_eq!(found.needless, ["127.0.0.1"]);
+    }
+
+    #[test]
+    fn a_port_is_for_one_purpose() {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let (clients, metrics) = (names(&["127.0.0.1"]), names(&["*"]));
+        let port = |number| Port { names: &metrics, parameter: "metrics_listen_addresses", number, of_number: "metrics_port" };
+        let listen = || Port { names: &clients, parameter: "listen_addresses", number: 9999, of_number: "port" };
+        let mut found = Vec::new();
+        look_at_ports(&[listen(), port(9998)], &mut found);
+        assert_eq!(found, []);
+        look_at_ports(&[listen(), port(9999)], &mut found);
+        assert_eq!(found, [Finding::error("metrics_port", "9999 is that of port, too, at address 0.0.0.0".into())]);
+        let mut found = Vec::new();
+        let bracketed = names(&["[::1]"]);
+        look_at_ports(&[Port { names: &bracketed, ..listen() }], &mut found);
+        let said = "cannot resolve \"[::1]\": an address stands here without brackets";
+        assert_eq!(found, [Finding::error("listen_addresses", said.into())]);
+        let (mut found, elsewhere) = (Vec::new(), names(&["127.0.0.1", "192.0.2.1"]));
+        look_at_ports(&[Port { names: &elsewhere, ..listen() }], &mut found);
+        assert!(found.len() == 1 && found[0].text.starts_with("192.0.2.1 is no address of this machine: "), "{found:?}");
+    }
+
+    #[test]
+    fn folders_are_looked_at_and_not_made() {
+        let folder = std::env::temp_dir().join(format!("weir-places-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("dir")).unwrap();
+        std::fs::write(folder.join("file"), "").unwrap();
+        assert_eq!(why_no_file_in(&folder.join("new/newer")), None);
+        assert!(!folder.join("new").exists());
+        assert!(why_no_file(&folder.join("new")).unwrap().text.contains("No such file"));
+        assert!(why_no_file_in(&folder.join("file/new")).unwrap().text.ends_with("file: is not a folder"));
+        assert!(why_no_socket(&folder.join("dir")).unwrap().text.ends_with("is a folder, and the socket is to be a file"));
+        assert_eq!(why_no_socket(&folder.join("dir/socket")), None);
+        let twice = [(folder.as_path(), "unix_socket_directories", 1), (folder.as_path(), "unix_socket_directories", 1)];
+        let mut found = Vec::new();
+        look_at_sockets(&twice, &mut found);
+        assert_eq!(found, [Finding::warning("unix_socket_directories", format!("{} is named twice", folder.display()))]);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

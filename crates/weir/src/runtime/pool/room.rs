@@ -1,0 +1,354 @@
+//! Room under the limits that many pools share: pools that lack only a permission, and pools whose server connections are
+//! closed for them. Decisions are in `policy::room`.
+//!
+//! A pool waits in the queue of the limit that it lacks: of its node, its database on that node, or its user there. A pool that
+//! lacks something else by its turn moves to that queue. So it keeps no pool waiting that lacks only a limit with room.
+//!
+//! A look at a queue locks the pools in it one by one. So nobody who holds the lock of a pool takes the one of a queue.
+
+use super::{Ceilings, Cell, Given, Limit, Pool, PoolKey, Pools, Purpose};
+use crate::runtime::pool::server_conn::ServerConn;
+use crate::runtime::worker::Worker;
+use foldhash::HashMap;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use weir_config::limits::Limits;
+use weir_policy::look_places::left_by_looks;
+use weir_policy::room::{Look, Need, Queue, ROOM_PATIENCE_MS, makes_room};
+use weir_session::metrics::NODES_MAX;
+
+const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);
+
+/// Count that several pools share: the server connections of a node, or those of one database or user on a node.
+#[derive(Default)]
+pub(super) struct Budget {
+    open: AtomicU32,
+    /// Connections over which Weir looks at catalogs, of a node. They take the places of as many for clients.
+    looks: AtomicU32,
+    /// Pools with waiters that only lack a permission, this one's first of all.
+    starved: Mutex<Queue<Instant, Arc<Pool>>>,
+    /// Pools in it.
+    starved_count: AtomicU32,
+}
+
+impl Budget {
+    pub(super) fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+}
+
+/// Budgets of a new pool's database and user: those of other pools on the node, or new ones.
+pub(super) fn budgets_of(key: &PoolKey, pools: &HashMap<PoolKey, Arc<Pool>>) -> [Arc<Budget>; 2] {
+    let is_apart = |purpose| matches!(purpose, Purpose::Listening | Purpose::Greeting);
+    if is_apart(key.purpose) {
+        return Default::default();
+    }
+    let counts = |pool: &&Arc<Pool>| pool.key.node == key.node && !is_apart(pool.key.purpose);
+    let others = || pools.values().filter(counts);
+    let of_database = others().find(|pool| pool.key.client_database == key.client_database).map(|pool| pool.of_database.clone());
+    let of_user = others().find(|pool| pool.key.user == key.user).map(|pool| pool.of_user.clone());
+    [of_database.unwrap_or_default(), of_user.unwrap_or_default()]
+}
+
+impl Pool {
+    /// Lets waiters here have a permission, if there is one or another pool's server connection at rest may be closed. Returns
+    /// the limit that stood in the way.
+    pub(super) fn make_room(&self, w: &Worker, ceilings: Ceilings) -> Option<Limit> {
+        let pools = &w.shared.pools;
+        let (limits, is_of_use) = {
+            let mut inner = self.inner.lock();
+            inner.looked_for_room_at = Some(w.now());
+            (inner.limits, !inner.paused && inner.open < inner.limits.pool_size && !inner.is_held(w))
+        };
+        let lacking = pools.lacking(self, &limits, ceilings);
+        let limit = lacking.as_ref().filter(|_| is_of_use);
+        match limit {
+            // Its closed connection gives back a permission, which goes to the pool that has waited longest.
+            Some(limit) => pools.take_idle_elsewhere(self, limit, w.now()).into_iter().for_each(|conn| w.close_conn(conn)),
+            None => pools.feed_starved(w, self),
+        }
+        lacking
+    }
+
+    /// True if a server connection of the other one that is closed can make room under this limit of ours.
+    fn shares(&self, limit: &Limit, other: &Pool) -> bool {
+        match limit {
+            Limit::Database(_) => Arc::ptr_eq(&self.of_database, &other.of_database),
+            Limit::User(_) => Arc::ptr_eq(&self.of_user, &other.of_user),
+            Limit::Node(_) => self.key.node == other.key.node,
+            Limit::All(_) => true,
+            Limit::Refused(..) | Limit::PoolSize(_) | Limit::Paused => false,
+        }
+    }
+
+    fn need(&self, now: Instant) -> Need {
+        let inner = self.inner.lock();
+        let ms_since = |since: Instant| now.saturating_duration_since(since).as_millis() as u64;
+        let waited_ms = inner.waiters.front().map(|waiter| ms_since(waiter.since));
+        Need { open: inner.open, waited_ms, given_ms: inner.given_room_at.map_or(u64::MAX, ms_since) }
+    }
+
+    /// True if a server connection that comes back here is to be closed for a pool that lacks only a permission.
+    pub(super) fn yields_to_starved(&self, w: &Worker) -> bool {
+        let Some((pool, _)) = w.shared.pools.longest_near(w, self) else { return false };
+        pool.key != self.key && makes_room(pool.need(w.now()), self.need(w.now()))
+    }
+
+    /// True if a place that comes free here is another pool's, which lacks only a permission and has waited longer than anyone
+    /// here. A server connection is to be opened in any case.
+    pub(super) fn leaves_place_to_starved(&self, w: &Worker) -> bool {
+        let Some((pool, since)) = w.shared.pools.longest_near(w, self) else { return false };
+        pool.key != self.key && self.waits_since().is_none_or(|ours| since < ours)
+    }
+
+    /// When a waiter is to look for room: the first one of a pool that may lack only a permission looks for all, whatever stood in
+    /// its way when it came.
+    pub(super) fn looks_for_room_at(&self, w: &Worker, cell: &Arc<Cell>) -> Option<Instant> {
+        if self.starving.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let inner = self.inner.lock();
+        let first = inner.waiters.front().filter(|first| Arc::ptr_eq(&first.cell, cell))?;
+        let since = inner.looked_for_room_at.map_or(first.since, |looked_at| looked_at.max(first.since));
+        // Clocks of workers differ by a round of their event loops.
+        Some((since + ROOM_PATIENCE).min(w.now() + ROOM_PATIENCE))
+    }
+
+    /// Has the first waiter look for room by itself, if it may lack only a permission: the one before it did so until now.
+    pub(super) fn wake_starved(&self, w: &Worker) {
+        if self.starving.load(Ordering::Relaxed) > 0 {
+            self.inner.lock().waiters.front().into_iter().for_each(|waiter| waiter.wake(w));
+        }
+    }
+}
+
+impl Pools {
+    pub(super) fn budget(&self, node: u16) -> &Arc<Budget> {
+        &self.nodes[usize::from(node) % NODES_MAX]
+    }
+
+    /// Server connections that clients may have to a node now.
+    fn node_max(&self, node: u16, ceilings: Ceilings) -> u32 {
+        left_by_looks(ceilings.node, self.budget(node).looks.load(Ordering::Relaxed))
+    }
+
+    /// A connection that looks at a catalog is being opened. It waits for no place of clients', which get that many fewer.
+    pub fn look_began(&self, node: u16) {
+        self.looks.fetch_add(1, Ordering::Relaxed);
+        self.budget(node).looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is closed. Pools that lack a permission find it when they look for room.
+    pub fn look_ended(&self, node: u16) {
+        self.looks.fetch_sub(1, Ordering::Relaxed);
+        self.budget(node).looks.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The counts and limits for a server connection of a pool: the narrowest first.
+    fn bounds<'a>(&'a self, pool: &'a Pool, limits: &Limits, ceilings: Ceilings) -> [(&'a AtomicU32, Limit, u32); 4] {
+        let bound = |max: u32| if max == 0 { u32::MAX } else { max };
+        // A login waits for no place that clients hold. Its connection counts, and clients get the next one later.
+        let is_free = pool.key.purpose == Purpose::Greeting;
+        let shared = |max: u32| if is_free { u32::MAX } else { max };
+        let (per_database, per_user) = (limits.conns_per_database, limits.conns_per_user);
+        [
+            (&pool.of_database.open, Limit::Database(per_database), bound(per_database)),
+            (&pool.of_user.open, Limit::User(per_user), bound(per_user)),
+            (&self.budget(pool.key.node).open, Limit::Node(ceilings.node), shared(self.node_max(pool.key.node, ceilings))),
+            (&self.open, Limit::All(ceilings.all), shared(left_by_looks(ceilings.all, self.looks.load(Ordering::Relaxed)))),
+        ]
+    }
+
+    /// Takes the permission to open one more server connection. Error: the limit that is reached.
+    pub(super) fn permit(&self, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Result<(), Limit> {
+        let bounds = self.bounds(pool, limits, ceilings);
+        for (at, (open, limit, max)) in bounds.iter().enumerate() {
+            let more = |open: u32| (open < *max).then_some(open + 1);
+            if open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+                for (open, ..) in &bounds[..at] {
+                    open.fetch_sub(1, Ordering::Relaxed);
+                }
+                return Err(limit.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a permission back.
+    pub(super) fn unpermit(&self, pool: &Pool) {
+        for open in [&pool.of_database.open, &pool.of_user.open, &self.budget(pool.key.node).open, &self.open] {
+            open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The limit that stands in the way of another server connection, if any does.
+    pub(super) fn lacking(&self, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Option<Limit> {
+        let bounds = self.bounds(pool, limits, ceilings);
+        bounds.into_iter().find(|(open, _, max)| open.load(Ordering::Relaxed) >= *max).map(|(_, limit, _)| limit)
+    }
+
+    /// Where a pool waits that lacks a permission under a limit.
+    fn queue_of<'a>(&'a self, pool: &'a Pool, limit: &Limit) -> &'a Arc<Budget> {
+        match limit {
+            Limit::Database(_) => &pool.of_database,
+            Limit::User(_) => &pool.of_user,
+            Limit::Node(_) | Limit::All(_) | Limit::Refused(..) | Limit::PoolSize(_) | Limit::Paused => {
+                self.budget(pool.key.node)
+            }
+        }
+    }
+
+    /// Notes that sessions of a pool may wait only for a permission.
+    pub(super) fn starve(&self, w: &Worker, pool: &Arc<Pool>, ceilings: Ceilings) {
+        let limits = pool.limits();
+        let lacking = self.lacking(pool, &limits, ceilings);
+        let queue = lacking.map_or(self.budget(pool.key.node), |limit| self.queue_of(pool, &limit));
+        if self.enqueue(queue, pool) {
+            pool.wake_starved(w);
+        }
+    }
+
+    /// False: nobody waits there, or it stands in the queue already.
+    fn enqueue(&self, queue: &Budget, pool: &Arc<Pool>) -> bool {
+        let Some(since) = pool.waits_since() else { return false };
+        let mut starved = queue.starved.lock();
+        let is_new = starved.enter(pool.number, since, pool);
+        if is_new {
+            pool.starving.fetch_add(1, Ordering::Relaxed);
+            self.starved.fetch_add(1, Ordering::Relaxed);
+            queue.starved_count.store(starved.len() as u32, Ordering::Relaxed);
+        }
+        is_new
+    }
+
+    /// Takes a server connection at rest out of another pool under the same limit, to make room: out of the one that has most.
+    fn take_idle_elsewhere(&self, pool: &Pool, lacking: &Limit, now: Instant) -> Option<ServerConn> {
+        let need = pool.need(now);
+        let others: Vec<_> = {
+            let pools = self.pools.lock();
+            pools.values().filter(|p| pool.shares(lacking, p) && p.key != pool.key).cloned().collect()
+        };
+        let has_idle = |other: &Arc<Pool>| {
+            let inner = other.inner.lock();
+            let gives = Need { open: inner.open, waited_ms: None, given_ms: u64::MAX };
+            (!inner.idle.is_empty() && makes_room(need, gives)).then_some(inner.open)
+        };
+        let (_, other) = others.iter().filter_map(|other| Some((has_idle(other)?, other))).max_by_key(|(open, _)| *open)?;
+        let mut inner = other.inner.lock();
+        (!inner.idle.is_empty()).then(|| inner.idle.remove(0))
+    }
+
+    /// The pool in a queue that has waited longest of those that a place would serve. `lacks`: the limit that a pool still lacks.
+    /// Pools that wait for nothing here leave on the way, or move to the queue of the limit that they lack.
+    fn longest_in(
+        &self,
+        w: &Worker,
+        queue: &Arc<Budget>,
+        lacks: impl Fn(&Pool, &Limits) -> Option<Limit>,
+    ) -> Option<(Arc<Pool>, Instant)> {
+        let mut moved = Vec::new();
+        let found = {
+            let mut starved = queue.starved.lock();
+            let found = starved.longest(|pool| {
+                let (since, limits) = {
+                    let inner = pool.inner.lock();
+                    // At its own limit it is not a permission that it lacks: its own server connections come back to it.
+                    let is_served = inner.paused || inner.open >= inner.limits.pool_size || inner.is_held(w);
+                    (inner.waiters.front().filter(|_| !is_served).map(|waiter| waiter.since), inner.limits)
+                };
+                let leaves = || {
+                    pool.starving.fetch_sub(1, Ordering::Relaxed);
+                    self.starved.fetch_sub(1, Ordering::Relaxed);
+                    Look::Nobody
+                };
+                let Some(since) = since else { return leaves() };
+                match lacks(pool, &limits) {
+                    None => Look::Waits(since),
+                    Some(limit) if !Arc::ptr_eq(self.queue_of(pool, &limit), queue) => {
+                        moved.push((pool.clone(), limit));
+                        leaves()
+                    }
+                    // Their maximum is the same for all.
+                    Some(Limit::Node(_) | Limit::All(_)) => Look::Closed,
+                    Some(_) => Look::Barred,
+                }
+            });
+            queue.starved_count.store(starved.len() as u32, Ordering::Relaxed);
+            found
+        };
+        for (pool, limit) in moved {
+            self.enqueue(self.queue_of(&pool, &limit), &pool);
+        }
+        found.map(|(since, pool)| (pool, since))
+    }
+
+    /// The limit of its database or user that a starved pool would still reach if a server connection of another pool were
+    /// closed for it.
+    fn lacks_beyond(&self, giver: &Pool, pool: &Pool, limits: &Limits, ceilings: Ceilings) -> Option<Limit> {
+        let [of_database, of_user, ..] = self.bounds(pool, limits, ceilings);
+        let is_lacking = |(open, limit, max): &(&AtomicU32, Limit, u32)| {
+            // A server connection of one that shares the limit is one less; the maximum of the other may be higher.
+            let after = open.load(Ordering::Relaxed).saturating_sub(u32::from(pool.shares(limit, giver)));
+            after >= *max
+        };
+        [of_database, of_user].into_iter().find(is_lacking).map(|(_, limit, _)| limit)
+    }
+
+    /// Queues with starved pools that a server connection of this pool could help.
+    fn queues_near<'a>(&'a self, pool: &'a Pool, ceilings: Ceilings) -> Vec<&'a Arc<Budget>> {
+        let node = pool.key.node;
+        let nodes = if ceilings.joins_nodes() { 0..self.nodes.len() as u16 } else { node..node + 1 };
+        // A server connection of another node that is closed gives no permission for a node that has all of its own.
+        let helps = |other: &u16| *other == node || self.node_open(*other) < self.node_max(*other, ceilings);
+        let nodes = nodes.filter(helps).map(|node| self.budget(node));
+        let queues = nodes.chain([&pool.of_database, &pool.of_user]);
+        queues.filter(|queue| queue.starved_count.load(Ordering::Relaxed) > 0).collect()
+    }
+
+    /// The pool that has lacked a permission for longest of those that a server connection of `giver`, if it is closed, would
+    /// serve, and since when.
+    fn longest_near(&self, w: &Worker, giver: &Pool) -> Option<(Arc<Pool>, Instant)> {
+        if self.starved.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let ceilings = Ceilings::of(&w.peek_config());
+        let lacks = |pool: &Pool, limits: &Limits| self.lacks_beyond(giver, pool, limits, ceilings);
+        let queues = self.queues_near(giver, ceilings);
+        queues.into_iter().filter_map(|queue| self.longest_in(w, queue, lacks)).min_by_key(|(_, since)| *since)
+    }
+
+    /// Lets starved pools open server connections, the longest waiting first, as far as the limits allow: those near `near`,
+    /// which gave something back.
+    pub(super) fn feed_starved(&self, w: &Worker, near: &Pool) {
+        if self.starved.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let ceilings = Ceilings::of(&w.peek_config());
+        let lacks = |pool: &Pool, limits: &Limits| self.lacking(pool, limits, ceilings);
+        loop {
+            let queues = self.queues_near(near, ceilings);
+            let longest = queues.into_iter().filter_map(|queue| self.longest_in(w, queue, lacks)).min_by_key(|(_, since)| *since);
+            let Some((pool, _)) = longest else { return };
+            self.feed_one(w, &pool, ceilings);
+        }
+    }
+
+    /// Lets the first session of a starved pool open a server connection, if it still can.
+    fn feed_one(&self, w: &Worker, pool: &Arc<Pool>, ceilings: Ceilings) {
+        let waiter = {
+            let mut inner = pool.inner.lock();
+            let is_served = inner.paused || inner.open >= inner.limits.pool_size || inner.is_held(w);
+            if is_served || inner.waiters.is_empty() || self.permit(pool, &inner.limits, ceilings).is_err() {
+                return;
+            }
+            inner.given_room_at = Some(w.now());
+            inner.grant_permit(w.now_ms());
+            inner.waiters.pop_front()
+        };
+        if let Some(waiter) = waiter {
+            pool.hand(w, waiter, Given::Permit);
+        }
+    }
+}

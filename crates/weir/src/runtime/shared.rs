@@ -1,0 +1,435 @@
+//! The only things two threads see. Passed as an argument; nothing here is a `static`.
+
+use crate::auth::access::{Access, AccessFiles, LooksUp, Proofs};
+use crate::auth::client_limits::Seats;
+use crate::log::Log;
+use crate::runtime::agents_seen::AgentsSeen;
+use crate::runtime::mail::{ControlMail, Order};
+use crate::runtime::names::{Names, News, Question, Wake};
+use crate::runtime::pause_state::PauseState;
+use crate::runtime::pool::Pools;
+use crate::runtime::pool::server_conn::{ServerConn, defaults};
+use crate::runtime::probes::Probes;
+use crate::runtime::stores::Common as StoreCommon;
+use crate::runtime::tls_files::TlsFiles;
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::fmt::Arguments;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime};
+use weir_config::passwd::Secret;
+use weir_config::{Config, SetError, names_files};
+use weir_io::reactor::TaskId;
+use weir_io::socket::Ticket;
+use weir_policy::cluster::ClusterView;
+use weir_policy::failover::{FailoverView, LinkEnd};
+use weir_policy::roles::Roles;
+use weir_session::catalogs::Database;
+use weir_session::context::Common;
+use weir_session::host::{Field, Level, Nudge, Program, Signal, Who};
+pub use weir_session::host::{Stop, WorkerId};
+use weir_session::stats::Table;
+use weir_wire::startup::Bearer;
+
+/// Message of one thread to a worker.
+pub enum Message {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+    Wake(TaskId),
+    /// Let go of a server connection's socket, which goes to another worker's event loop; wake the task there that waits for it.
+    Release {
+        ticket: Ticket,
+        worker: WorkerId,
+        task: TaskId,
+    },
+    Cancel {
+        pid: u32,
+        key: Vec<u8>,
+        bearer: Bearer,
+    },
+    /// Cancel this session's statement; the asker has the right to.
+    Interrupt(u32),
+    /// Configuration or cluster view changed.
+    Refresh,
+    Stop,
+    Kill(Victim),
+    /// All databases are to be paused, or to go on.
+    Pause,
+    Resume,
+    /// Another process accepts clients from now on.
+    CloseDoors,
+    /// A server connection in that worker's event loop that is to be closed.
+    Close(ServerConn),
+}
+
+/// Whom an administrator wants gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Victim {
+    Client(u32),
+    Database(Arc<str>),
+    /// The sessions that a user began by then.
+    User {
+        user: Arc<str>,
+        until_ms: u64,
+    },
+    All,
+}
+
+/// The way to a worker from other threads.
+pub struct Mailbox {
+    waker: mio::Waker,
+    messages: Mutex<Vec<Message>>,
+    /// Sessions of that worker, to place new ones evenly.
+    pub(crate) sessions: AtomicU32,
+    /// When that worker last kept house, in milliseconds since the start of the proxy: one that is stuck does not.
+    pub(crate) beat_ms: AtomicU64,
+    /// The generation of the view that the worker goes by.
+    pub(crate) view_known: AtomicU64,
+}
+
+impl Mailbox {
+    pub fn new(waker: mio::Waker) -> Mailbox {
+        let (beat_ms, view_known) = (AtomicU64::new(0), AtomicU64::new(0));
+        Mailbox { waker, messages: Mutex::default(), sessions: AtomicU32::new(0), beat_ms, view_known }
+    }
+
+    pub fn send(&self, message: Message) {
+        self.messages.lock().push(message);
+        // A worker that cannot be woken has ended; its messages no longer matter.
+        let _ = self.waker.wake();
+    }
+
+    pub fn take(&self) -> Vec<Message> {
+        std::mem::take(&mut *self.messages.lock())
+    }
+}
+
+/// Reads the configuration and the passwords again, and takes them. Says which parameters need a restart. Error: why nothing changed.
+type ReadAll = dyn Fn(&Shared) -> Result<Vec<String>, String> + Send + Sync;
+
+/// Reads the keys and certificates of a configuration.
+type ReadTls = dyn Fn(&Config) -> Result<TlsFiles, String> + Send + Sync;
+
+/// How files are read again, by the code that knows their paths.
+pub struct Readers {
+    pub(crate) all: Box<ReadAll>,
+    pub(crate) tls: Box<ReadTls>,
+}
+
+/// Everything shared by the threads of one proxy.
+pub struct Shared {
+    pub config: ArcSwap<Config>,
+    pub(crate) files: Files,
+    pub(crate) access: Access,
+    pub(crate) cluster: Cluster,
+    /// Facts that sessions of all threads share.
+    pub(crate) common: Arc<Common>,
+    /// All that workers share of the stores of the network in which results are kept.
+    pub(crate) store_common: Option<Arc<StoreCommon>>,
+    pub(crate) mailboxes: Vec<Mailbox>,
+    pub(crate) pools: Pools,
+    pub(crate) clients: Clients,
+    /// Databases an administrator closed.
+    pub(crate) pause_state: PauseState,
+    /// Numbers by user and database.
+    pub(crate) stats: Table,
+    pub(crate) log: Log,
+    pub(crate) doors: Doors,
+    pub(crate) life: Life,
+    /// The way to the control thread.
+    pub(crate) control: ControlMail,
+}
+
+/// The operator's files.
+pub struct Files {
+    pub(crate) config_path: Option<PathBuf>,
+    /// Keys and certificates.
+    pub(crate) tls: ArcSwap<TlsFiles>,
+    pub(crate) readers: OnceLock<Readers>,
+    /// Held by whoever reads files again, so that the later one's stand.
+    pub(crate) reading: Mutex<()>,
+}
+
+/// The servers, as the control thread sees them.
+pub struct Cluster {
+    pub(crate) view: ArcSwap<ClusterView>,
+    /// Health of nodes, what a failover would do, and the history of failovers. Its times are milliseconds since `begun`.
+    pub(crate) failover: ArcSwap<FailoverView>,
+    /// How nodes answered who asked for their roles.
+    pub(crate) probes: Probes,
+    /// The defaults that connections to each node begin with.
+    pub(crate) defaults: defaults::OfNodes,
+    /// The last answers of agents beside servers.
+    pub(crate) agents: AgentsSeen,
+    /// The last addresses of hosts.
+    names: Arc<Names>,
+}
+
+/// The clients of all workers.
+#[derive(Default)]
+pub struct Clients {
+    pub(crate) connected: AtomicU32,
+    /// Administrators among them.
+    pub(crate) consoles: AtomicU32,
+    /// By user, database and address.
+    pub(crate) seats: Seats,
+    /// The roles that the names of users stand for.
+    pub(crate) roles: Mutex<Roles>,
+}
+
+/// The listening sockets.
+#[derive(Default)]
+pub struct Doors {
+    /// Those that accept clients.
+    pub(crate) open: AtomicU32,
+    /// Copies, for a process that takes over. As long as there is one, the kernel lets clients in.
+    pub(crate) copies: Mutex<Vec<OwnedFd>>,
+    /// Another process has taken over, or is about to: no more clients are accepted, and the accepted ones are served.
+    pub(crate) handed_over: AtomicBool,
+    /// Connections that pass cancel requests to other Weirs.
+    pub(crate) passing: AtomicU32,
+}
+
+/// Begin and end of the process.
+pub struct Life {
+    pub(crate) started_at: SystemTime,
+    stop: AtomicU8,
+}
+
+impl Shared {
+    pub fn new(
+        config: Config,
+        config_path: Option<PathBuf>,
+        access: AccessFiles,
+        tls: TlsFiles,
+        mailboxes: Vec<Mailbox>,
+        salt_secret: [u8; 32],
+        log: Log,
+    ) -> Shared {
+        let now = SystemTime::now();
+        let view = ClusterView::new(&config, None, seconds(now));
+        let seed = u32::from_le_bytes(crate::random());
+        let common = Arc::new(Common::new(&config, mailboxes.len() + 1, Instant::now(), seed));
+        Shared {
+            cluster: Cluster {
+                view: ArcSwap::from_pointee(view),
+                failover: ArcSwap::from_pointee(FailoverView::default()),
+                probes: Probes::default(),
+                agents: AgentsSeen::default(),
+                defaults: defaults::OfNodes::default(),
+                names: Arc::default(),
+            },
+            common,
+            store_common: config.cache.store().map(|_| StoreCommon::new()),
+            config: ArcSwap::from_pointee(config),
+            files: Files { config_path, tls: ArcSwap::from_pointee(tls), readers: OnceLock::new(), reading: Mutex::new(()) },
+            access: Access::new(access, salt_secret),
+            mailboxes,
+            pools: Pools::default(),
+            clients: Clients::default(),
+            pause_state: PauseState::default(),
+            stats: Table::default(),
+            log,
+            doors: Doors::default(),
+            life: Life { started_at: now, stop: AtomicU8::new(Stop::No as u8) },
+            control: ControlMail::default(),
+        }
+    }
+
+    /// True if a stop waits until no server connection is in use: no client gets one any more.
+    pub fn drains_servers(&self) -> bool {
+        self.stop_mode() == Stop::Smart && self.pause_state.is_all_paused()
+    }
+
+    pub fn stop_mode(&self) -> Stop {
+        match self.life.stop.load(Ordering::SeqCst) {
+            0 => Stop::No,
+            1 => Stop::Smart,
+            2 => Stop::Fast,
+            _ => Stop::Immediate,
+        }
+    }
+
+    pub fn is_handed_over(&self) -> bool {
+        self.doors.handed_over.load(Ordering::Acquire)
+    }
+
+    /// Asks for the roles of all servers to be looked at now.
+    pub fn nudge_prober(&self, why: Nudge) {
+        self.control.send(Order::Look(why));
+    }
+
+    /// A connection of a session to a server ended without being asked to.
+    pub fn link_died(&self, node: u16, how: LinkEnd) {
+        self.control.send(Order::LinkDied(node, how));
+    }
+
+    /// Something of a database may have changed: what is known of it is not relied upon until it has been looked at.
+    pub fn note_change(&self, database: &Arc<Database>) {
+        database.note_change();
+        self.control.send(Order::Changed(database.clone()));
+    }
+
+    /// Has a database looked after while it has sessions.
+    pub fn watch_catalog(&self, database: &Arc<Database>) {
+        if database.open(Instant::now()) {
+            self.control.send(Order::Watch(database.clone()));
+        }
+    }
+
+    /// Takes a configuration into use.
+    pub fn adopt(&self, config: Arc<Config>) {
+        self.log.set(&config.log);
+        self.pools.reconfigure(&config);
+        self.positions.obey(config.routing.causal_reads());
+        let judges_alike = config.routing.judges_as(&self.config.load().routing);
+        self.config.store(config);
+        if !judges_alike {
+            self.catalogs.all().iter().for_each(|database| self.note_change(database));
+        }
+        self.tell_all(|| Message::Refresh);
+        self.nudge_prober(Nudge::Reconfigured);
+    }
+
+    /// Reads the files again. Blocks: not for a worker's thread.
+    pub fn reload(&self) -> Result<Vec<String>, String> {
+        let readers = self.files.readers.get().ok_or("there is no configuration file")?;
+        let _one = self.files.reading.lock();
+        (readers.all)(self)
+    }
+
+    /// Changes parameters until files are read again: all of them, or none. Blocks where `names_files` says so: not for a worker's thread then.
+    pub fn set(&self, parameters: &[(String, String)]) -> Result<(), SetError> {
+        let changed = |config: Arc<Config>| {
+            let set = |config: Arc<Config>, (name, value): &(String, String)| config.set_while_running(name, value).map(Arc::new);
+            parameters.iter().try_fold(config, set)
+        };
+        if !parameters.iter().any(|(name, _)| names_files(name)) {
+            self.adopt(changed(self.config.load_full())?);
+            return Ok(());
+        }
+        let readers = self.files.readers.get().ok_or_else(|| SetError::Refused("there is no configuration file".into()))?;
+        let _one = self.files.reading.lock();
+        let config = changed(self.config.load_full())?;
+        let tls = (readers.tls)(&config).map_err(SetError::Refused)?;
+        self.files.tls.store(Arc::new(tls));
+        self.adopt(config);
+        Ok(())
+    }
+
+    /// Begins to stop; a stronger mode overrides a weaker one that is under way.
+    pub fn begin_stop(&self, mode: Stop) {
+        self.log.say(Level::Log, format_args!("{}", mode.words()));
+        self.life.stop.fetch_max(mode as u8, Ordering::SeqCst);
+        // A client that comes now is refused, and does not wait for nobody.
+        self.doors.copies.lock().clear();
+        self.tell_all(|| Message::Stop);
+        self.nudge_prober(Nudge::Stopping);
+    }
+
+    /// Has the system asked for the addresses of a host. `wake`: see `Names::ask`.
+    pub(crate) fn ask_name(self: &Arc<Shared>, hostname: &str, deadline: Instant, wake: Wake) -> Question {
+        let config = self.config.load();
+        let is_named = |name: &str| config.nodes.iter().any(|node| node.hostname == name);
+        let (shared, host) = (self.clone(), hostname.to_owned());
+        let tell = move |news| match news {
+            News::Fails { cause } => {
+                let text = "cannot be resolved, which says nothing of its server; its last addresses are used meanwhile";
+                shared.log.say(Level::Warning, format_args!("host name \"{host}\" {text}: {cause}"));
+            }
+            News::ResolvesAgain => shared.log.say(Level::Log, format_args!("host name \"{host}\" can be resolved again")),
+        };
+        self.cluster.names.ask(hostname, deadline, is_named, wake, tell)
+    }
+
+    /// The addresses of a host by an answer, or by the last one.
+    pub(crate) fn addresses(&self, hostname: &str, question: &Question) -> io::Result<Vec<IpAddr>> {
+        self.cluster.names.outcome(hostname, question)
+    }
+
+    /// The secret for logins to servers as a user: for a database by another name its entry comes first.
+    ///
+    /// Without a database of clients, for questions of our own, any entry's password of the user serves. For a client it must be the entry's
+    /// through which it came: elsewhere it may have proved nothing, since the servers are to judge it.
+    pub fn secret_for_server(&self, user: &str, client_database: Option<&str>) -> Option<Secret> {
+        // Not this worker's own configuration, which may be of before a reload that others know of.
+        let config = self.config.load();
+        let of_entry = client_database.and_then(|name| config.databases.get(name)).and_then(|entry| entry.password_of(user));
+        let proofs = client_database.map_or(Proofs::Any, |name| {
+            let looks_up = if config.look_up(Some(name)).user.is_empty() { LooksUp::No } else { LooksUp::Yes };
+            Proofs::Of { realm: config.realm(name), looks_up }
+        });
+        let known = || self.access.secret_for_server(user, proofs);
+        let of_any = || config.databases.password_of(user).filter(|_| client_database.is_none());
+        of_entry.cloned().or_else(known).or_else(|| of_any().cloned())
+    }
+
+    /// Tells all workers.
+    pub fn tell_all(&self, message: fn() -> Message) {
+        for mailbox in &self.mailboxes {
+            mailbox.send(message());
+        }
+    }
+}
+
+impl Deref for Shared {
+    type Target = Common;
+
+    fn deref(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl Program for Shared {
+    fn log(&self, level: Level, who: &Who<'_>, text: Arguments<'_>, fields: &[(&str, Field<'_>)]) {
+        self.log.event(level, who, text, fields);
+    }
+
+    fn look(&self, why: Nudge) {
+        self.nudge_prober(why);
+    }
+
+    fn link_died(&self, node: u16, how: LinkEnd) {
+        Shared::link_died(self, node, how);
+    }
+
+    fn sample(&self) {
+        self.control.send(Order::Sample);
+    }
+
+    fn look_at(&self, database: &Arc<Database>) {
+        self.control.send(Order::Changed(database.clone()));
+    }
+
+    fn follow(&self, database: &Arc<Database>) {
+        self.control.send(Order::Follow(database.clone()));
+    }
+
+    fn stop_mode(&self) -> Stop {
+        Shared::stop_mode(self)
+    }
+
+    fn has_clients_of(&self, database: &str) -> bool {
+        self.clients.seats.has_clients_of(database)
+    }
+
+    fn signal(&self, worker: WorkerId, pid: u32, signal: Signal) {
+        let message = match signal {
+            Signal::Terminate => Message::Kill(Victim::Client(pid)),
+            Signal::Cancel => Message::Interrupt(pid),
+        };
+        self.mailboxes[usize::from(worker)].send(message);
+    }
+}
+
+/// Seconds since 1970.
+pub fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}

@@ -1,0 +1,376 @@
+//! A worker's side of the stores of results: memcached or Redis. A store holds bytes under keys, and nothing else. Weirs do not
+//! coordinate through it, and its bytes are believed only as far as they prove themselves (`cache::Kept`). `store_conn` moves
+//! the bytes, with a task for each host.
+//!
+//! A key is at one host (`Ring`). A host that is gone, slow or full costs misses.
+
+mod fetching;
+mod lanes;
+mod proving;
+
+pub use lanes::Lane;
+pub use weir_session::store::Digest;
+use weir_session::store::{Fetch, Pending, Store};
+
+use foldhash::fast::RandomState;
+use std::cell::{Cell, RefCell, RefMut};
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir_cache::{Kept, LookupPolicy, Ring, Seen, Shards};
+use weir_config::hosts::{Host, hosts};
+use weir_config::{CacheConfig, Method, StoreConfig};
+use weir_io::reactor::{NO_TASK, TaskId};
+use weir_wire::store::{Ask, Dialect, Expect, Told, is_moved, is_moving};
+
+/// Longest value that is read. Answers that come near it are not stored.
+pub const VALUE_BYTES_MAX: usize = 8 << 20;
+
+/// The time of a request that is not written yet.
+const UNSENT_MS: u64 = u64::MAX;
+
+/// Questions under way at a host. With more of them the store is too slow to be of use: those that come are not asked.
+const UNDER_WAY_MAX: usize = 20_000;
+
+/// Bytes that wait for a connection to a host, beyond which no result is added: the host is slower than its writers.
+const UNSENT_BYTES_MAX: usize = 16 << 20;
+
+/// A reply for whom.
+enum Purpose {
+    /// Answers that sessions want.
+    CachedResults(Vec<Rc<Fetch>>),
+    /// An answer was stored.
+    Put,
+    /// The greeting.
+    Hello,
+}
+
+/// Result of a reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    Fine,
+    /// An answer was not stored, for this reason.
+    Missed(String),
+    /// Another master has the keys.
+    Moved,
+    /// The host refuses the request, in its own words: it is of no use.
+    Refused(String),
+}
+
+/// A request that was sent; the requests are in order.
+pub struct Sent {
+    pub(crate) expect: Expect,
+    /// When it went to the socket; `UNSENT_MS` until then.
+    pub(crate) at_ms: u64,
+    purpose: Purpose,
+}
+
+/// The workers' common knowledge of the stores.
+#[derive(Debug)]
+pub struct Common {
+    /// Another number for each start of Weir.
+    instance: u64,
+    seen: Arc<Seen>,
+    /// Hashes questions for the lookup policy.
+    hasher: RandomState,
+    /// Hosts the log knows to be out of reach, a bit for each.
+    logged: AtomicU64,
+    /// Hosts the log knows to take no answers.
+    full: AtomicU64,
+}
+
+impl Common {
+    pub fn new() -> Arc<Common> {
+        let instance = u64::from_le_bytes(crate::random());
+        let (logged, full) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Common { instance, seen: Arc::default(), hasher: RandomState::default(), logged, full })
+    }
+
+    /// True if the log has yet to be told that a host is out of reach, or back.
+    pub fn is_news(&self, host: usize, is_up: bool) -> bool {
+        let bit = 1 << (host % u64::BITS as usize);
+        if is_up && self.logged.load(Ordering::Relaxed) & bit == 0 {
+            return false;
+        }
+        let before =
+            if is_up { self.logged.fetch_and(!bit, Ordering::SeqCst) } else { self.logged.fetch_or(bit, Ordering::SeqCst) };
+        let is_news = (before & bit != 0) == is_up;
+        if is_news && is_up {
+            self.full.fetch_and(!bit, Ordering::SeqCst);
+        }
+        is_news
+    }
+
+    /// True if the log has yet to be told that a host takes no answers: once, until it was out of reach and is back.
+    pub fn is_news_that_full(&self, host: usize) -> bool {
+        let bit = 1 << (host % u64::BITS as usize);
+        self.full.fetch_or(bit, Ordering::SeqCst) & bit == 0
+    }
+}
+
+/// One host.
+pub struct Shelf {
+    pub(crate) host: Host,
+    lanes: RefCell<Rc<[Lane]>>,
+    /// The map of a Redis Cluster.
+    shards: RefCell<Option<Shards>>,
+    pub(crate) task: Cell<TaskId>,
+    is_up: Cell<bool>,
+    /// Reads that nobody has asked it for yet.
+    wanted: RefCell<VecDeque<Rc<Fetch>>>,
+    /// Answers are asked for.
+    is_asked: Cell<bool>,
+}
+
+/// See the module.
+pub struct Stores {
+    pub(crate) shelves: Vec<Shelf>,
+    pub(crate) common: Arc<Common>,
+    pub(crate) timeout_ms: u64,
+    pub(crate) config: StoreConfig,
+    pub(crate) dialect: Dialect,
+    /// Other Weirs have the same keys: an answer is proven by the primary's log.
+    pub(crate) is_shared: bool,
+    /// Beginning of all keys.
+    prefix: String,
+    ring: Ring,
+    expire_seconds: u64,
+    /// Answers asked for in one question.
+    together_max: usize,
+    /// Time in milliseconds since the start of the proxy, as the tasks of the shelves last knew it.
+    now_ms: Cell<u64>,
+    /// Tasks of shelves that have something to write, and of sessions whose wait is over.
+    woken: RefCell<Vec<TaskId>>,
+    /// Decides which questions are worth an exchange.
+    lookup_policy: RefCell<LookupPolicy>,
+    /// Answers that wait for their proof.
+    pending: RefCell<VecDeque<Pending>>,
+    pending_bytes: Cell<usize>,
+}
+
+impl Stores {
+    /// `None` if answers are kept in our memory, or nowhere.
+    pub fn new(config: &CacheConfig, common: &Arc<Common>) -> Option<Rc<Stores>> {
+        let store = config.store()?;
+        // The configuration was checked.
+        let hosts = hosts(&store.hosts, store.port).ok()?;
+        let shelf = |host: &Host| Shelf {
+            host: host.clone(),
+            lanes: RefCell::new(Rc::new([Lane::default()])),
+            shards: RefCell::default(),
+            task: Cell::new(NO_TASK),
+            is_up: Cell::new(false),
+            wanted: RefCell::default(),
+            is_asked: Cell::new(false),
+        };
+        let namespace = &config.namespace;
+        let prefix =
+            if config.follows_wal { format!("{namespace}:a:") } else { format!("{namespace}:{:016x}:", common.instance) };
+        Some(Rc::new(Stores {
+            shelves: hosts.iter().map(shelf).collect(),
+            common: common.clone(),
+            timeout_ms: config.timeout_ms,
+            config: store.clone(),
+            dialect: if config.method == Method::Redis { Dialect::Redis } else { Dialect::Memcached },
+            is_shared: config.follows_wal,
+            prefix,
+            ring: Ring::new(&hosts),
+            expire_seconds: config.expire_ms.div_ceil(1000),
+            together_max: fetching::together_max(config.answer_bytes_max),
+            now_ms: Cell::new(0),
+            woken: RefCell::default(),
+            lookup_policy: RefCell::new(LookupPolicy::new(common.seen.clone())),
+            pending: RefCell::default(),
+            pending_bytes: Cell::new(0),
+        }))
+    }
+
+    fn answer_key(&self, digest: &Digest) -> Vec<u8> {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut key = Vec::with_capacity(self.prefix.len() + 2 * digest.len());
+        key.extend_from_slice(self.prefix.as_bytes());
+        key.extend(digest.iter().flat_map(|byte| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]));
+        key
+    }
+
+    /// Tasks that are to run; the worker wakes them.
+    pub fn take_woken(&self) -> Vec<TaskId> {
+        self.woken.take()
+    }
+
+    pub fn set_now(&self, now_ms: u64) {
+        self.now_ms.set(now_ms);
+    }
+}
+
+impl Store for Stores {
+    fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    fn hash_of(&self, key: &[u8]) -> u64 {
+        self.common.hasher.hash_one(key)
+    }
+
+    fn lookup_policy(&self) -> RefMut<'_, LookupPolicy> {
+        self.lookup_policy.borrow_mut()
+    }
+
+    fn fetch(&self, key: &[u8], task: TaskId, now_ms: u64) -> Option<Rc<Fetch>> {
+        self.begin_fetch(key, task, now_ms)
+    }
+
+    /// Stores an answer. It does not matter when it gets there: it carries why it is true. Whether it is on its way.
+    fn put(&self, digest: &Digest, kept: &Kept<'_>) -> bool {
+        let (at, key) = (self.home_of(digest), self.answer_key(digest));
+        let shelf = &self.shelves[at];
+        let lane = shelf.lane_of(&key);
+        let has_room = || shelf.lanes()[lane].unsent_bytes() < UNSENT_BYTES_MAX;
+        let is_taken = shelf.can_take() && kept.bytes.len() + kept.key.len() < VALUE_BYTES_MAX / 2 && has_room();
+        if is_taken {
+            let bytes = kept.write();
+            let ask = Ask::Set { key: &key, bytes: &bytes, seconds: self.expire_seconds };
+            self.say(at, lane, ask, Expect::Done, Purpose::Put);
+        }
+        is_taken
+    }
+
+    fn await_proof(&self, pending: Pending) {
+        self.wait_for_proof(pending);
+    }
+}
+
+/// The part of the shelves' tasks.
+impl Stores {
+    fn greet(&self, at: usize) {
+        let StoreConfig { user, password, database, .. } = &self.config;
+        for lane in 0..self.shelves[at].lanes().len() {
+            let hello = |ask: Ask<'_>| self.say(at, lane, ask, Expect::Done, Purpose::Hello);
+            if self.dialect == Dialect::Memcached || !password.is_empty() {
+                hello(Ask::LogIn { user: user.as_bytes(), password: password.as_bytes() });
+            }
+            if self.dialect == Dialect::Redis && !self.shelves[at].is_cluster() {
+                hello(Ask::Select(*database));
+            }
+        }
+        if self.is_greeted(at) {
+            self.shelves[at].is_up.set(true);
+        }
+    }
+
+    fn is_greeted(&self, at: usize) -> bool {
+        self.shelves[at].lanes().iter().all(|lane| lane.sent.borrow().is_empty())
+    }
+
+    /// The connection is gone, with all that was under way.
+    pub fn lose(&self, at: usize) {
+        let shelf = &self.shelves[at];
+        shelf.is_up.set(false);
+        for lane in shelf.lanes().iter() {
+            lane.out.borrow_mut().clear();
+            for sent in lane.sent.take() {
+                if let Purpose::CachedResults(reads) = sent.purpose {
+                    self.unanswered(at, &reads);
+                }
+            }
+        }
+        self.give_up_wanted(at);
+    }
+
+    pub fn is_up(&self, at: usize) -> bool {
+        self.shelves[at].is_up.get()
+    }
+
+    /// A reply to the first request that was sent.
+    pub fn hear(&self, at: usize, sent: Sent, told: Told) -> Heard {
+        let is_cluster = self.shelves[at].is_cluster();
+        match (sent.purpose, told) {
+            (Purpose::CachedResults(reads), Told::Values(values)) => self.answered(at, reads, values),
+            (purpose, Told::Refused(text)) => {
+                if let Purpose::CachedResults(reads) = &purpose {
+                    self.unanswered(at, reads);
+                }
+                return match purpose {
+                    _ if is_cluster && is_moved(&text) => Heard::Moved,
+                    _ if is_cluster && is_moving(&text) => Heard::Fine,
+                    Purpose::Put => Heard::Missed(text),
+                    Purpose::CachedResults(_) | Purpose::Hello => Heard::Refused(text),
+                };
+            }
+            // The last of the greetings.
+            (Purpose::Hello, _) if self.is_greeted(at) => self.shelves[at].is_up.set(true),
+            (Purpose::CachedResults(reads), _) => self.unanswered(at, &reads),
+            (Purpose::Put | Purpose::Hello, _) => {}
+        }
+        Heard::Fine
+    }
+
+    fn say(&self, at: usize, lane: usize, ask: Ask<'_>, expect: Expect, purpose: Purpose) {
+        let shelf = &self.shelves[at];
+        let lanes = shelf.lanes();
+        self.dialect.write(ask, &mut lanes[lane].out.borrow_mut());
+        lanes[lane].sent.borrow_mut().push_back(Sent { expect, at_ms: UNSENT_MS, purpose });
+        self.woken.borrow_mut().push(shelf.task.get());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_cache::{Deps, Why};
+    use weir_session::store::digest_of;
+
+    /// With one host, which is there.
+    fn stores(answer_bytes_max: usize, follows_wal: bool) -> Rc<Stores> {
+        let store = StoreConfig { hosts: "127.0.0.1".into(), port: 11211, ..StoreConfig::default() };
+        let config = CacheConfig {
+            enabled: true,
+            method: Method::Memcached,
+            memcached: store,
+            namespace: "shop".into(),
+            answer_bytes_max,
+            follows_wal,
+            ..CacheConfig::default()
+        };
+        let stores = Stores::new(&config, &Common::new()).unwrap();
+        stores.shelves[0].is_up.set(true);
+        stores
+    }
+
+    #[test]
+    fn keys_are_those_of_other_weirs_only_where_the_log_proves_answers() {
+        let key = |follows_wal| stores(1000, follows_wal).answer_key(&digest_of(b"key"));
+        assert_eq!(key(true), key(true));
+        assert_ne!(key(false), key(false));
+        assert!([key(true), key(false)].iter().all(|key| key.starts_with(b"shop:")));
+    }
+
+    #[test]
+    fn a_host_that_takes_its_time_is_given_no_more_answers_than_memory_should_hold() {
+        let (stores, bytes) = (stores(1 << 20, false), vec![0; 1 << 20]);
+        let put = || {
+            let why = Why::Words { deps: Deps::of_pairs(vec![(1, 1)]), round: 1 };
+            stores.put(&digest_of(b"key"), &Kept { took_us: 1, why, key: b"key", bytes: &bytes })
+        };
+        let count = (0..100).take_while(|_| put()).count();
+        assert!(count > 1, "{count} answers");
+        let lane = &stores.shelves[0].lanes()[0];
+        let unsent = lane.out.borrow().len();
+        assert!(unsent < UNSENT_BYTES_MAX + 2 * bytes.len(), "{unsent} bytes");
+        // On its way, but not taken by the socket.
+        lane.out.borrow_mut().clear();
+        lane.note_written(unsent);
+        assert!(!put());
+        lane.note_written(0);
+        assert!(put());
+    }
+
+    #[test]
+    fn of_large_answers_fewer_are_asked_for_together() {
+        for (answer_bytes_max, together) in [(1024, 64), (1 << 20, 32), (1 << 30, 1), (0, 64)] {
+            assert_eq!(stores(answer_bytes_max, false).together_max, together, "answers of {answer_bytes_max} bytes");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Fetching results. Several sessions' requests to a host at the same time go in one message, as a host's cost is to be woken
+//! up. While a request is under way, later ones wait for its reply and then go together; for `memqcache_timeout` at most.
+
+use super::{Digest, Lane, Purpose, Shelf, Stores, UNDER_WAY_MAX};
+use std::cell::RefCell;
+use std::rc::Rc;
+use weir_io::reactor::TaskId;
+use weir_session::store::{Fetch, State, digest_of};
+use weir_wire::store::{Ask, Expect};
+
+/// Answers asked for in one question.
+const TOGETHER_MAX: usize = 64;
+
+/// Bytes of answers that are asked for together: a reply is taken in as a whole, by each worker.
+const REPLY_BYTES_MAX: usize = 32 << 20;
+
+/// Answers that are asked for together, if none is larger than that.
+pub(crate) fn together_max(answer_bytes_max: usize) -> usize {
+    (REPLY_BYTES_MAX / answer_bytes_max.max(1)).clamp(1, TOGETHER_MAX)
+}
+
+impl Stores {
+    /// Asks for an answer. `None`: its host is out of reach, or has too much to do.
+    pub(crate) fn begin_fetch(&self, key: &[u8], task: TaskId, now_ms: u64) -> Option<Rc<Fetch>> {
+        self.now_ms.set(now_ms);
+        let digest = digest_of(key);
+        let shelf = &self.shelves[self.home_of(&digest)];
+        if !shelf.can_take() {
+            return None;
+        }
+        let fetch = Rc::new(Fetch { key: key.into(), at_ms: now_ms, digest, task, state: RefCell::new(State::Waits) });
+        shelf.wanted.borrow_mut().push_back(fetch.clone());
+        self.woken.borrow_mut().push(shelf.task.get());
+        Some(fetch)
+    }
+
+    /// The host at which an answer lies.
+    pub(crate) fn home_of(&self, digest: &Digest) -> usize {
+        if self.shelves.len() == 1 { 0 } else { self.ring.host_of(&self.answer_key(digest)) }
+    }
+
+    /// Puts the wanted keys of a host into a question, unless one is under way. In a cluster each key is asked for at its own
+    /// node.
+    pub fn ask_for_wanted(&self, at: usize) {
+        let shelf = &self.shelves[at];
+        if shelf.is_cluster() {
+            for read in shelf.wanted.take() {
+                self.get(at, vec![read]);
+            }
+            return;
+        }
+        if shelf.is_asked.get() || shelf.wanted.borrow().is_empty() {
+            return;
+        }
+        let reads: Vec<Rc<Fetch>> = {
+            let mut wanted = shelf.wanted.borrow_mut();
+            let count = wanted.len().min(self.together_max);
+            wanted.drain(..count).collect()
+        };
+        shelf.is_asked.set(true);
+        self.get(at, reads);
+    }
+
+    fn get(&self, at: usize, reads: Vec<Rc<Fetch>>) {
+        let keys: Vec<Vec<u8>> = reads.iter().map(|read| self.answer_key(&read.digest)).collect();
+        let Some(lane) = keys.first().map(|key| self.shelves[at].lane_of(key)) else { return };
+        self.say(at, lane, Ask::Get(&keys), Expect::Values(keys.clone()), Purpose::CachedResults(reads));
+    }
+
+    /// The reply to a question.
+    pub(crate) fn answered(&self, at: usize, reads: Vec<Rc<Fetch>>, values: Vec<Option<Vec<u8>>>) {
+        for (read, value) in reads.iter().zip(values) {
+            self.end(read, State::Answered(value));
+        }
+        self.shelves[at].is_asked.set(false);
+    }
+
+    /// It will not be answered.
+    pub(crate) fn unanswered(&self, at: usize, reads: &[Rc<Fetch>]) {
+        reads.iter().for_each(|read| self.end(read, State::Failed));
+        self.shelves[at].is_asked.set(false);
+    }
+
+    /// Nobody is asked any more, nor will be.
+    pub(crate) fn give_up_wanted(&self, at: usize) {
+        let wanted: Vec<Rc<Fetch>> = self.shelves[at].wanted.take().into();
+        self.unanswered(at, &wanted);
+    }
+
+    /// Reads that have waited for too long to be asked for: the host takes its time for others.
+    pub fn expire_wanted(&self, at: usize) {
+        let is_late = |read: &mut Rc<Fetch>| self.now_ms.get() > read.at_ms + self.timeout_ms;
+        while let Some(read) = self.shelves[at].wanted.borrow_mut().pop_front_if(is_late) {
+            self.end(&read, State::Failed);
+        }
+    }
+
+    fn end(&self, fetch: &Fetch, state: State) {
+        *fetch.state.borrow_mut() = state;
+        self.woken.borrow_mut().push(fetch.task);
+    }
+}
+
+impl Shelf {
+    /// True if it can be asked for answers, and be given some.
+    pub(crate) fn can_take(&self) -> bool {
+        let is_busy = |lane: &Lane| lane.sent.borrow().len() >= UNDER_WAY_MAX;
+        self.is_up.get() && self.wanted.borrow().len() < UNDER_WAY_MAX && !self.lanes.borrow().iter().any(is_busy)
+    }
+}

@@ -1,0 +1,57 @@
+//! Answers on their way to a store that Weirs share. Each waits here until the primary's log proves it for a position
+//! (`cache::Proof`): a few milliseconds, in which its client has its answer already.
+
+use super::{Stores, UNSENT_BYTES_MAX};
+use std::collections::VecDeque;
+use weir_cache::{Kept, Proving, Why};
+use weir_session::cached_results::Fill;
+use weir_session::store::{Pending, Store};
+
+/// Longest wait for a proof. The log is not taken in as it should be then, and nothing is served.
+const PROOF_WAIT_MS: u64 = 2000;
+
+/// Longest time that others wait for an answer which its server has given already: then they ask the server themselves.
+const OTHERS_WAIT_MS: u64 = 20;
+
+impl Stores {
+    /// Has an answer wait. Of more than memory should hold it is dropped.
+    pub(crate) fn wait_for_proof(&self, pending: Pending) {
+        let bytes = self.pending_bytes.get() + pending.held_bytes();
+        if bytes < UNSENT_BYTES_MAX {
+            self.pending_bytes.set(bytes);
+            self.woken.borrow_mut().push(self.shelves[self.home_of(&pending.digest)].task.get());
+            self.pending.borrow_mut().push_back(pending);
+        }
+    }
+
+    pub fn has_pending(&self) -> bool {
+        !self.pending.borrow().is_empty()
+    }
+
+    /// Stores results that are proven by now; drops those that never will be, or wait for too long. `primary`: the present
+    /// primary. Calls `over` for each, with true if it is on its way.
+    pub fn put_proven(&self, primary: Option<u16>, now_ms: u64, mut over: impl FnMut(Option<Fill>, bool)) {
+        let mut waiting = VecDeque::new();
+        for mut pending in self.pending.take() {
+            if pending.verdict(primary) == Proving::Waits && now_ms <= pending.at_ms + PROOF_WAIT_MS {
+                if now_ms > pending.at_ms + OTHERS_WAIT_MS && pending.flight.is_some() {
+                    over(pending.flight.take(), false);
+                }
+                waiting.push_back(pending);
+                continue;
+            }
+            self.pending_bytes.set(self.pending_bytes.get().saturating_sub(pending.held_bytes()));
+            let is_stored = match pending.verdict(primary) {
+                Proving::Proven(proof) => {
+                    let Pending { digest, key, bytes, took_us, deps, .. } = &pending;
+                    let slots = deps.pairs().iter().map(|(slot, _)| *slot).collect();
+                    self.put(digest, &Kept { took_us: *took_us, why: Why::Position { slots, proof }, key, bytes })
+                }
+                Proving::Waits | Proving::Void => false,
+            };
+            over(pending.flight, is_stored);
+        }
+        waiting.append(&mut self.pending.borrow_mut());
+        self.pending.replace(waiting);
+    }
+}

@@ -1,0 +1,462 @@
+//! One thread: an event loop, its sessions, and the data they share without locks.
+
+use crate::auth::client_limits::Seat;
+use crate::auth::greetings::Welcomes;
+use crate::log::{Level, Who};
+use crate::runtime::pool::server_conn::inquiry::Inquiry;
+use crate::runtime::pool::server_conn::{self, ServerConn, TERMINATE};
+use crate::runtime::pool::{Pool, PoolKey, Purpose};
+use crate::runtime::shared::{Mailbox, Message, Shared, Victim, WorkerId};
+use crate::runtime::stores::Stores;
+use crate::runtime::supervised_tasks::Supervised;
+use foldhash::{HashMap, HashSet};
+use std::cell::{Cell, RefCell};
+use std::ops::Deref;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use weir_config::limits;
+use weir_io::reactor::{NO_TASK, Reactor, TaskId};
+use weir_session::account::Account;
+use weir_session::conn::Address;
+use weir_session::context::{Context, Parts};
+use weir_session::handle::SessionHandle;
+use weir_session::listen_hub::Hub;
+use weir_session::local::ViewOf;
+use weir_session::metrics::Metric;
+use weir_session::stats::Stat;
+use weir_session::status::{Doing, Number, SessionStatus, Whose};
+use weir_session::store::Store;
+use weir_session::task::Us;
+
+mod orders;
+mod unused;
+
+/// A session as its worker knows it.
+pub struct Entry {
+    pub(crate) handle: Rc<SessionHandle>,
+    /// When it was let in, in milliseconds since the start of the proxy.
+    pub(crate) since_ms: u64,
+    /// The key of a CancelRequest for it.
+    pub(crate) key: CancelKey,
+    /// The pools of its user and database; an administrator and a replication client have none, nor limits on time.
+    pub(crate) pools: Option<Rc<PoolSet>>,
+    /// Counts it among the clients of its user, database and address.
+    pub(crate) seat: RefCell<Option<Seat>>,
+}
+
+/// The key of a CancelRequest. Longer ones came with protocol 3.2: few clients have one.
+pub enum CancelKey {
+    Short([u8; 4]),
+    Long(Box<[u8; 32]>),
+}
+
+impl Deref for CancelKey {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            CancelKey::Short(key) => key,
+            CancelKey::Long(key) => &**key,
+        }
+    }
+}
+
+impl Deref for Entry {
+    type Target = SessionHandle;
+
+    fn deref(&self) -> &SessionHandle {
+        &self.handle
+    }
+}
+
+/// The pools of one user and database, by node number.
+pub struct PoolSet {
+    pub(crate) account: Rc<Account>,
+    /// The names of its sessions, as others see them.
+    pub(crate) whose: Arc<Whose>,
+    /// The application of the last client; the next one mostly has the same.
+    application: RefCell<Arc<str>>,
+    pools: RefCell<Vec<Option<Arc<Pool>>>>,
+    /// Since when nobody uses it, as far as was seen.
+    unused_since: Cell<Option<Us>>,
+}
+
+impl Deref for PoolSet {
+    type Target = Account;
+
+    fn deref(&self) -> &Account {
+        &self.account
+    }
+}
+
+impl PoolSet {
+    /// The name of a client's application. Clients one after the other that have the same share it.
+    pub fn application(&self, name: &str) -> Arc<str> {
+        let mut last = self.application.borrow_mut();
+        if **last != *name {
+            *last = name.into();
+        }
+        last.clone()
+    }
+
+    pub fn of_node(&self, w: &Worker, node: u16) -> Arc<Pool> {
+        let mut pools = self.pools.borrow_mut();
+        let at = usize::from(node);
+        if pools.len() <= at {
+            pools.resize(at + 1, None);
+        }
+        pools[at]
+            .get_or_insert_with(|| {
+                w.shared.pools.get(self.key(node, Purpose::Statements), &w.shared.pause_state, &w.peek_config())
+            })
+            .clone()
+    }
+
+    /// The pool of server connections that clients do not share.
+    pub fn apart(&self, w: &Worker, node: u16, purpose: Purpose) -> Arc<Pool> {
+        w.shared.pools.get(self.key(node, purpose), &w.shared.pause_state, &w.peek_config())
+    }
+
+    fn key(&self, node: u16, purpose: Purpose) -> PoolKey {
+        let (user, database, client_database) = (self.user.clone(), self.database.clone(), self.client_database.clone());
+        PoolKey { node, user, database, client_database, purpose }
+    }
+}
+
+/// By the servers' user, the clients' name of the database and the servers': a reload may lead a name elsewhere.
+type Hubs = HashMap<(Arc<str>, Arc<str>, Arc<str>), Rc<Hub>>;
+
+/// By the clients' user and database.
+type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
+
+/// One worker thread's own.
+pub struct Worker {
+    /// All that its sessions are handed.
+    ctx: Context,
+    pub shared: Arc<Shared>,
+    pub(crate) house: Supervised,
+    pub(crate) reactor: Reactor,
+    /// Sessions by the process id their clients were told.
+    pub(crate) entries: RefCell<HashMap<u32, Rc<Entry>>>,
+    pub(crate) welcomes: RefCell<Welcomes>,
+    /// The connection over which servers are asked about users.
+    pub(crate) inquiry: Inquiry,
+    pub(crate) listening: Listening,
+    pool_sets: RefCell<PoolSets>,
+    /// Tasks that accept clients.
+    pub(crate) doors: RefCell<Vec<TaskId>>,
+    pub(crate) view_waiters: RefCell<HashSet<TaskId>>,
+    /// The stores of the network in which results are kept, if they are.
+    pub(crate) stores: Option<Rc<Stores>>,
+    randomness: RefCell<crate::Randomness>,
+    /// TLS handshakes begun in the round of that time.
+    handshakes: Cell<(Instant, u32)>,
+    serials: AtomicU64,
+}
+
+/// Sessions that listen.
+pub struct Listening {
+    /// By user and database.
+    hubs: RefCell<Hubs>,
+    /// Hubs that nobody attends to yet, with the pools they use, and the task that sees to it.
+    pub(crate) new_hubs: RefCell<Vec<(Rc<Hub>, Rc<PoolSet>)>>,
+    pub(crate) hub_opener: Cell<TaskId>,
+}
+
+impl Deref for Worker {
+    type Target = Context;
+
+    fn deref(&self) -> &Context {
+        &self.ctx
+    }
+}
+
+/// TLS handshakes that begin in one round of the event loop. Each is a millisecond of arithmetic: a storm of them must leave the statements
+/// of others their turn.
+const HANDSHAKES_MAX: u32 = 4;
+
+impl Worker {
+    /// True if a TLS handshake may begin in this round.
+    pub fn takes_handshake(&self) -> bool {
+        let now = self.reactor.now();
+        let (round, begun) = self.handshakes.get();
+        let begun = if round == now { begun } else { 0 };
+        self.handshakes.set((now, begun.saturating_add(1)));
+        begun < HANDSHAKES_MAX
+    }
+
+    pub fn new(id: WorkerId, shared: Arc<Shared>, reactor: Reactor, view_of: ViewOf) -> Rc<Worker> {
+        let config = shared.config.load_full();
+        let stores = shared.store_common.as_ref().and_then(|common| Stores::new(&config.cache, common));
+        let ctx = Context::new(Parts {
+            id,
+            shared: shared.common.clone(),
+            program: shared.clone(),
+            buffers: reactor.buffers.clone(),
+            store: stores.clone().map(|stores| stores as Rc<dyn Store>),
+            config,
+            view: shared.cluster.view.load_full(),
+            clock: reactor.clock(),
+            seed: u64::from_le_bytes(crate::random()),
+            view_of,
+        });
+        Rc::new(Worker {
+            ctx,
+            stores,
+            entries: RefCell::default(),
+            welcomes: RefCell::new(Welcomes::default()),
+            handshakes: Cell::new((shared.begun, 0)),
+            pool_sets: RefCell::default(),
+            inquiry: Inquiry::default(),
+            listening: Listening { hubs: RefCell::default(), new_hubs: RefCell::default(), hub_opener: Cell::new(NO_TASK) },
+            doors: RefCell::default(),
+            view_waiters: RefCell::default(),
+            randomness: RefCell::default(),
+            serials: AtomicU64::new(1),
+            house: Supervised::default(),
+            reactor,
+            shared,
+        })
+    }
+
+    /// Wakes a task of any worker.
+    pub fn wake_waiter(&self, (worker, task): (WorkerId, TaskId)) {
+        if worker == self.id {
+            self.reactor.wake(task);
+        } else if let Some(mailbox) = self.shared.mailboxes.get(usize::from(worker)) {
+            mailbox.send(Message::Wake(task));
+        }
+    }
+
+    pub fn mailbox(&self) -> &Mailbox {
+        &self.shared.mailboxes[usize::from(self.id)]
+    }
+
+    pub fn refresh(&self) {
+        let config = self.shared.config.load_full();
+        // Before the new one is in force: what it changes is compared.
+        let is_other = !Arc::ptr_eq(&config, &self.peek_config());
+        if is_other {
+            // Each worker has opened connections as its own configuration said.
+            if !config.reaches_servers_as(&self.peek_config()) {
+                self.shared.pools.of_database(None).iter().for_each(|pool| pool.renew(self));
+            }
+            self.redirect(&config);
+            for set in self.pool_sets.borrow().values() {
+                set.limits.set(limits::of(&config, &set.client_user, &set.client_database));
+            }
+        }
+        if self.ctx.set_config(config) && self.id == 0 {
+            self.shared.pools.feed_all(self);
+        }
+        let view = self.shared.cluster.view.load_full();
+        let generation = view.generation;
+        self.ctx.set_view(view);
+        self.mailbox().view_known.store(generation, Ordering::Release);
+        self.welcomes.borrow_mut().clear();
+        for task in self.view_waiters.take() {
+            self.reactor.wake(task);
+        }
+    }
+
+    /// Has server connections closed, each after its use, that began with defaults that hold no more: those to a database, or all.
+    #[cold]
+    pub fn renew_conns(&self, database: Option<&str>) {
+        self.shared.pools.of_database(database).iter().for_each(|pool| pool.renew(self));
+        // The greetings of clients are asked of a server anew.
+        self.shared.tell_all(|| Message::Refresh);
+    }
+
+    /// A role was renamed or dropped, or may have been. Server processes go on as the role that logged in. So server
+    /// connections of this user are given to nobody any more.
+    #[cold]
+    pub fn role_renamed(&self, user: &str) {
+        self.shared.clients.roles.lock().doubt(user, self.now_ms());
+        self.renew_links_of(user);
+    }
+
+    fn renew_links_of(&self, user: &str) {
+        self.shared.pools.of_user(user).iter().for_each(|pool| pool.renew(self));
+        // The greetings of clients are asked of a server anew.
+        self.welcomes.borrow_mut().clear();
+        self.shared.tell_all(|| Message::Refresh);
+    }
+
+    /// Notes the role that a user's name stands for. If it is another one than before, server connections of the old role are
+    /// closed. So are its sessions, whose next statement would run with the rights of somebody else. True: it is another one.
+    pub fn note_role(&self, user: &Arc<str>, oid: &str) -> bool {
+        let Some(until_ms) = self.shared.clients.roles.lock().note(user, oid, self.now_ms()) else { return false };
+        self.renew_links_of(user);
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Message::Kill(Victim::User { user: user.clone(), until_ms }));
+        }
+        true
+    }
+
+    /// A connection that was counted when it was accepted has ended.
+    pub fn client_gone(&self) {
+        self.mailbox().sessions.fetch_sub(1, Ordering::Relaxed);
+        self.shared.clients.connected.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Wakes the current task when the cluster's view changes.
+    pub fn wake_at_new_view(&self) {
+        self.view_waiters.borrow_mut().insert(self.reactor.current_task());
+    }
+
+    /// Random bytes for keys and nonces.
+    pub fn random<const N: usize>(&self) -> [u8; N] {
+        self.randomness.borrow_mut().take()
+    }
+
+    /// Numbers server connections, over all workers.
+    pub fn next_serial(&self) -> u64 {
+        (u64::from(self.id) << 48) | self.serials.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The same in microseconds.
+    pub fn micros(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.shared.begun).as_micros() as u64
+    }
+
+    pub fn log_client(&self, status: &SessionStatus, what: &str) {
+        let (user, database, host) = (&*status.user, &*status.database, &*status.client_host());
+        let who = Who { user, database, application: &status.application, client: host, session: status.pid };
+        let text = format_args!("{what}: user={user} database={database} host={host} port={}", status.client_port());
+        self.shared.log.write(Level::Log, &who, text);
+    }
+
+    pub fn pool_set(&self, user: &str, database: &str) -> Rc<PoolSet> {
+        let mut sets = self.pool_sets.borrow_mut();
+        let key = (Arc::<str>::from(user), Arc::<str>::from(database));
+        if let Some(known) = sets.get(&key) {
+            return known.clone();
+        }
+        let stats = self.shared.stats.open(&key.0, &key.1);
+        let limits = Cell::new(limits::of(&self.peek_config(), &key.0, &key.1));
+        let (user, served, connect_query) = match self.peek_config().databases.get(database) {
+            Some(entry) => {
+                let served = entry.database.clone().unwrap_or(key.1.clone());
+                (entry.user.clone().unwrap_or(key.0.clone()), served, entry.connect_query.clone())
+            }
+            None => (key.0.clone(), key.1.clone(), Arc::default()),
+        };
+        let known = self.shared.catalogs.database(&served, self.now());
+        let account = Account {
+            client_user: key.0.clone(),
+            client_database: key.1.clone(),
+            user,
+            database: served,
+            connect_query,
+            stats,
+            limits,
+            known,
+        };
+        let whose = Whose {
+            user: account.client_user.clone(),
+            database: account.client_database.clone(),
+            server_user: account.user.clone(),
+            server_database: account.database.clone(),
+        };
+        let (account, whose) = (Rc::new(account), Arc::new(whose));
+        let (application, unused_since) = (RefCell::default(), Cell::new(None));
+        let set = PoolSet { account, whose, application, pools: RefCell::default(), unused_since };
+        sets.entry(key).or_insert(Rc::new(set)).clone()
+    }
+
+    /// Forgets a user and database that no server ever let in, so that invented names leave nothing behind.
+    pub fn forget_pool_set(&self, pools: &Rc<PoolSet>) {
+        // The table's and the caller's own; another is of a login or a session under way.
+        const OWN: usize = 2;
+        if pools.stats.get(Stat::Logins) > 0 || Rc::strong_count(pools) > OWN {
+            return;
+        }
+        self.pool_sets.borrow_mut().remove(&(pools.client_user.clone(), pools.client_database.clone()));
+        self.shared.stats.close(&pools.stats);
+        // Pools of a forced user are others', too.
+        if pools.user == pools.client_user {
+            self.shared.pools.forget_unused(&pools.user, &pools.client_database);
+        }
+        self.shared.catalogs.forget(&pools.known);
+    }
+
+    /// The hub of sessions that listen and use these pools.
+    pub fn hub(&self, pools: &Rc<PoolSet>) -> Rc<Hub> {
+        let key = (pools.user.clone(), pools.client_database.clone(), pools.database.clone());
+        if let Some(hub) = self.listening.hubs.borrow().get(&key) {
+            return hub.clone();
+        }
+        let hub = Rc::new(Hub::new(key.clone(), self.random()));
+        self.listening.hubs.borrow_mut().insert(key, hub.clone());
+        self.listening.new_hubs.borrow_mut().push((hub.clone(), pools.clone()));
+        self.reactor.wake(self.listening.hub_opener.get());
+        hub
+    }
+
+    /// Nobody listens there any more.
+    pub fn forget_hub(&self, hub: &Hub) {
+        self.listening.hubs.borrow_mut().remove(&hub.key);
+    }
+
+    /// Where a node of the view is.
+    pub fn address_of(&self, node: usize) -> Option<Address> {
+        Address::of(&self.view(), &self.peek_config(), node)
+    }
+
+    /// Closes a server connection and gives its place to whoever waits.
+    pub fn close_conn(&self, conn: ServerConn) {
+        if conn.transport.home != self.id {
+            // Only the event loop it is in can let go of it.
+            return self.shared.mailboxes[usize::from(conn.transport.home)].send(Message::Close(conn));
+        }
+        let (pool, serial) = (conn.transport.pool.clone(), conn.status.serial);
+        conn.transport.socket.part(&self.reactor, &TERMINATE);
+        pool.forget(self, serial);
+    }
+
+    /// Notes a session under the process id that its client will be told.
+    pub fn enter(&self, make: impl FnOnce(Number) -> Entry) -> Rc<Entry> {
+        let number = Number { pid: self.shared.session_statuses.next_pid(), worker: self.id };
+        let entry = Rc::new(make(number));
+        self.entries.borrow_mut().insert(number.pid, entry.clone());
+        entry
+    }
+
+    pub fn leave(&self, entry: &SessionHandle) {
+        if let Some(node) = entry.clock.flight.take() {
+            self.loads.end(node);
+        }
+        self.entries.borrow_mut().remove(&entry.status.pid);
+    }
+
+    /// Forwards a cancel request to the server connection that the session uses.
+    pub fn forward_cancel(self: &Rc<Worker>, entry: &Rc<SessionHandle>) {
+        let Some(conn) = entry.conn.borrow().clone() else {
+            if entry.status.doing() == Doing::WaitingForConnection {
+                entry.wait_cancelled.set(true);
+                self.reactor.wake(entry.task.get());
+            }
+            return;
+        };
+        if entry.is_ours.get() {
+            return entry.cancel_waits.set(true);
+        }
+        // One at a time: the statement that runs is being cancelled already.
+        if entry.cancels.get() > 0 {
+            return;
+        }
+        self.count(Metric::CancelsForwarded);
+        entry.cancels.set(entry.cancels.get() + 1);
+        let (w, entry) = (self.clone(), entry.clone());
+        self.reactor.spawn(async move {
+            if !server_conn::cancel(&w, &conn).await {
+                // It may still reach the server later, and must not hit another client's statement then.
+                conn.doomed.store(true, Ordering::Relaxed);
+            }
+            entry.cancels.set(entry.cancels.get() - 1);
+            w.reactor.wake(entry.task.get());
+        });
+    }
+}
