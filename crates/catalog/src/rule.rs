@@ -18,16 +18,12 @@ pub enum Rule {
     TransactionPortal,
     /// The session has written within a transaction before (`disable_load_balance_on_write`).
     WroteInTransaction,
-    /// The session has written before.
-    WroteInSession,
     Write,
     NotKnownToRead,
     LocksRows,
     SessionState,
     /// A comment in front of the text asks for the primary.
     Hint,
-    /// A comment stands in front of the text.
-    Comment,
     PrimaryRoutingPattern,
     /// A name of a system catalog, or a view on one.
     Catalog,
@@ -42,10 +38,20 @@ pub enum Rule {
     Function,
     Cast,
     Operator,
+    /// A comment stands in front of the text.
+    Comment,
+    /// The session has written before.
+    WroteInSession,
     /// A standby has refused this text.
     StandbyRefused,
     /// A read in a pipeline that goes on with something else, or whose Sync is not here yet.
     PipelineOpen,
+    /// The session has one server connection for its life (`pool_mode = session`).
+    SessionPooling,
+    /// Transactions are serializable by the session's default; a hot standby refuses those.
+    SerializableByDefault,
+    /// Servers read the session's texts otherwise than they are read here: by its encoding, or with backslashes as escapes.
+    ReadOtherwise,
     /// The text only reads.
     Read,
     /// A comment in front of the text asks for this node.
@@ -74,13 +80,11 @@ const TABLE: &[(Rule, &str)] = &[
     (Rule::TransactionTime, "transaction_time"),
     (Rule::TransactionPortal, "transaction_portal"),
     (Rule::WroteInTransaction, "wrote_in_transaction"),
-    (Rule::WroteInSession, "wrote_in_session"),
     (Rule::Write, "write"),
     (Rule::NotKnownToRead, "not_known_to_read"),
     (Rule::LocksRows, "locks_rows"),
     (Rule::SessionState, "session_state"),
     (Rule::Hint, "hint"),
-    (Rule::Comment, "comment"),
     (Rule::PrimaryRoutingPattern, "primary_routing_pattern"),
     (Rule::Catalog, "catalog"),
     (Rule::CatalogUnknown, "catalog_unknown"),
@@ -93,8 +97,13 @@ const TABLE: &[(Rule, &str)] = &[
     (Rule::Function, "function"),
     (Rule::Cast, "cast"),
     (Rule::Operator, "operator"),
+    (Rule::Comment, "comment"),
+    (Rule::WroteInSession, "wrote_in_session"),
     (Rule::StandbyRefused, "standby_refused"),
     (Rule::PipelineOpen, "pipeline_open"),
+    (Rule::SessionPooling, "session_pooling"),
+    (Rule::SerializableByDefault, "serializable_by_default"),
+    (Rule::ReadOtherwise, "texts_read_otherwise"),
     (Rule::Read, "read"),
     (Rule::ReadHinted, "read_hinted"),
     (Rule::ReadBySetting, "read_by_setting"),

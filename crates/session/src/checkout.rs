@@ -65,12 +65,9 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
             return Ok(Some(Flow::Hold));
         }
     }
-    let Some(mut class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
+    let Some(class) = class_in_pipeline(s, w, statement, way) else { return Ok(Some(Flow::More)) };
     let was_otherwise = s.reads_otherwise();
-    if was_otherwise || s.state.settings.needs_primary() || s.account.limits.get().mode == PoolMode::Session {
-        // All of the session's state lies on one server connection, so that server connection must be able to do everything.
-        class.side = Side::Primary;
-    }
+    let class = class_in_session(s, class);
     let mut need = need_of(s, w, statement, class);
     let is_failed = matches!(s.lazy_begin, LazyBegin::Failed(_));
     if class.side == Side::Reader && (is_failed || needs_nobody(s, w, statement)) {
@@ -201,13 +198,39 @@ fn class_at(s: &mut Session, w: &Context, statement: &Statement, way: Option<Way
     match way {
         Some(Way::Begins(class) | Way::Outside(class)) => class,
         None => {
-            let class = classify::class_of(s, w, statement);
-            let class = read_preference::class_of(s, w, statement, class);
-            let class = lazy_begin::class_after_writes(s, w, class);
+            let judged = classify::class_of(s, w, statement);
+            let class = class_outside(s, w, statement, judged);
             let class = read_retry::class_of(s, statement, class);
             if needs_nobody(s, w, statement) { Class { side: Side::Reader, ..class } } else { class }
         }
     }
+}
+
+/// The class of a statement outside of transactions; `judged`: its class by text and catalog.
+#[inline]
+fn class_outside(s: &Session, w: &Context, statement: &Statement, judged: Class) -> Class {
+    let class = read_preference::class_of(s, w, statement, judged);
+    lazy_begin::class_after_writes(s, w, class)
+}
+
+/// The class of a statement in a session whose statements may all run on the primary only.
+///
+/// With `pool_mode = session`, or texts read otherwise, all of the session's state lies on one server connection, which must be able to run any statement.
+#[inline]
+fn class_in_session(s: &Session, class: Class) -> Class {
+    let rule = match class.side {
+        Side::Primary => return class,
+        Side::Reader if s.account.limits.get().mode == PoolMode::Session => Rule::SessionPooling,
+        Side::Reader if s.state.settings.needs_primary() => Rule::SerializableByDefault,
+        Side::Reader if s.reads_otherwise() => Rule::ReadOtherwise,
+        Side::Reader => return class,
+    };
+    Class::primary(rule)
+}
+
+/// The class that a statement would have if it came now, alone and outside of a transaction; nothing is noted of it.
+pub fn class_now(s: &Session, w: &Context, statement: &Statement) -> Class {
+    class_in_session(s, class_outside(s, w, statement, classify::class_for(s, w, statement)))
 }
 
 /// The server connection that a statement of this class needs.

@@ -1,5 +1,6 @@
 //! The answers to SHOW and `PGPOOL SHOW`: lists of `views`, parameters as this session has set them, and `SHOW route`.
 
+use crate::checkout;
 use crate::classify;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
@@ -94,7 +95,7 @@ fn nothing_shown(error: ShowError) -> Fault {
 fn route_of(session: &Session, w: &Context, text: &str) -> Vec<String> {
     let statement = w.statements.borrow_mut().of_text(text.as_bytes());
     let statement = classify::stands_for(session, w, statement);
-    let class = read_preference::class_of(session, w, &statement, classify::class_for(session, w, &statement));
+    let class = checkout::class_now(session, w, &statement);
     let (nodes, rule) = match class.side {
         Side::Primary => (w.view().primary.into_iter().collect(), class.rule),
         Side::Reader => readers(session, w, &statement, class.rule),

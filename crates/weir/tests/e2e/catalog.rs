@@ -59,6 +59,38 @@ fn rule(client: &mut Raw, text: &str) -> String {
     client.rows(&format!("show route for '{}'", text.replace('\'', "''")))[0][2].clone()
 }
 
+/// Reads of a rule, as `SHOW pool_rules` counts them: it names the rules that were used.
+fn counted(client: &mut Raw, rule: &str) -> u64 {
+    let rows = client.rows("show pool_rules");
+    rows.iter().find(|row| row[0] == rule).map_or(0, |row| row[1].parse().unwrap())
+}
+
+#[test]
+fn show_route_and_the_counters_name_why_reads_of_a_session_are_on_the_primary() {
+    const READ: &str = "select setting from items_of_rules";
+    let ground = Ground::new();
+    ground.prepare("create table items_of_rules (setting text)");
+    // A configuration, the session's first statement, the rule of a read then, and its count: a session that keeps its server connection is not routed.
+    let cases = [
+        ("pool_mode = 'session'", "select 1", "session_pooling", 1),
+        ("", "set default_transaction_isolation = 'serializable'", "serializable_by_default", 1),
+        ("", "set standard_conforming_strings = off", "texts_read_otherwise", 0),
+        ("", "set client_encoding = 'SJIS'", "texts_read_otherwise", 0),
+        ("disable_load_balance_on_write = 'always'", "insert into items_of_rules values ('a')", "wrote_in_session", 1),
+        ("disable_load_balance_on_write = 'always'", "select 1", "read", 0),
+    ];
+    for (config, first, expected, count) in cases {
+        let proxy = ground.proxy(config);
+        let mut client = ground.client(&proxy);
+        client.query(first);
+        let row = &client.rows(&format!("show route for '{READ}'"))[0];
+        let side = if expected == "read" { "reader" } else { "primary" };
+        assert_eq!((row[0].as_str(), row[2].as_str()), (side, expected), "{config} {first}");
+        client.query(READ);
+        assert_eq!(counted(&mut client, expected), count, "{config} {first}");
+    }
+}
+
 fn check_is_on_standby(ground: &Ground, client: &mut Raw, text: &str) {
     let port = client.value(text);
     assert!(ground.standby_ports().contains(&port), "{text} went to {port}");
