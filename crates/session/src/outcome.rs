@@ -179,7 +179,9 @@ fn note_deed(s: &mut Session, w: &Context, statement: &Statement) {
         _ => Deeds::More,
     };
     let is_harmless = match statement.transaction {
-        Transaction::Begin(_) | Transaction::Within | Transaction::End(Ending::Commit) => true,
+        Transaction::Begin(_) | Transaction::End(Ending::Commit) => true,
+        // SET TRANSACTION may make it serializable.
+        Transaction::Within => !statement.has(Trait::OfPrimary),
         Transaction::None => is_plain_read(s, statement),
         Transaction::End(_) | Transaction::Chain(_) | Transaction::Prepared | Transaction::Many => false,
     };

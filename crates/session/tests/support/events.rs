@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_policy::cluster::Probe;
 use weir_policy::outcome::Verdict;
+use weir_policy::settings::Recoding;
 use weir_policy::timeouts::Unfinished;
+use weir_session::conn::Reading;
 use weir_session::doubt::settle;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::Overdue;
@@ -34,9 +36,11 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         ["admit", node] => world.pool.refusing.borrow_mut().retain(|other| *other != node_of(node)),
         ["replay", nodes @ ..] => world.replay(&nodes.iter().map(|node| node_of(node)).collect::<Vec<_>>()),
         ["down", node] => world.probe(usize::from(node_of(node)), &Probe::Unreachable),
-        ["primary", node] => world.probe(usize::from(node_of(node)), &answered(false)),
+        ["primary", node] => promote(world, node_of(node)),
         ["standby", node] => world.probe(usize::from(node_of(node)), &answered(true)),
         ["catalog", "is", "read"] => world.publish_catalog(),
+        ["log", "is", "taken", "in"] => world.take_in_log(),
+        ["servers", "begin", "with", how] => world.pool.begins.set(reading_of(how)),
         ["others", "define"] => world.account.known.note_change(),
         ["others", "take", node] => drop(world.pool.idle.borrow_mut().remove(&node_of(node))),
         ["cleaned"] => world.finish_resets(),
@@ -83,12 +87,29 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
     }
 }
 
+/// The node calls itself primary from now on.
+fn promote(world: &World, node: u16) {
+    let positions = &world.w.shared.positions;
+    positions.note_promoted(node);
+    world.probe(usize::from(node), &answered(false));
+    positions.note_primary(node, world.w.view().primary_since);
+}
+
 fn answered(in_recovery: bool) -> Probe {
     Probe::Answered { in_recovery, lag_bytes: None }
 }
 
 fn node_of(word: &str) -> u16 {
     number(word.strip_prefix("node").unwrap_or(word))
+}
+
+fn reading_of(word: &str) -> Reading {
+    match word {
+        "escapes" => Reading { escapes: true, ..Reading::default() },
+        "LATIN1" => Reading { recoding: Recoding::Names, ..Reading::default() },
+        "SJIS" => Reading { recoding: Recoding::Characters, ..Reading::default() },
+        _ => Reading::default(),
+    }
 }
 
 fn number<T: std::str::FromStr>(word: &str) -> T {

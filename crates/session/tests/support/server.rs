@@ -49,6 +49,8 @@ pub struct Server {
     pub fails: Option<&'static str>,
     /// So does the next question of the proxy's what a session has left.
     pub fails_question: bool,
+    /// It carries out what it does not know, too, and fails any statement.
+    pub agrees: bool,
     pub is_gone: bool,
 }
 
@@ -74,6 +76,7 @@ impl Server {
             is_standby,
             fails: None,
             fails_question: false,
+            agrees: false,
             is_gone: false,
         }
     }
@@ -265,6 +268,10 @@ impl Server {
                 self.statements.insert(name.to_vec(), text.to_vec());
                 write::bare(&mut self.held, back::PARSE_COMPLETE);
             }
+            _ if self.agrees => {
+                self.statements.insert(name.to_vec(), text.to_vec());
+                write::bare(&mut self.held, back::PARSE_COMPLETE);
+            }
             _ => self.fail("42601", "syntax error"),
         }
     }
@@ -342,7 +349,9 @@ impl Server {
             return Ran::Failed;
         }
         let is_ours = text.contains("pg_catalog.");
-        if let Some(code) = self.fails.take_if(|_| number > 0 && !is_ours) {
+        if let Some(code) =
+            self.fails.take_if(|_| (number > 0 || (self.agrees && !matches!(verb, "begin" | "start"))) && !is_ours)
+        {
             self.error(code, "it fails");
             return Ran::Failed;
         }
@@ -374,6 +383,7 @@ impl Server {
             "commit" | "rollback" => self.end(verb),
             _ => match self.command(verb, text) {
                 Some(tag) => tag,
+                None if self.agrees && text != "the transaction has failed" => text.to_ascii_uppercase(),
                 None => {
                     self.error("42601", "syntax error");
                     return Ran::Failed;
@@ -492,6 +502,12 @@ impl Server {
         }
         let row = |kind: &str, name: &str, value: &str| vec![kind.to_owned(), name.to_owned(), value.to_owned()];
         let mut rows = Vec::new();
+        if self.agrees && text.contains("pg_control_system") {
+            return vec![row("7", "00000003", "all")];
+        }
+        if self.agrees && text.contains("txid_current") {
+            return vec![vec!["100".to_owned(), "1000".to_owned()]];
+        }
         if text.contains("pg_temp") || text.contains("pg_lock(") {
             self.left.insert(b'a');
         }
