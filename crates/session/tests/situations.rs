@@ -51,6 +51,61 @@ fn by_the_extended_protocol() {
     check("extended", Protocol::Extended);
 }
 
+/// Errors that a server may have for a statement: of any statement, of a standby, of a server that goes.
+const ERRORS: &[&str] = &["22012", "25006", "26000", "0A000", "40001", "57014", "58P01", "53300", "25P03", "57P01", "57P03"];
+
+/// Statements that fail by them.
+const FAILING: &[&str] = &[
+    "select a from t",
+    "select reads(a) from t",
+    "select a from t for update",
+    "select 1; select 2",
+    "select 1; insert into t values (1)",
+    "insert into t values (1)",
+    "create table x (a int)",
+    "set work_mem = '1MB'",
+    "execute p",
+    "commit",
+];
+
+#[test]
+fn by_errors_of_servers() {
+    check_file("errors", |situation| {
+        let tries = ERRORS.iter().flat_map(|error| FAILING.iter().map(move |statement| (*error, *statement)));
+        written(
+            situation,
+            tries.map(|(error, statement)| (failure_of(situation, error, statement), format!("{error} {statement}"))),
+        )
+    });
+}
+
+/// The answers to an error of the server, in whole and in pieces, by both protocols; and what a read meets behind it.
+fn failure_of(situation: &Situation, error: &'static str, statement: &str) -> String {
+    let mut text = String::new();
+    for (kind, protocol, piece_bytes) in [
+        ("simple", Protocol::Simple, usize::MAX),
+        ("pieces", Protocol::Simple, PIECE_BYTES),
+        ("extended", Protocol::Extended, usize::MAX),
+    ] {
+        let mut play = Play::new(situation);
+        play.send(protocol, statement);
+        if play.unread.is_empty() {
+            return "nothing is sent\n".to_owned();
+        }
+        play.outs.clear();
+        play.piece_bytes = piece_bytes;
+        play.servers.values_mut().for_each(|server| server.fails = Some(error));
+        play.answer();
+        let told = play.told(statement, Answers::Passed);
+        play.send(Protocol::Simple, "select a from t");
+        text.push_str(&format!("{kind}: {told} | next {}\n", play.told("select a from t", Answers::Passed)));
+    }
+    text.replace(error, "it")
+}
+
+/// Bytes that come at once where answers come in pieces.
+const PIECE_BYTES: usize = 11;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Protocol {
     Simple,
@@ -70,9 +125,15 @@ struct Situation {
 }
 
 fn check(name: &str, protocol: Protocol) {
+    check_file(name, |situation| {
+        written(situation, STATEMENTS.lines().map(|statement| (outcome_of(situation, protocol, statement), statement.to_owned())))
+    });
+}
+
+fn check_file(name: &str, told: impl Fn(&Situation) -> String) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/situations").join(name).with_extension("txt");
     let before = std::fs::read_to_string(&path).unwrap();
-    let now = situations(&before).iter().map(|situation| told(situation, protocol)).collect::<Vec<_>>().join("\n");
+    let now = situations(&before).iter().map(told).collect::<Vec<_>>().join("\n");
     if std::env::var("WEIR_SCRIPTS").is_ok_and(|value| value == "write") {
         std::fs::write(&path, &now).unwrap();
         return;
@@ -115,11 +176,10 @@ fn situations(text: &str) -> Vec<Situation> {
     all
 }
 
-/// The situation with all its outcomes.
-fn told(situation: &Situation, protocol: Protocol) -> String {
-    let mut outcomes: Vec<(String, Vec<&str>)> = Vec::new();
-    for statement in STATEMENTS.lines() {
-        let outcome = outcome_of(situation, protocol, statement);
+/// The situation with all outcomes in it, and the statements of each.
+fn written(situation: &Situation, tries: impl Iterator<Item = (String, String)>) -> String {
+    let mut outcomes: Vec<(String, Vec<String>)> = Vec::new();
+    for (outcome, statement) in tries {
         match outcomes.iter_mut().find(|(other, _)| *other == outcome) {
             Some((_, statements)) => statements.push(statement),
             None => outcomes.push((outcome, vec![statement])),
@@ -191,13 +251,16 @@ struct Play {
     outs: Vec<Out>,
     /// Messages to servers that they have not read.
     unread: Vec<(String, Vec<u8>)>,
+    /// Words of servers come in pieces of so many bytes.
+    piece_bytes: usize,
 }
 
 impl Play {
     fn new(situation: &Situation) -> Play {
         let world = World::of(situation.config.clone(), situation.standbys, BUFFER_BYTES);
         let client = Client::new(&world, 'A', &[]);
-        let mut play = Play { world, client, servers: BTreeMap::new(), outs: Vec::new(), unread: Vec::new() };
+        let (servers, outs, unread, piece_bytes) = (BTreeMap::new(), Vec::new(), Vec::new(), usize::MAX);
+        let mut play = Play { world, client, servers, outs, unread, piece_bytes };
         for step in &situation.steps {
             match step.split_at(2) {
                 ("! ", event) => happen(&play.world, &mut play.client, event),
@@ -244,19 +307,26 @@ impl Play {
             for (conn, bytes) in std::mem::take(&mut self.unread) {
                 self.servers.get_mut(&conn).into_iter().for_each(|server| server.receive(&bytes));
             }
-            let said = self
-                .client
-                .conn_name()
-                .and_then(|conn| self.servers.get_mut(&conn))
-                .map(|server| std::mem::take(&mut server.output));
-            let Some(said) = said.filter(|said| !said.is_empty()) else {
+            let conn = self.client.conn_name();
+            let server = conn.as_ref().and_then(|conn| self.servers.get_mut(conn));
+            let Some(server) = server.filter(|server| !server.output.is_empty()) else {
                 if self.unread.is_empty() {
                     return;
                 }
                 continue;
             };
-            self.client.deliver(&said);
-            self.run();
+            let (said, is_gone) = (std::mem::take(&mut server.output), server.is_gone);
+            for piece in said.chunks(self.piece_bytes) {
+                // The rest is nobody's once its connection is left.
+                if self.client.conn_name() == conn {
+                    self.client.deliver(piece);
+                    self.run();
+                }
+            }
+            if is_gone && self.client.conn_name() == conn {
+                self.client.close_server();
+                self.run();
+            }
         }
         panic!("it does not come to rest");
     }

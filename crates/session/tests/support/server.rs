@@ -9,6 +9,9 @@ use weir_wire::write::{self, Report};
 /// A parameter, and its value if nobody has set it.
 pub const WORK_MEM: (&str, &str) = ("work_mem", "4MB");
 
+/// Errors by which a server ends a session.
+const FATAL: &[&str] = &["57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04", "53300"];
+
 /// A copy that reads what its client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Copying {
@@ -100,15 +103,12 @@ impl Server {
     /// It says that it goes, and goes.
     pub fn go(&mut self) {
         self.held.clear();
-        let report = Report {
-            severity: "FATAL",
-            sqlstate: "57P01",
-            message: "terminating connection due to administrator command",
-            detail: "",
-            hint: "",
-            routine: "",
-        };
-        write::error(&mut self.output, &report);
+        self.go_by("57P01", "terminating connection due to administrator command");
+    }
+
+    fn go_by(&mut self, sqlstate: &str, message: &str) {
+        write::error(&mut self.held, &Report { severity: "FATAL", sqlstate, message, detail: "", hint: "", routine: "" });
+        self.flush();
         self.is_gone = true;
     }
 
@@ -323,6 +323,7 @@ impl Server {
         match self.run(&text, number, false) {
             Ran::Done => {}
             Ran::Copies => self.flush(),
+            Ran::Failed if self.is_gone => {}
             Ran::Failed => {
                 self.flush();
                 self.skips = true;
@@ -352,7 +353,11 @@ impl Server {
         if let Some(code) =
             self.fails.take_if(|_| (number > 0 || (self.agrees && !matches!(verb, "begin" | "start"))) && !is_ours)
         {
-            self.error(code, "it fails");
+            if FATAL.contains(&code) {
+                self.go_by(code, "it goes");
+            } else {
+                self.error(code, "it fails");
+            }
             return Ran::Failed;
         }
         if is_ours && !text.contains("set_config(") && std::mem::take(&mut self.fails_question) {
