@@ -15,6 +15,9 @@ use weir_session::conn::Reading;
 use weir_session::doubt::settle;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::Overdue;
+use weir_session::metrics::METRICS;
+use weir_session::stats::Stat;
+use weir_session::timing::held_too_long;
 
 /// Makes it happen. Panics at a line that means nothing.
 pub fn happen(world: &World, client: &mut Client, line: &str) {
@@ -82,6 +85,8 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         ["show", "session"] => show(&world.log, client),
         ["show", "shares"] => show_shares(world),
         ["show", "counts"] => show_counts(world),
+        ["show", "numbers"] => show_numbers(world),
+        ["show", "clock"] => show_clock(world, client),
         ["run"] => {}
         _ => panic!("nothing like this happens: {line}"),
     }
@@ -165,6 +170,54 @@ fn show_counts(world: &World) {
     let reads: Vec<String> = (0..2).map(|node| world.w.counters().reads(node).to_string()).collect();
     world.log.other(None, format!("reads by node: {}", reads.join(", ")));
 }
+
+/// Prints all that is counted and not 0: of the user, of all, and by node.
+fn show_numbers(world: &World) {
+    const STATS: [Stat; 11] = [
+        Stat::Assignments,
+        Stat::Transactions,
+        Stat::Statements,
+        Stat::Received,
+        Stat::Sent,
+        Stat::TransactionUs,
+        Stat::StatementUs,
+        Stat::WaitUs,
+        Stat::ClientParses,
+        Stat::ServerParses,
+        Stat::Binds,
+    ];
+    let counters = world.w.counters();
+    let of_user = STATS.iter().map(|stat| (format!("{stat:?}"), world.account.stats.get(*stat)));
+    let of_all = METRICS.iter().enumerate().map(|(row, metric)| (metric.name.to_owned(), counters.get(row)));
+    let errors = counters.errors().enumerate().map(|(at, count)| (format!("errors {at}"), count));
+    let numbers = of_user.chain(of_all).chain(errors).filter(|(_, count)| *count > 0);
+    let mut words: Vec<String> = numbers.map(|(name, count)| format!("{name} {count}")).collect();
+    for node in 0..3 {
+        let (statements, severities, times) = (counters.statements(node), counters.severities(node), counters.times(node));
+        if statements.iter().chain(&severities).any(|count| *count > 0) {
+            words.push(format!("node {node} {statements:?} {severities:?} timed {}", times.count()));
+        }
+    }
+    world.log.other(None, format!("counted: {}", words.join(", ")));
+}
+
+/// Prints the times of the session in ms since it began, and the fault of a client that speaks now in a transaction that was held too long.
+fn show_clock(world: &World, client: &Client) {
+    let clock = &client.s.handle.clock;
+    let ms = |us: Option<u64>| us.map_or("-".to_owned(), |us| us.saturating_sub(BEGUN_US).div_euclid(1000).to_string());
+    let fault = held_too_long(&client.s.handle, world.w.now_us()).map_or(String::new(), |fault| format!(", {fault}"));
+    let text = format!(
+        "busy since {}, asked since {}, in a transaction since {}, ready at {}{fault}",
+        ms(clock.busy_since.get()),
+        ms(clock.asked_since.get()),
+        ms(clock.transaction_since.get()),
+        ms(Some(clock.ready_at.get()))
+    );
+    world.log.other(Some(client.name), text);
+}
+
+/// The time at which worlds begin.
+const BEGUN_US: u64 = 100_000_000;
 
 /// Prints the shares of the next reads, by node.
 fn show_shares(world: &World) {
