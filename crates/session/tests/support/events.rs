@@ -82,11 +82,7 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
             };
             settle(&mut client.s, &client.w, verdict);
         }
-        ["show", "session"] => show(&world.log, client),
-        ["show", "shares"] => show_shares(world),
-        ["show", "counts"] => show_counts(world),
-        ["show", "numbers"] => show_numbers(world),
-        ["show", "clock"] => show_clock(world, client),
+        ["show", what] => show(world, client, what),
         ["run"] => {}
         _ => panic!("nothing like this happens: {line}"),
     }
@@ -139,8 +135,19 @@ fn hub_listens(world: &World) {
     hub.tasks().into_iter().for_each(|task| world.pool.wake(task));
 }
 
+fn show(world: &World, client: &Client, what: &str) {
+    match what {
+        "session" => show_session(&world.log, client),
+        "shares" => show_shares(world),
+        "counts" => show_counts(world),
+        "numbers" => show_numbers(world),
+        "clock" => show_clock(world, client),
+        _ => panic!("nothing to show: {what}"),
+    }
+}
+
 /// Prints the operators' view of the session.
-fn show(log: &Log, client: &Client) {
+fn show_session(log: &Log, client: &Client) {
     let s = &client.s;
     let pin = s.pin().map_or("nothing", |kept| weir_session::flow::Kept::reason(kept.code()));
     let settings: Vec<String> = s.state.settings.pairs().map(|(name, value)| format!("{name}={value}")).collect();
