@@ -453,7 +453,7 @@ mod tests {
             (" a ; ;b;", &["a", "b"]),
             (r"a\;b;c", &["a;b", "c"]),
             // The second one is escaped itself.
-            (r"a\;b", &[r"a\", "b"]),
+            (r"a\\;b", &[r"a\\", "b"]),
             (r"a\d", &[r"a\d"]),
             (r"a\", &[r"a\"]),
         ] {
