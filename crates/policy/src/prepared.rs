@@ -350,9 +350,11 @@ mod tests {
     #[test]
     fn a_connection_knows_what_it_was_given_and_nothing_else() {
         let mut known = Known::default();
-        assert!(known.is_empty() && known.len() == 0);
+        assert!(known.is_empty());
+        assert_eq!(known.len(), 0);
         assert!(matches!(known.touch(7, 2), Need::Parse { .. }));
-        assert!(!known.is_empty() && known.len() == 1);
+        assert!(!known.is_empty());
+        assert_eq!(known.len(), 1);
         assert_eq!(known.touch(7, 2), Need::Nothing);
         known.forget(7);
         assert!(known.is_empty());

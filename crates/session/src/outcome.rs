@@ -335,3 +335,24 @@ pub fn on_tag(s: &mut Session) {
 pub fn own_texts() -> Vec<String> {
     [LINE, NUMBER, NUMBER_IF_ANY].into_iter().map(|question| question.text.to_owned()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_set_a_role_keeps_a_user_from_asking() {
+        let with = |kind: StateKind| {
+            let mut left = Left::default();
+            left.due.kinds.add(kind);
+            may_have_role(&left)
+        };
+        for kind in [StateKind::Setting, StateKind::ForeignSetting, StateKind::Unknown, StateKind::Unread] {
+            assert!(with(kind), "{kind:?}");
+        }
+        for kind in [StateKind::Temporary, StateKind::Prepare, StateKind::Listen] {
+            assert!(!with(kind), "{kind:?}");
+        }
+        assert!(!may_have_role(&Left::default()));
+    }
+}
