@@ -102,6 +102,33 @@ mod tests {
     }
 
     #[test]
+    fn the_average_follows_what_is_let_in_and_falls_when_something_is_not() {
+        let after = |average: u64, worth: u64, used: u64| {
+            let admission = Admission { average: AtomicU64::new(average), ..Admission::default() };
+            // Nanoseconds for each byte.
+            let price = Price { took_us: worth, bytes: 1000 };
+            let is_in = admission.admits(9 << 32, price, used, 1000);
+            (is_in, admission.average.load(Ordering::Relaxed))
+        };
+        let (far, near) = (PACE * 100, PACE * 10);
+        assert_eq!(after(near, far, 0), (true, near + (far - near) / PACE));
+        assert_eq!(after(far, near, 0), (true, far - (far - near) / PACE));
+        assert_eq!(after(near, near, 1000), (true, near));
+        assert_eq!(after(near, near + 1, 0), (true, near + 1), "a step is never lost");
+        let least = FORGETTING * 100;
+        assert_eq!(after(least, 1, 1000), (false, least - 100));
+    }
+
+    #[test]
+    fn any_key_is_turned_away_once_at_first() {
+        for high in [0, 1, 2, 3, u64::from(u32::MAX)] {
+            let admission = Admission::default();
+            let key = high << 32 | 5;
+            assert_eq!([0; 4].map(|_| admission.was_turned_away(key)), [false, true, false, true], "{high}");
+        }
+    }
+
+    #[test]
     fn where_all_are_cheap_the_cheap_are_let_in() {
         let admission = Admission::default();
         for key in 0..100 {

@@ -358,6 +358,21 @@ mod tests {
     }
 
     #[test]
+    fn a_text_that_is_not_read_may_end_a_transaction() {
+        for (sql, end) in [
+            ("begin", End::None),
+            ("select 1", End::None),
+            ("selec 1", End::Any),
+            ("commit prepared 'a'", End::Any),
+            ("rollback to a", End::Any),
+            ("rollback and chain", End::Any),
+            ("rollback", End::Rollback),
+        ] {
+            assert_eq!(text(sql, &CacheConfig::default()).end, end, "{sql}");
+        }
+    }
+
+    #[test]
     fn what_ends_a_transaction_is_told() {
         let config = CacheConfig::default();
         let ends = |sql: &str| (text(sql, &config).end != End::None, text(sql, &config).end == End::Rollback);

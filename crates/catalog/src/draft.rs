@@ -121,8 +121,8 @@ impl Draft {
         let part = PARTS.get(part).ok_or(DraftError::Row)?;
         self.gathered.take(ROW_BYTES + cells.iter().flatten().map(|cell| cell.len()).sum::<usize>())?;
         (part.take)(self, cells)?;
-        let is_full = self.relations.len() + self.functions.len() > OBJECTS_MAX || self.text.len() > u32::MAX as usize / 2;
-        if is_full { Err(DraftError::TooMany) } else { Ok(()) }
+        let objects = self.relations.len() + self.functions.len();
+        if is_too_much(objects, self.text.len()) { Err(DraftError::TooMany) } else { Ok(()) }
     }
 
     pub(super) fn schema(&mut self, cells: &Cells<'_>) -> Result<(), DraftError> {
@@ -552,6 +552,11 @@ const ZONES_OF_TODAY: [u32; 2] = [2037, 2038];
 pub(super) const HIDDEN_OPERATORS: [&str; 16] =
     ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
 
+/// True if nothing of a database with so many objects and such names is remembered.
+fn is_too_much(objects: usize, text_bytes: usize) -> bool {
+    objects > OBJECTS_MAX || text_bytes > u32::MAX as usize / 2
+}
+
 /// The numbers behind a label: one, or a list.
 fn numbers_in(rest: &str) -> impl Iterator<Item = u32> {
     rest.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok())
@@ -635,4 +640,16 @@ pub(super) fn word<'a>(cells: &Cells<'a>, at: usize) -> Result<&'a str, DraftErr
 
 pub(super) fn number(cells: &Cells<'_>, at: usize) -> Result<u32, DraftError> {
     word(cells, at)?.parse().map_err(|_| DraftError::Row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_has_too_many_objects_or_names_that_are_too_long() {
+        let text = u32::MAX as usize / 2;
+        assert!(!is_too_much(OBJECTS_MAX, text));
+        assert!(is_too_much(OBJECTS_MAX + 1, 0) && is_too_much(0, text + 1));
+    }
 }

@@ -146,3 +146,17 @@ impl ChannelBinding {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_of_the_table_has_its_meaning() {
+        for (word, meaning) in
+            [("disable", ChannelBinding::Disable), ("prefer", ChannelBinding::Prefer), ("require", ChannelBinding::Require)]
+        {
+            assert_eq!(ChannelBinding::from_word(word), meaning, "{word}");
+        }
+    }
+}

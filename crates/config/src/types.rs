@@ -805,12 +805,11 @@ impl LogLevel {
             "info" => LogLevel::Info,
             "notice" => LogLevel::Notice,
             "error" => LogLevel::Error,
+            "fatal" => LogLevel::Fatal,
+            "panic" => LogLevel::Panic,
             // In PostgreSQL and Pgpool-II `log` hides warnings and errors of the server, since it stands above them. An
             // operator who sets it wants to see more than the default, not less. So nothing is hidden here: lines of level LOG
             // come with `warning` too.
-            "log" => LogLevel::Warning,
-            "fatal" => LogLevel::Fatal,
-            "panic" => LogLevel::Panic,
             _ => LogLevel::Warning,
         }
     }

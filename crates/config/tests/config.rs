@@ -211,6 +211,17 @@ fn nodes_are_ordered_by_number_whatever_the_order_of_the_lines() {
     assert!(b.allow_failover && !b.always_primary);
     assert_eq!((c.hostname.as_str(), c.port, c.weight, c.connect_timeout_ms), ("c", 5432, 0.25, 3000));
     assert!(!c.allow_failover && c.always_primary);
+    assert_eq!(config.connect_timeout_max_ms(), 3000);
+    let endless = check_read("backend_hostname0 = 'a'\nconnect_timeout0 = 0\nbackend_hostname1 = 'b'\nconnect_timeout = 3s");
+    assert_eq!(endless.connect_timeout_max_ms(), 0, "0 is no limit");
+}
+
+#[test]
+fn a_problem_stands_with_its_place() {
+    let files = BTreeMap::from([("pgpool.conf".to_owned(), "backend_hostname0 = 'a'\nport = no\n".to_owned())]);
+    let problems = read_files(&files, &[]).problems;
+    let text = problems[0].place_and_message();
+    assert!(text.starts_with("pgpool.conf:2: ") && text.contains("port"), "{text}");
 }
 
 #[test]

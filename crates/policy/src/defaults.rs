@@ -385,6 +385,20 @@ mod tests {
         pairs.iter().fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
     }
 
+    #[test]
+    fn an_answer_that_is_too_long_is_none_whichever_of_its_cells_is() {
+        let long = |at: usize| {
+            let cells = ["d", "a.b", "x", "x", "configuration_file"];
+            let text = "x".repeat(ANSWER.bytes_max / 2);
+            (0..5).map(|cell| Some(if cell == at { text.clone() } else { cells[cell].to_owned() })).collect::<Vec<_>>()
+        };
+        let is_taken = |rows: &[Vec<Option<String>>]| Defaults::of(0, rows, std::iter::empty()).is_ok();
+        for at in 1..4 {
+            assert!(is_taken(&[long(at)]), "{at}");
+            assert!(!is_taken(&[long(at), long(at), long(at)]), "{at}");
+        }
+    }
+
     const FILE: &str = "d timezone UTC GMT configuration_file";
     const ROLE: &str = "d timezone Asia/Tokyo GMT user";
 

@@ -335,6 +335,23 @@ mod tests {
     }
 
     #[test]
+    fn a_session_listens_as_long_as_one_thing_of_it_is_left() {
+        let some = || channels(&["a"]);
+        for (what, change) in [
+            ("the hub serves it", (|l: &mut Listening| l.active = BTreeSet::from([b"a".to_vec()])) as fn(&mut Listening)),
+            ("its server connection does", |l| l.on_conn = BTreeSet::from([b"a".to_vec()])),
+            ("it moves", |l| l.moving = Some(Move { channels: Channels::default(), stage: Stage::Subscribing })),
+            ("it notifies itself", |l| l.fence = Fence::Open { before: None, is_seen: false }),
+        ] {
+            let mut listening = Listening::default();
+            assert!(listening.is_empty());
+            change(&mut listening);
+            assert!(!listening.is_empty(), "{what}");
+        }
+        assert!(!moved(&["a"]).is_empty() && moved(&["a"]).wanted() == some());
+    }
+
+    #[test]
     fn a_notification_comes_from_the_link_before_the_mark_and_from_the_hub_after_it() {
         let mut listening = Listening::default();
         listening.on_answer(channels(&["a"]));

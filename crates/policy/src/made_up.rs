@@ -53,6 +53,11 @@ mod tests {
         }
         let few = Settings::default().with("app.tenant", "x");
         assert!(!names.are_too_many(&few));
+        let full = |count| MadeUpNames { marks: None, count };
+        assert!(!full(NAMES_MAX).are_too_many(&few) && full(NAMES_MAX + 1).are_too_many(&few));
+        let many = |count| (0..count).fold(Settings::default(), |all, number| all.with(&format!("app.name_{number}"), "x"));
+        let half = NAMES_MAX / 2;
+        assert!(full(NAMES_MAX + 1).are_too_many(&many(half - 1)) && !full(NAMES_MAX + 1).are_too_many(&many(half)));
         let needed = (0..10_000).find(|number| {
             names.note(&Settings::default().with(&format!("app.name_{number}"), "x"));
             names.are_too_many(&few)

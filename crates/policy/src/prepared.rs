@@ -348,6 +348,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_connection_knows_what_it_was_given_and_nothing_else() {
+        let mut known = Known::default();
+        assert!(known.is_empty());
+        assert_eq!(known.len(), 0);
+        assert!(matches!(known.touch(7, 2), Need::Parse { .. }));
+        assert!(!known.is_empty());
+        assert_eq!(known.len(), 1);
+        assert_eq!(known.touch(7, 2), Need::Nothing);
+        known.forget(7);
+        assert!(known.is_empty());
+    }
+
+    #[test]
     fn names_are_decimal() {
         for (id, name) in [(0, "weir_0"), (1234, "weir_1234"), (u64::MAX, "weir_18446744073709551615")] {
             let mut out = Vec::new();

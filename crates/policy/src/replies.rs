@@ -505,7 +505,6 @@ impl Replies {
             back::DATA_ROW if front == Some(Expect::StateOurs) => Reply::Row,
             back::DATA_ROW if front == Some(Expect::NumberOurs) => Reply::Number,
             back::PARSE_COMPLETE | back::BIND_COMPLETE | back::CLOSE_COMPLETE if front == Some(Expect::NumberOurs) => Reply::Eat,
-            back::DATA_ROW | back::COPY_DATA => self.pass_or_eat(front),
             back::NOTICE | back::NOTIFICATION | back::PARAMETER_STATUS => match front {
                 Some(front) if front.is_query_of_ours() && tag != back::NOTIFICATION => Reply::Eat,
                 _ => Reply::Pass,

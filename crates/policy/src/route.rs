@@ -285,6 +285,23 @@ mod tests {
     use super::*;
     use crate::cluster::{Health, NodeView, Role};
 
+    #[test]
+    fn reads_stay_at_a_node_that_takes_reads_or_is_the_one_that_is_wanted() {
+        use Rule::ReadBySetting as Own;
+        let view = view([0.0, 1.0, 0.0]);
+        let wish = |target| Some(ReadPreference::always(target, Own));
+        for (wish, stays) in [
+            (None, [false, true, false]),
+            (wish(ReadTarget::Primary), [true, true, false]),
+            (wish(ReadTarget::Standby), [false, true, false]),
+            (wish(ReadTarget::Node(1)), [false, true, false]),
+            (wish(ReadTarget::Node(2)), [false, true, true]),
+            (wish(ReadTarget::Node(9)), [false, true, false]),
+        ] {
+            assert_eq!([0, 1, 2].map(|node| may_stay(&view, node, wish)), stays, "{wish:?}");
+        }
+    }
+
     /// A primary and two standbys with these weights.
     fn view(weights: [f64; 3]) -> ClusterView {
         let node = |at: usize| NodeView {

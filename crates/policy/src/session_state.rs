@@ -534,6 +534,31 @@ mod tests {
     }
 
     #[test]
+    fn where_any_setting_may_be_another_those_that_the_session_made_up_are_asked_for_by_name() {
+        let own = settings(&[("app.tenant", "x"), ("work_mem", "1MB")]);
+        for (mut ask, is_asked) in [
+            (Ask { any_setting: true, ..Ask::default() }, true),
+            (ask(&[StateKind::Unknown], &[]), true),
+            (ask(&[StateKind::Unread], &[]), true),
+            (ask(&[StateKind::Setting], &[]), false),
+            (Ask::default(), false),
+        ] {
+            ask.add_own(&own);
+            assert_eq!(ask.names.contains("app.tenant"), is_asked, "{ask:?}");
+            assert!(!ask.names.contains("work_mem"), "a server lists it");
+        }
+    }
+
+    #[test]
+    fn one_question_of_each_kind_is_in_the_list_of_own_texts() {
+        let texts = own_texts();
+        assert_eq!(texts.len(), PARTS.len() + 4);
+        for part in ["pg_locks", "pg_prepared_statements", "pg_my_temp_schema", "pg_listening_channels", "app.tenant"] {
+            assert!(texts.iter().any(|text| text.contains(part)), "{part}");
+        }
+    }
+
+    #[test]
     fn only_what_may_have_changed_is_asked() {
         assert_eq!(
             ask(&[StateKind::Setting], &["a.b", "work_mem"]).question(Cost::Plain),

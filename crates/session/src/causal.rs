@@ -347,4 +347,31 @@ mod tests {
         assert!(!is_of_life(2, 3) && !is_of_life(0, 3));
         assert!(!is_of_life(0, 0), "nobody knows the server's life");
     }
+
+    #[test]
+    fn a_connection_of_another_life_shows_nothing_for_certain() {
+        let nothing = Seen::default();
+        let of_primary = Seen { primary: 5, ..nothing };
+        let of_standbys = Seen { standbys: 5, last: (2, 7), ..nothing };
+        // Its own word: it goes on showing that, as long as it lives.
+        let of_itself = Seen { standbys: 5, last: (1, 7), ..nothing };
+        for (is_proven, life, covers, must_show, shown) in [
+            (true, 7, 0, nothing, Shown::All),
+            (true, 7, 4, of_primary, Shown::Less),
+            (true, 7, 5, of_primary, Shown::All),
+            (true, 7, 4, of_standbys, Shown::Less),
+            (true, 7, 5, of_standbys, Shown::All),
+            (true, 7, 0, of_itself, Shown::All),
+            (false, 7, 9, of_primary, Shown::Less),
+            (false, 7, 9, of_standbys, Shown::Less),
+            (false, 7, 0, of_itself, Shown::Unproven),
+            (false, 7, 0, nothing, Shown::Unproven),
+            (false, 0, 0, nothing, Shown::All),
+            (false, 0, 9, of_primary, Shown::Less),
+        ] {
+            let standing = Standing { standby: (1, life), covers: Covers { primary: covers, standbys: covers }, is_proven };
+            assert_eq!(standing.shown(&must_show), shown, "{is_proven} {life} {covers} {must_show:?}");
+            assert_eq!(standing.reaches(5), is_proven && covers >= 5, "{is_proven} {covers}");
+        }
+    }
 }

@@ -325,3 +325,51 @@ fn set_status(s: &mut Session, status: u8) {
         upstream.txn.status = status;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::write::{bare, message};
+
+    /// Messages by letters: Q P B E D(escribe a portal) d(escribe a statement) S(ync) C(lose); `b` binds a named portal, `e` executes one,
+    /// `l` executes with a limit of rows.
+    fn bytes_of(letters: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        for letter in letters.chars() {
+            let (tag, body): (u8, &[u8]) = match letter {
+                'Q' => (front::QUERY, b"select 1\0"),
+                'P' => (front::PARSE, b"\0select 1\0\0\0"),
+                'B' => (front::BIND, b"\0\0\0\0\0\0\0\0"),
+                'b' => (front::BIND, b"p\0\0\0\0\0\0\0\0"),
+                'E' => (front::EXECUTE, b"\0\0\0\0\0"),
+                'l' => (front::EXECUTE, b"\0\0\0\0\x01"),
+                'e' => (front::EXECUTE, b"p\0\0\0\0\0"),
+                'D' => (front::DESCRIBE, b"P\0"),
+                'd' => (front::DESCRIBE, b"Ss\0"),
+                'C' => (front::CLOSE, b"Ss\0"),
+                _ => {
+                    bare(&mut out, front::SYNC);
+                    continue;
+                }
+            };
+            message(&mut out, tag, |out| out.extend(body));
+        }
+        out
+    }
+
+    #[test]
+    fn a_read_leaves_its_transaction_only_with_all_of_its_messages_and_no_portal() {
+        for letters in ["Q", "QQ", "PBES", "PBDES", "BES", "PdBES", "PBEBES", "PS", "PBESb"] {
+            assert!(!is_in_pieces(&bytes_of(letters)), "{letters}");
+        }
+        for letters in ["", "P", "PBE", "PBS", "PBDS", "PbES", "PBlS", "PBeS", "PBBES", "PCBES", "PBEQ", "PBEBS"] {
+            assert!(is_in_pieces(&bytes_of(letters)), "{letters}");
+        }
+        let whole = bytes_of("PBES");
+        for cut in 0..whole.len() {
+            assert!(is_in_pieces(&whole[..cut]), "{cut}");
+        }
+        let many = |count: usize| bytes_of(&format!("{}ES", "P".repeat(count)));
+        assert!(!is_in_pieces(&many(AHEAD_MAX - 2)) && is_in_pieces(&many(AHEAD_MAX - 1)), "so many are looked at");
+    }
+}

@@ -59,13 +59,18 @@ impl Moves {
     /// True if its node's address was seen to lead to a server of another role.
     #[inline]
     pub fn is_left(&self, conn: &Conn) -> bool {
-        let node = self.node(conn.status.address.node);
-        let moved_us = match conn.reported.told() {
+        self.has_moved(conn.status.address.node, conn.reported.told(), conn.opened_us)
+    }
+
+    #[inline]
+    fn has_moved(&self, node: u16, told: Told, opened_us: u64) -> bool {
+        let node = self.node(node);
+        let moved_us = match told {
             Told::Nothing => return false,
             Told::Primary => &node.standby_us,
             Told::Standby => &node.primary_us,
         };
-        conn.opened_us < moved_us.load(Ordering::Relaxed)
+        opened_us < moved_us.load(Ordering::Relaxed)
     }
 
     /// True if a connection is to be opened in the place of this one. It is true once for each time that somebody asked.
@@ -134,5 +139,27 @@ mod tests {
         moves.opened(1, 50, Told::Primary);
         moves.opened(1, 60, Told::Primary);
         assert_eq!(moves.moved_us(1), 50, "one answer is enough");
+        assert!(moves.ask(2, 20));
+        moves.opened(2, 20, Told::Primary);
+        assert_eq!(moves.moved_us(2), 20, "it began when somebody asked");
+    }
+
+    #[test]
+    fn connections_of_before_a_server_of_another_role_was_found_are_left() {
+        let moves = Moves::default();
+        moves.moved(1, 30, Told::Primary);
+        for (node, told, opened_us, is_left) in [
+            (1, Told::Standby, 29, true),
+            (1, Told::Standby, 30, false),
+            (1, Told::Standby, 31, false),
+            (1, Told::Primary, 29, false),
+            (1, Told::Nothing, 29, false),
+            (2, Told::Standby, 29, false),
+        ] {
+            assert_eq!(moves.has_moved(node, told, opened_us), is_left, "{node} {told:?} {opened_us}");
+        }
+        moves.moved(1, 40, Told::Standby);
+        moves.moved(1, 35, Told::Standby);
+        assert!(moves.has_moved(1, Told::Primary, 39) && !moves.has_moved(1, Told::Primary, 40), "the latest counts");
     }
 }

@@ -179,7 +179,9 @@ fn note_deed(s: &mut Session, w: &Context, statement: &Statement) {
         _ => Deeds::More,
     };
     let is_harmless = match statement.transaction {
-        Transaction::Begin(_) | Transaction::Within | Transaction::End(Ending::Commit) => true,
+        Transaction::Begin(_) | Transaction::End(Ending::Commit) => true,
+        // SET TRANSACTION may make it serializable.
+        Transaction::Within => !statement.has(Trait::OfPrimary),
         Transaction::None => is_plain_read(s, statement),
         Transaction::End(_) | Transaction::Chain(_) | Transaction::Prepared | Transaction::Many => false,
     };
@@ -332,4 +334,25 @@ pub fn on_tag(s: &mut Session) {
 /// For the list of Weir's own texts.
 pub fn own_texts() -> Vec<String> {
     [LINE, NUMBER, NUMBER_IF_ANY].into_iter().map(|question| question.text.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_set_a_role_keeps_a_user_from_asking() {
+        let with = |kind: StateKind| {
+            let mut left = Left::default();
+            left.due.kinds.add(kind);
+            may_have_role(&left)
+        };
+        for kind in [StateKind::Setting, StateKind::ForeignSetting, StateKind::Unknown, StateKind::Unread] {
+            assert!(with(kind), "{kind:?}");
+        }
+        for kind in [StateKind::Temporary, StateKind::Prepare, StateKind::Listen] {
+            assert!(!with(kind), "{kind:?}");
+        }
+        assert!(!may_have_role(&Left::default()));
+    }
 }

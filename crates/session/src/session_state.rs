@@ -879,3 +879,6 @@ pub fn discarded(s: &mut Session, w: &Context) {
     }
     show_pin(s, w);
 }
+
+#[cfg(test)]
+mod tests;

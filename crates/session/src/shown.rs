@@ -117,8 +117,12 @@ fn readers(session: &Session, w: &Context, statement: &Statement, of_text: Rule)
         (_, Some(favourite)) => (vec![favourite], of_text),
         (None, None) => (Vec::new(), of_text),
     };
-    // The wanted nodes cannot answer now.
-    if nodes.is_empty() { (takes_reads, of_text) } else { (nodes, rule) }
+    match (nodes.is_empty(), takes_reads.is_empty()) {
+        (false, _) => (nodes, rule),
+        // The wanted nodes cannot answer now.
+        (true, false) => (takes_reads, of_text),
+        (true, true) => (view.primary.into_iter().collect(), Rule::ReadNoStandby),
+    }
 }
 
 /// The nodes of a wish that may answer.

@@ -16,8 +16,20 @@ fn check(name: &str) {
 }
 
 /// Every file has a test below.
-const FILES: &[&str] =
-    &["cache", "concerns", "copy", "extended", "outcome", "reads", "replay", "simple", "state", "transactions"];
+const FILES: &[&str] = &[
+    "cache",
+    "causal",
+    "concerns",
+    "copy",
+    "extended",
+    "numbers",
+    "outcome",
+    "reads",
+    "replay",
+    "simple",
+    "state",
+    "transactions",
+];
 
 #[test]
 fn every_file_of_scripts_is_played() {
@@ -46,6 +58,16 @@ fn transactions_that_run_again() {
 #[test]
 fn the_extended_protocol() {
     check("extended");
+}
+
+#[test]
+fn causal_reads() {
+    check("causal");
+}
+
+#[test]
+fn numbers_and_times() {
+    check("numbers");
 }
 
 #[test]

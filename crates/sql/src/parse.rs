@@ -220,6 +220,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_time_of_day_that_is_taken_to_a_zone_may_become_another() {
+        let names = |words: &[&str]| -> Vec<Name> {
+            words.iter().map(|word| Name { schema: String::new(), name: (*word).to_owned() }).collect()
+        };
+        for (functions, casts, moves) in [
+            (&["timezone"][..], true, true),
+            (&["timezone", "time"], false, true),
+            (&["make_time", "timezone"], false, true),
+            (&["timezone"], false, false),
+            (&["time"], true, false),
+            (&["make_time"], false, false),
+            (&[], true, false),
+        ] {
+            assert_eq!(moves_a_time(&names(functions), casts), moves, "{functions:?} {casts}");
+        }
+    }
+
+    #[test]
     fn a_prepare_is_found_among_other_statements() {
         let text = "select 'ä'; prepare a as select 1; prepare \"B\" (int) as select $1 ";
         assert_eq!(prepare_named(text, "a"), Some("prepare a as select 1"));

@@ -399,6 +399,8 @@ mod tests {
         let First::Startup(startup) = first else { panic!() };
         assert_eq!(startup.get("user"), Some("joe"));
         assert_eq!(startup.protocol_options, ["_pq_.x"]);
+        let names: Vec<&str> = startup.parameters.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["user", "database"], "an extension of the protocol is no parameter");
         assert_eq!(read_first(&packet(SSL, b"")).unwrap().unwrap().0, First::Ssl);
         assert_eq!(read_first(&packet(GSSENC, b"")).unwrap().unwrap().0, First::GssEnc);
         let cancel = First::Cancel { pid: 7, key: vec![1, 2, 3, 4], bearer: Bearer::Client };

@@ -316,6 +316,20 @@ mod tests {
     }
 
     #[test]
+    fn reports_and_columns_are_written_with_all_their_fields() {
+        let report = Report { severity: "ERROR", sqlstate: "42601", message: "m", detail: "d", hint: "h", routine: "r" };
+        let fields = b"SERROR\0VERROR\0C42601\0Mm\0Dd\0Hh\0Rr\0\0";
+        let whole = |tag: u8| [&[tag][..], &(fields.len() as u32 + 4).to_be_bytes(), fields].concat();
+        assert_eq!(written(|o| error(o, &report)), whole(b'E'));
+        assert_eq!(written(|o| notice(o, &report)), whole(b'N'));
+        let columns = [("a", Type { oid: 23, bytes: 4 })];
+        let column = b"\0\x01a\0\0\0\0\0\0\0\0\0\0\x17\0\x04\xff\xff\xff\xff\0\x01";
+        let expected = [&b"T"[..], &(column.len() as u32 + 4).to_be_bytes(), column].concat();
+        assert_eq!(written(|o| typed_row_description(o, columns.into_iter(), &[1])), expected);
+        assert_eq!(written(|o| parameter_status(o, "a", "b")), b"S\0\0\0\x08a\0b\0");
+    }
+
+    #[test]
     fn numbers_are_written_as_numeric() {
         for (number, words) in [
             (0, &[0, 0, 0, 0][..]),

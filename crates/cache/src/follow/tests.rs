@@ -439,3 +439,20 @@ fn after_a_change_of_names_what_is_not_visible_yet_counts_for_the_whole_database
     follower.lose(9, &versions);
     assert_eq!((raised(), versions.history(2).1), (before, 0));
 }
+
+#[test]
+fn it_is_behind_since_the_oldest_round_that_is_not_covered() {
+    let versions = Versions::new(4);
+    let mut follower = Follower::new(DATABASE, &versions);
+    follower.start(HISTORY, 0, 1);
+    assert_eq!(follower.behind_since_ms(), None);
+    for number in 1..=3 {
+        let snapshot = Snapshot::parse("5:5:").unwrap();
+        follower.round(&Round { number, history: HISTORY, position: number * 10, snapshot, asked_ms: number * 100 }, &versions);
+    }
+    assert_eq!(follower.behind_since_ms(), Some(100));
+    follower.reach(19);
+    assert_eq!((follower.behind_since_ms(), follower.covered().round), (Some(200), 1));
+    follower.reach(30);
+    assert_eq!((follower.behind_since_ms(), follower.covered().round), (None, 3));
+}

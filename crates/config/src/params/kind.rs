@@ -395,3 +395,69 @@ fn read_patterns(name: &str, text: &str, separator: char) -> Result<Value, Value
     };
     Ok(Value::Patterns(Patterns::new(&split_escaped(text, separator)).map_err(wrong)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_ends_where_its_unit_begins() {
+        for (text, number, unit) in [
+            ("1", 1.0, ""),
+            ("0", 0.0, ""),
+            ("15min", 15.0, "min"),
+            ("15  min", 15.0, "min"),
+            ("1.5h", 1.5, "h"),
+            ("-1.5h", -1.5, "h"),
+            ("+7s", 7.0, "s"),
+            ("5.", 5.0, ""),
+            (".25", 0.25, ""),
+            ("010", 8.0, ""),
+            ("-017kB", -15.0, "kB"),
+            ("010.5", 10.5, ""),
+            ("010e1", 100.0, ""),
+            ("0x1F", 31.0, ""),
+            ("0X10 kB", 16.0, "kB"),
+            ("-0x1f", -31.0, ""),
+            ("1e3", 1000.0, ""),
+            ("1E+3ms", 1000.0, "ms"),
+            ("25e-1 s", 2.5, "s"),
+            ("1.5e2", 150.0, ""),
+            // No digits follow: it is the begin of a unit, which means nothing.
+            ("1e", 1.0, "e"),
+            ("1e+", 1.0, "e+"),
+            ("12 13", 12.0, "13"),
+        ] {
+            assert_eq!(split_number(text), Some((number, unit)), "{text}");
+        }
+        for text in ["", "-", "min", "08", "0x", "0xg", "--1", "e3"] {
+            assert_eq!(split_number(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_of_yes_and_no_may_be_cut_as_long_as_they_are_clear() {
+        for (texts, value) in [
+            (&["true", "t", "TRU", "yes", "y", "on", " on ", "1"][..], Some(true)),
+            (&["false", "f", "no", "n", "of", "off", "0"], Some(false)),
+            (&["", "o", "2", "truer", "10", "onn"], None),
+        ] {
+            texts.iter().for_each(|text| assert_eq!(read_bool(text), value, "{text}"));
+        }
+    }
+
+    #[test]
+    fn a_separator_behind_a_backslash_belongs_to_its_entry() {
+        for (text, entries) in [
+            ("a;b", &["a", "b"][..]),
+            (" a ; ;b;", &["a", "b"]),
+            (r"a\;b;c", &["a;b", "c"]),
+            // The second one is escaped itself.
+            (r"a\\;b", &[r"a\\", "b"]),
+            (r"a\d", &[r"a\d"]),
+            (r"a\", &[r"a\"]),
+        ] {
+            assert_eq!(split_escaped(text, ';'), entries, "{text}");
+        }
+    }
+}

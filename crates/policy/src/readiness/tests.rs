@@ -325,3 +325,18 @@ fn logins_that_clients_need_are_errors_wherever_they_fail() {
         ],
     );
 }
+
+#[test]
+fn one_standby_is_too_few_for_a_weir_that_may_have_company() {
+    use crate::failover::{Company, Mode};
+    let is_told = |nodes: usize, mode: Mode, company: Company| {
+        let (mut rules, mut cluster) = (rules(3), healthy());
+        rules.nodes.truncate(nodes);
+        cluster.nodes.truncate(nodes);
+        (rules.mode, rules.company) = (mode, company);
+        found(&rules, &cluster).iter().any(|line| line.starts_with("all Warning: there is one standby"))
+    };
+    assert!(is_told(2, Mode::Builtin, Company::Possible));
+    assert!(!is_told(3, Mode::Builtin, Company::Possible) && !is_told(2, Mode::Off, Company::Possible));
+    assert!(!is_told(2, Mode::Builtin, Company::Alone));
+}

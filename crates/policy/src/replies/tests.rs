@@ -103,7 +103,8 @@ fn reply_name(reply: Reply) -> String {
             name += match d.failed {
                 Failed::Parse => " parse",
                 Failed::Refused => " exchange",
-                Failed::Question | Failed::Other => "",
+                Failed::Question => " question",
+                Failed::Other => "",
             };
             name + if d.rest == Rest::Discarded { " discard" } else { "" }
         }
@@ -518,7 +519,7 @@ fn descriptions_that_were_asked_for_are_looked_at() {
          < ZI -> ready I
          settled? -> true
          > ParseOurs DescribeOurs SyncOurs
-         < E -> error ours=1 described=1 discard
+         < E -> error ours=1 described=1 question discard
          < ZI -> ready I ours",
     );
 }

@@ -9,10 +9,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_policy::cluster::Probe;
 use weir_policy::outcome::Verdict;
+use weir_policy::settings::Recoding;
 use weir_policy::timeouts::Unfinished;
+use weir_session::conn::Reading;
 use weir_session::doubt::settle;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::Overdue;
+use weir_session::metrics::METRICS;
+use weir_session::stats::Stat;
+use weir_session::timing::held_too_long;
 
 /// Makes it happen. Panics at a line that means nothing.
 pub fn happen(world: &World, client: &mut Client, line: &str) {
@@ -34,9 +39,11 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
         ["admit", node] => world.pool.refusing.borrow_mut().retain(|other| *other != node_of(node)),
         ["replay", nodes @ ..] => world.replay(&nodes.iter().map(|node| node_of(node)).collect::<Vec<_>>()),
         ["down", node] => world.probe(usize::from(node_of(node)), &Probe::Unreachable),
-        ["primary", node] => world.probe(usize::from(node_of(node)), &answered(false)),
+        ["primary", node] => promote(world, node_of(node)),
         ["standby", node] => world.probe(usize::from(node_of(node)), &answered(true)),
         ["catalog", "is", "read"] => world.publish_catalog(),
+        ["log", "is", "taken", "in"] => world.take_in_log(),
+        ["servers", "begin", "with", how] => world.pool.begins.set(reading_of(how)),
         ["others", "define"] => world.account.known.note_change(),
         ["others", "take", node] => drop(world.pool.idle.borrow_mut().remove(&node_of(node))),
         ["cleaned"] => world.finish_resets(),
@@ -75,12 +82,18 @@ pub fn happen(world: &World, client: &mut Client, line: &str) {
             };
             settle(&mut client.s, &client.w, verdict);
         }
-        ["show", "session"] => show(&world.log, client),
-        ["show", "shares"] => show_shares(world),
-        ["show", "counts"] => show_counts(world),
+        ["show", what] => show(world, client, what),
         ["run"] => {}
         _ => panic!("nothing like this happens: {line}"),
     }
+}
+
+/// The node calls itself primary from now on.
+fn promote(world: &World, node: u16) {
+    let positions = &world.w.shared.positions;
+    positions.note_promoted(node);
+    world.probe(usize::from(node), &answered(false));
+    positions.note_primary(node, world.w.view().primary_since);
 }
 
 fn answered(in_recovery: bool) -> Probe {
@@ -89,6 +102,15 @@ fn answered(in_recovery: bool) -> Probe {
 
 fn node_of(word: &str) -> u16 {
     number(word.strip_prefix("node").unwrap_or(word))
+}
+
+fn reading_of(word: &str) -> Reading {
+    match word {
+        "escapes" => Reading { escapes: true, ..Reading::default() },
+        "LATIN1" => Reading { recoding: Recoding::Names, ..Reading::default() },
+        "SJIS" => Reading { recoding: Recoding::Characters, ..Reading::default() },
+        _ => Reading::default(),
+    }
 }
 
 fn number<T: std::str::FromStr>(word: &str) -> T {
@@ -113,8 +135,19 @@ fn hub_listens(world: &World) {
     hub.tasks().into_iter().for_each(|task| world.pool.wake(task));
 }
 
+fn show(world: &World, client: &Client, what: &str) {
+    match what {
+        "session" => show_session(&world.log, client),
+        "shares" => show_shares(world),
+        "counts" => show_counts(world),
+        "numbers" => show_numbers(world),
+        "clock" => show_clock(world, client),
+        _ => panic!("nothing to show: {what}"),
+    }
+}
+
 /// Prints the operators' view of the session.
-fn show(log: &Log, client: &Client) {
+fn show_session(log: &Log, client: &Client) {
     let s = &client.s;
     let pin = s.pin().map_or("nothing", |kept| weir_session::flow::Kept::reason(kept.code()));
     let settings: Vec<String> = s.state.settings.pairs().map(|(name, value)| format!("{name}={value}")).collect();
@@ -144,6 +177,54 @@ fn show_counts(world: &World) {
     let reads: Vec<String> = (0..2).map(|node| world.w.counters().reads(node).to_string()).collect();
     world.log.other(None, format!("reads by node: {}", reads.join(", ")));
 }
+
+/// Prints all that is counted and not 0: of the user, of all, and by node.
+fn show_numbers(world: &World) {
+    const STATS: [Stat; 11] = [
+        Stat::Assignments,
+        Stat::Transactions,
+        Stat::Statements,
+        Stat::Received,
+        Stat::Sent,
+        Stat::TransactionUs,
+        Stat::StatementUs,
+        Stat::WaitUs,
+        Stat::ClientParses,
+        Stat::ServerParses,
+        Stat::Binds,
+    ];
+    let counters = world.w.counters();
+    let of_user = STATS.iter().map(|stat| (format!("{stat:?}"), world.account.stats.get(*stat)));
+    let of_all = METRICS.iter().enumerate().map(|(row, metric)| (metric.name.to_owned(), counters.get(row)));
+    let errors = counters.errors().enumerate().map(|(at, count)| (format!("errors {at}"), count));
+    let numbers = of_user.chain(of_all).chain(errors).filter(|(_, count)| *count > 0);
+    let mut words: Vec<String> = numbers.map(|(name, count)| format!("{name} {count}")).collect();
+    for node in 0..3 {
+        let (statements, severities, times) = (counters.statements(node), counters.severities(node), counters.times(node));
+        if statements.iter().chain(&severities).any(|count| *count > 0) {
+            words.push(format!("node {node} {statements:?} {severities:?} timed {}", times.count()));
+        }
+    }
+    world.log.other(None, format!("counted: {}", words.join(", ")));
+}
+
+/// Prints the times of the session in ms since it began, and the fault of a client that speaks now in a transaction that was held too long.
+fn show_clock(world: &World, client: &Client) {
+    let clock = &client.s.handle.clock;
+    let ms = |us: Option<u64>| us.map_or("-".to_owned(), |us| us.saturating_sub(BEGUN_US).div_euclid(1000).to_string());
+    let fault = held_too_long(&client.s.handle, world.w.now_us()).map_or(String::new(), |fault| format!(", {fault}"));
+    let text = format!(
+        "busy since {}, asked since {}, in a transaction since {}, ready at {}{fault}",
+        ms(clock.busy_since.get()),
+        ms(clock.asked_since.get()),
+        ms(clock.transaction_since.get()),
+        ms(Some(clock.ready_at.get()))
+    );
+    world.log.other(Some(client.name), text);
+}
+
+/// The time at which worlds begin.
+const BEGUN_US: u64 = 100_000_000;
 
 /// Prints the shares of the next reads, by node.
 fn show_shares(world: &World) {

@@ -9,6 +9,9 @@ use weir_wire::write::{self, Report};
 /// A parameter, and its value if nobody has set it.
 pub const WORK_MEM: (&str, &str) = ("work_mem", "4MB");
 
+/// Errors by which a server ends a session.
+const FATAL: &[&str] = &["57P01", "57P02", "57P03", "57P04", "57P05", "25P03", "25P04", "53300"];
+
 /// A copy that reads what its client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Copying {
@@ -49,6 +52,8 @@ pub struct Server {
     pub fails: Option<&'static str>,
     /// So does the next question of the proxy's what a session has left.
     pub fails_question: bool,
+    /// It carries out what it does not know, too, and fails any statement.
+    pub agrees: bool,
     pub is_gone: bool,
 }
 
@@ -74,6 +79,7 @@ impl Server {
             is_standby,
             fails: None,
             fails_question: false,
+            agrees: false,
             is_gone: false,
         }
     }
@@ -97,15 +103,12 @@ impl Server {
     /// It says that it goes, and goes.
     pub fn go(&mut self) {
         self.held.clear();
-        let report = Report {
-            severity: "FATAL",
-            sqlstate: "57P01",
-            message: "terminating connection due to administrator command",
-            detail: "",
-            hint: "",
-            routine: "",
-        };
-        write::error(&mut self.output, &report);
+        self.go_by("57P01", "terminating connection due to administrator command");
+    }
+
+    fn go_by(&mut self, sqlstate: &str, message: &str) {
+        write::error(&mut self.held, &Report { severity: "FATAL", sqlstate, message, detail: "", hint: "", routine: "" });
+        self.flush();
         self.is_gone = true;
     }
 
@@ -265,6 +268,10 @@ impl Server {
                 self.statements.insert(name.to_vec(), text.to_vec());
                 write::bare(&mut self.held, back::PARSE_COMPLETE);
             }
+            _ if self.agrees => {
+                self.statements.insert(name.to_vec(), text.to_vec());
+                write::bare(&mut self.held, back::PARSE_COMPLETE);
+            }
             _ => self.fail("42601", "syntax error"),
         }
     }
@@ -316,6 +323,7 @@ impl Server {
         match self.run(&text, number, false) {
             Ran::Done => {}
             Ran::Copies => self.flush(),
+            Ran::Failed if self.is_gone => {}
             Ran::Failed => {
                 self.flush();
                 self.skips = true;
@@ -342,8 +350,14 @@ impl Server {
             return Ran::Failed;
         }
         let is_ours = text.contains("pg_catalog.");
-        if let Some(code) = self.fails.take_if(|_| number > 0 && !is_ours) {
-            self.error(code, "it fails");
+        if let Some(code) =
+            self.fails.take_if(|_| (number > 0 || (self.agrees && !matches!(verb, "begin" | "start"))) && !is_ours)
+        {
+            if FATAL.contains(&code) {
+                self.go_by(code, "it goes");
+            } else {
+                self.error(code, "it fails");
+            }
             return Ran::Failed;
         }
         if is_ours && !text.contains("set_config(") && std::mem::take(&mut self.fails_question) {
@@ -374,6 +388,7 @@ impl Server {
             "commit" | "rollback" => self.end(verb),
             _ => match self.command(verb, text) {
                 Some(tag) => tag,
+                None if self.agrees && text != "the transaction has failed" => text.to_ascii_uppercase(),
                 None => {
                     self.error("42601", "syntax error");
                     return Ran::Failed;
@@ -492,6 +507,12 @@ impl Server {
         }
         let row = |kind: &str, name: &str, value: &str| vec![kind.to_owned(), name.to_owned(), value.to_owned()];
         let mut rows = Vec::new();
+        if self.agrees && text.contains("pg_control_system") {
+            return vec![row("7", "00000003", "all")];
+        }
+        if self.agrees && text.contains("txid_current") {
+            return vec![vec!["100".to_owned(), "1000".to_owned()]];
+        }
         if text.contains("pg_temp") || text.contains("pg_lock(") {
             self.left.insert(b'a');
         }

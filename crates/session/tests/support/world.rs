@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
+use weir_cache::{History, Round, Snapshot, Standing};
 use weir_config::{Config, SslMode};
 use weir_io::buffers::Buffers;
 use weir_io::clock::Clock;
@@ -128,6 +129,8 @@ pub struct Pool {
     /// By task: it runs once more.
     pub again: RefCell<Vec<Rc<Cell<bool>>>>,
     pub log: Log,
+    /// How servers read texts on connections that are opened from now on.
+    pub begins: Cell<Reading>,
     serials: Cell<u64>,
 }
 
@@ -155,7 +158,10 @@ pub fn view_of(name: &str) -> Option<usize> {
 impl World {
     /// `lines` are added to the configuration; `standbys` to the primary.
     pub fn new(lines: &str, standbys: u16, buffer_bytes: usize) -> World {
-        let config = Arc::new(config(lines, standbys));
+        World::of(Arc::new(config(lines, standbys)), standbys, buffer_bytes)
+    }
+
+    pub fn of(config: Arc<Config>, standbys: u16, buffer_bytes: usize) -> World {
         let log = Log::default();
         let begun = Instant::now();
         let clock = Rc::new(Clock::new(begun));
@@ -188,10 +194,12 @@ impl World {
             hub: Rc::new(Hub::new(names, [0; 8])),
             again: RefCell::default(),
             log: log.clone(),
+            begins: Cell::default(),
             serials: Cell::new(0),
         });
         let world = World { w, program, pool, account: Rc::new(account), log, clock, config };
         world.publish_catalog();
+        world.w.shared.positions.note_primary(0, world.w.view().primary_since);
         world.begin_lives(standbys);
         world.replay(&(1..=standbys).collect::<Vec<_>>());
         world
@@ -221,6 +229,21 @@ impl World {
             let mark = Mark { covers: Covers { primary: round, standbys: round }, lag: Lag::Nothing };
             positions.publish(*node, mark, self.w.now_ms());
         }
+        positions.take_waiters(|(_, task)| self.pool.wake(task));
+    }
+
+    /// The primary is asked for its position, and its log is taken in up to it.
+    pub fn take_in_log(&self) {
+        let (positions, follow) = (&self.w.shared.positions, &self.account.known.follow);
+        let history = History { node: 0, system: 1, timeline: 1 };
+        let number = positions.begin_round();
+        positions.answer_round(number);
+        if !matches!(follow.standing(), Some((Standing::Following(_), ..))) {
+            follow.start(history, 0, number);
+        }
+        let snapshot = Snapshot::parse("5:5:").expect("a snapshot in a server's words");
+        follow.round(&Round { number, history, position: number, snapshot, asked_ms: self.w.now_ms() });
+        follow.reach(number);
         positions.take_waiters(|(_, task)| self.pool.wake(task));
     }
 
@@ -267,7 +290,9 @@ impl Pool {
             *room = room.checked_sub(1)?;
         }
         self.serials.set(self.serials.get() + 1);
-        Some(Box::new(conn(w, node, self.serials.get())))
+        let mut conn = Box::new(conn(w, node, self.serials.get()));
+        (conn.begins, conn.reads) = (self.begins.get(), self.begins.get());
+        Some(conn)
     }
 
     pub fn wake(&self, task: u32) {
@@ -281,7 +306,7 @@ impl Pool {
     }
 }
 
-fn config(lines: &str, standbys: u16) -> Config {
+pub fn config(lines: &str, standbys: u16) -> Config {
     let mut text = CONFIG.to_owned();
     for node in 1..=standbys {
         text.push_str(&format!("backend_hostname{node} = 'a'\nbackend_port{node} = {}\nbackend_weight{node} = 1\n", node + 1));

@@ -214,3 +214,22 @@ impl NodeInfo {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_are_read_as_they_are_written() {
+        for (role, number, name) in [
+            (NodeRole::Main, "0", "main"),
+            (NodeRole::Replica, "1", "replica"),
+            (NodeRole::Primary, "2", "primary"),
+            (NodeRole::Standby, "3", "standby"),
+        ] {
+            assert_eq!((role.name(), role.number().to_string().as_str()), (name, number));
+            assert_eq!(NodeRole::read(number), Some(role));
+        }
+        assert_eq!((NodeRole::read("4"), NodeRole::read("x")), (None, None));
+    }
+}
