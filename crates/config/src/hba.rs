@@ -7,6 +7,7 @@
 
 mod address;
 mod cover;
+mod demands;
 mod ident;
 mod ldap;
 mod parse;
@@ -16,6 +17,7 @@ pub use address::Network;
 pub use ldap::{Directory, Scope, Steps};
 pub use tokens::{LoadError, Loader};
 
+use crate::demands::Demands;
 use crate::{Problem, Severity, TlsConfig};
 use address::Address;
 use core::net::IpAddr;
@@ -266,8 +268,18 @@ impl From<bool> for Fit {
 impl Hba {
     /// Reads the rules in `path` and, if there is such a file, the maps in `ident`. `None` if anything is wrong with them.
     pub fn read(path: &Path, ident: Option<&Path>, loader: &mut Loader<'_>) -> (Option<Hba>, Vec<Problem>) {
+        Hba::read_under(Demands::default(), path, ident, loader)
+    }
+
+    /// The same, under the demands that parameters make on all clients.
+    pub fn read_under(
+        demands: Demands,
+        path: &Path,
+        ident: Option<&Path>,
+        loader: &mut Loader<'_>,
+    ) -> (Option<Hba>, Vec<Problem>) {
         let mut problems = Vec::new();
-        let rules = parse::rules(path, loader, &mut problems);
+        let rules = parse::rules(path, loader, demands, &mut problems);
         let maps = ident.map(|path| ident::read(path, loader, &mut problems)).unwrap_or_default();
         if rules.is_empty() && problems.is_empty() {
             // It would refuse everyone, which is more likely a mistake.

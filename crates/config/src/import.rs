@@ -230,8 +230,11 @@ impl Work {
     }
 
     fn tls_of_clients(&mut self) {
-        if !matches!(self.value("client_tls_sslmode"), "" | "disable") {
+        let mode = self.value("client_tls_sslmode").to_string();
+        if !matches!(mode.as_str(), "" | "disable") {
             self.set("ssl", "on");
+            // The words are the same.
+            self.set("client_sslmode", mode);
         }
     }
 
@@ -353,8 +356,10 @@ impl Work {
             replication: place.replication,
         };
         let (text, notes) = access::rules(&setup, load);
+        let auth_type = setup.auth_type.to_string();
         let line = self.line_of("auth_type");
         notes.into_iter().for_each(|text| self.note(line, text));
+        self.set("auth_type", if access::is_by_parameter(&auth_type) { auth_type.as_str() } else { "hba" });
         text
     }
 
@@ -378,7 +383,7 @@ impl Work {
         }
         conf +=
             "max_server_connections_per_node = 10000   # PgBouncer has no such limit; yours is the servers' max_connections\n\n";
-        conf += "enable_pool_hba = on            # pool_hba.conf says who may log in, as PgBouncer's auth_type did\n";
+        conf += "enable_pool_hba = on            # pool_hba.conf says who may log in, by the method that auth_type names\n";
         conf += "sigint_stop = wait_for_servers  # as PgBouncer's SIGINT, by which packages stop it: transactions end first\n";
         conf += "auth_query_cache_time = 0       # as with PgBouncer, each login asks auth_query\n";
         if !place.entries.is_empty() {

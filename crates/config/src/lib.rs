@@ -12,6 +12,7 @@ use crate::params::{Indexed, Param};
 pub mod agents;
 mod check;
 pub mod databases;
+pub mod demands;
 mod encryption;
 pub mod failover;
 pub mod hba;
@@ -49,7 +50,7 @@ pub use pcp::{PcpConfig, PcpUsers};
 pub use problem::{Outcome, Problem, Severity};
 pub use read::{Stand, read, read_with, read_with_defaults};
 pub use recovery::RecoveryConfig;
-pub use reload::{SetError, names_files, reload};
+pub use reload::{SetError, names_files, reload, shapes_rules};
 pub use routing::{CausalReads, OnWrite};
 pub use show::{ShowError, Shown, depends_on_viewer, show_all, show_one};
 pub use types::{

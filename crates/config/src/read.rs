@@ -149,8 +149,8 @@ impl Reader<'_> {
         let source = config.setting("database_file", None).map_or(Source::Default, |setting| setting.source.clone());
         let text = match (self.load)(&path).map(String::from_utf8) {
             Ok(Ok(text)) => text,
-            Ok(Err(_)) => return self.error(&source, format!("\"{}\" is not UTF-8", path.display())),
-            Err(cause) => return self.error(&source, format!("could not read \"{}\": {cause}", path.display())),
+            Ok(Err(_)) => return self.error(&source, format!("database_file: \"{}\" is not UTF-8", path.display())),
+            Err(cause) => return self.error(&source, format!("database_file: could not read \"{}\": {cause}", path.display())),
         };
         let (databases, wrong) = crate::databases::read(&text);
         for (line, cause) in wrong.into_iter().take(PROBLEMS_MAX) {

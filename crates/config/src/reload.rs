@@ -143,6 +143,11 @@ pub fn names_files(name: &str) -> bool {
     matches!(params::resolve(name), Named::Found { param, .. } if param.group == Group::Tls)
 }
 
+/// True if a parameter counts together with the rules of access.
+pub fn shapes_rules(name: &str) -> bool {
+    matches!(params::resolve(name), Named::Found { param, .. } if matches!(param.name, "auth_type" | "client_sslmode"))
+}
+
 fn session_param(name: &str) -> Result<&'static Param, SetError> {
     match params::resolve(name) {
         Named::Found { param, index: None, .. } if param.applies == Applies::PerSession => Ok(param),

@@ -4,7 +4,7 @@
 
 use weir_config::Config;
 use weir_config::import::{self, Meaning};
-use weir_config::params::{self, Kind, Param};
+use weir_config::params::{Kind, Param};
 
 /// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum Command {
     Kill(Option<String>),
     KillClient(u32),
     WaitClose(Option<String>),
+    /// All sessions stop between two statements.
+    Suspend,
     Shutdown(Shutdown),
     /// Takes a node into use, or out of it.
     Attach(u16),
@@ -59,8 +61,6 @@ pub enum CommandError {
     BadClient(String),
     #[error("{0} needs the number of a node, see SHOW POOL_NODES")]
     NoNode(&'static str),
-    #[error("SUSPEND is not supported, PAUSE is")]
-    Suspend,
 }
 
 /// Longest part of a text that is repeated in an error.
@@ -106,7 +106,7 @@ impl Command {
             ("restart", _) => node("RESTART").map(Command::Restart),
             ("upgrade_walk", None) => Ok(Command::UpgradeWalk),
             ("wait_close", _) => Ok(Command::WaitClose(argument)),
-            ("suspend", None) => Err(CommandError::Suspend),
+            ("suspend", None) => Ok(Command::Suspend),
             ("shutdown", None) => Ok(Command::Shutdown(Shutdown::Now)),
             ("shutdown", Some(how)) if how.eq_ignore_ascii_case("wait_for_servers") => {
                 Ok(Command::Shutdown(Shutdown::WaitForServers))
@@ -136,6 +136,7 @@ impl Command {
             Command::Kill(database) => of("KILL", database),
             Command::KillClient(pid) => format!("KILL_CLIENT {pid}"),
             Command::WaitClose(database) => of("WAIT_CLOSE", database),
+            Command::Suspend => "SUSPEND".into(),
             Command::Shutdown(Shutdown::Now) => "SHUTDOWN".into(),
             Command::Shutdown(Shutdown::WaitForServers) => "SHUTDOWN WAIT_FOR_SERVERS".into(),
             Command::Shutdown(Shutdown::WaitForClients) => "SHUTDOWN WAIT_FOR_CLIENTS".into(),
@@ -238,8 +239,8 @@ pub fn set_request(name: &str, value: &str, config: &Config) -> SetRequest {
         Some(Meaning::Sets(parameters, note)) => {
             SetRequest::Parameters(parameters.into_iter().map(|(ours, value)| (ours, bare(&value))).collect(), note)
         }
-        Some(Meaning::Nothing(why)) if params::find(name).is_none() => SetRequest::Nothing(why),
-        Some(Meaning::Nothing(_)) | None => SetRequest::Own,
+        Some(Meaning::Nothing(why)) => SetRequest::Nothing(why),
+        None => SetRequest::Own,
     }
 }
 
@@ -278,6 +279,7 @@ mod tests {
             "KILL",
             "KILL_CLIENT 7",
             "WAIT_CLOSE",
+            "SUSPEND",
             "SHUTDOWN",
             "SHUTDOWN WAIT_FOR_SERVERS",
             "SHUTDOWN WAIT_FOR_CLIENTS",
@@ -315,6 +317,7 @@ mod tests {
             ("SWITCHOVER 2", Command::SwitchOver(2)),
             ("restart 1", Command::Restart(1)),
             ("upgrade_walk", Command::UpgradeWalk),
+            ("suspend;", Command::Suspend),
             ("SET Query_Timeout=5", Command::Set { name: "query_timeout".into(), value: "5".into() }),
             ("set a to 'b''c; d'", Command::Set { name: "a".into(), value: "b'c; d".into() }),
             ("RECONNECT;;", Command::Reconnect(None)),
@@ -339,7 +342,7 @@ mod tests {
             ("ATTACH", "ATTACH needs the number of a node, see SHOW POOL_NODES"),
             ("DETACH x", "DETACH needs the number of a node, see SHOW POOL_NODES"),
             ("KILL_CLIENT x", "\"x\" is not the id of a client, see SHOW CLIENTS"),
-            ("SUSPEND", "SUSPEND is not supported, PAUSE is"),
+            ("SUSPEND shop", "invalid command \"SUSPEND shop\", use SHOW HELP"),
         ] {
             assert_eq!(Command::parse(text).unwrap_err().to_string(), expected, "{text}");
         }
@@ -348,7 +351,7 @@ mod tests {
     #[test]
     fn every_name_of_pgbouncers_stands_for_a_parameter() {
         for (theirs, ours) in settings() {
-            assert!(params::find(ours).is_some(), "{theirs} -> {ours}");
+            assert!(weir_config::params::find(ours).is_some(), "{theirs} -> {ours}");
         }
     }
 
@@ -367,6 +370,7 @@ mod tests {
             ("server_lifetime", "7", is("connection_life_time", "7")),
             ("syslog", "1", is("log_destination", "stderr,syslog")),
             ("client_tls_sslmode", "allow", is("ssl", "on")),
+            ("client_tls_sslmode", "disable", is("ssl", "off")),
             ("client_tls_protocols", "secure", is("ssl_min_protocol_version", "TLSv1.2")),
             ("client_tls_ecdhcurve", "secp384r1", is("ssl_ecdh_curve", "secp384r1")),
             ("max_prepared_statements", "5", is("prepared_statements_max", "5")),
@@ -378,9 +382,16 @@ mod tests {
             other => panic!("{name} = {value}: {other:?}"),
         };
         let (parameters, note) = partly("client_tls_sslmode", "verify-full");
-        assert!(parameters == [("ssl", "on".to_string())] && note.contains("pool_hba.conf"), "{parameters:?} {note}");
-        let (parameters, note) = partly("client_tls_sslmode", "disable");
-        assert!(parameters == [("ssl", "off".to_string())] && note.contains("pool_hba.conf"), "{parameters:?} {note}");
+        assert!(parameters == [("ssl", "on".to_string())] && note.contains("enable_pool_hba"), "{parameters:?} {note}");
+        let conf = b"backend_hostname0 = 'a'\nenable_pool_hba = on\n";
+        let with_rules = weir_config::read(std::path::Path::new("c"), &mut |_| Ok(conf.to_vec())).config.expect("it is one");
+        let set_with_rules = |name, value| super::set_request(name, value, &with_rules);
+        let both = |ssl: &str, mode: &str| vec![("ssl", ssl.to_string()), ("client_sslmode", mode.to_string())];
+        for (mode, ssl) in [("verify-full", "on"), ("require", "on"), ("prefer", "on"), ("disable", "off")] {
+            assert_eq!(set_with_rules("client_tls_sslmode", mode), SetRequest::Parameters(both(ssl, mode), None));
+        }
+        assert_eq!(set_with_rules("auth_type", "trust"), is("auth_type", "trust"));
+        assert!(matches!(set_with_rules("auth_type", "any"), SetRequest::Nothing(why) if why.contains("pool_hba.conf")));
         // For ever is what 0 would mean here.
         assert_eq!(partly("server_lifetime", "0").0, [("connection_life_time", "1".to_string())]);
         // An imported setup checks no certificates before.
@@ -396,7 +407,7 @@ mod tests {
         assert_eq!(names(set_request("server_tls_sslmode", "verify-full")), (vec!["backend_sslmode"], None));
         for (name, value, expected) in [
             ("server_round_robin", "1", "used last"),
-            ("auth_type", "trust", "pool_hba.conf"),
+            ("auth_type", "trust", "enable_pool_hba"),
             ("auth_file", "x", "pool_passwd"),
             ("auth_hba_file", "x", "pool_hba.conf"),
             ("auth_ldap_options", "x", "pool_hba.conf"),
@@ -419,7 +430,7 @@ mod tests {
 
     #[test]
     fn values_are_shown_in_pgbouncers_units() {
-        let shown = |name: &str, raw: &str| shown(params::find(name).expect("a parameter"), raw);
+        let shown = |name: &str, raw: &str| shown(weir_config::params::find(name).expect("a parameter"), raw);
         assert_eq!([shown("query_timeout", "1min"), shown("query_timeout", "1500ms")], ["60", "1.5"]);
         assert_eq!([shown("pool_wait_timeout", "2min"), shown("pool_size", "7")], ["120", "7"]);
     }

@@ -205,7 +205,13 @@ fn wished(ask: &Ask<'_>, rule: Rule) -> Option<Target> {
         (ReadTarget::Primary, true) if wish.is_own() => Some(primary(ask.view)),
         (ReadTarget::Primary, true) => ask.view.primary.and_then(|at| reach(ask, at)),
         (ReadTarget::Standby, true) => spread(ask, |at| ask.view.is_standby(at)),
-        (ReadTarget::Node(node), true) => ask.view.serves(node).and_then(|at| reach(ask, at)),
+        (ReadTarget::Node(node), true) => {
+            let at = ask.view.serves(node)?;
+            // Also one that does not show enough: `relieve` gives the read to who is meant to have those of a node that lags. By weights it would go to
+            // any other one.
+            let is_relieved = rule == Rule::ReadRedirected && ask.view.nodes[at].lags;
+            if is_relieved { Some(Target::Node(at)) } else { reach(ask, at) }
+        }
         // The others have the rest. Source: Pgpool-II `select_load_balancing_node`.
         (ReadTarget::Standby, false) => ask.view.primary.and_then(|at| reach(ask, at)),
         (ReadTarget::Primary, false) => spread(ask, |at| ask.view.primary != Some(at)),
@@ -539,6 +545,14 @@ mod tests {
         assert_eq!(choose(&Ask { wish, ..ask }).target, Target::Node(2), "who names it knows");
         let wish = Some(ReadPreference::always(ReadTarget::Node(2), Rule::ReadRedirected));
         assert_eq!(choose(&Ask { wish, ..ask }), Route { target: Target::Node(1), rule: Rule::ReadDelayed });
+        // With causal reads a node that lags shows too little as well.
+        view.nodes[0].weight = 0.5;
+        let behind = Ask { wish, fit: nodes(&[0, 1]), ..asked(&view) };
+        for dice in [0, SECOND] {
+            let prefers = Ask { prefers_lower_delay: true, dice, ..behind };
+            assert_eq!(choose(&prefers), Route { target: Target::Node(1), rule: Rule::ReadDelayed });
+            assert_eq!(choose(&Ask { dice, ..behind }), Route { target: Target::Node(0), rule: Rule::ReadDelayed });
+        }
         view.nodes[1].lags = true;
         let ask = Ask { prefers_lower_delay: true, ..asked(&view) };
         assert_eq!(choose(&ask), Route { target: Target::Node(0), rule: Rule::ReadDelayed }, "all lag");

@@ -384,8 +384,21 @@ fn without_names(s: &mut Session, w: &Context, header: Header, here: usize) -> R
     Ok(Flow::More)
 }
 
+/// Longest message that can only hold a name. Source: `PQ_SMALL_MESSAGE_LIMIT` in PostgreSQL's libpq.h.
+const SMALL_BYTES_MAX: u32 = 10_000;
+
+/// A client that announces a gigabyte for a name must not have us make room for it.
+#[inline]
+pub(crate) fn check_small(header: Header) -> Result<(), Fault> {
+    if header.body_bytes > SMALL_BYTES_MAX {
+        let text = format!("invalid length of message type \"{}\": {}", header.tag.escape_ascii(), header.body_bytes);
+        return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
+    }
+    Ok(())
+}
+
 /// Names of statements and portals up to this size; a server takes longer ones, of which it keeps `prepared::key`. As much as of a text.
-fn names_bytes_max(w: &Context) -> usize {
+pub(crate) fn names_bytes_max(w: &Context) -> usize {
     w.peek_config().routing.statement_analysis_bytes_max.max(NAMES_BYTES_MIN)
 }
 
@@ -558,6 +571,9 @@ pub fn in_words_of_client(statements: &OwnStatements, report: &Report<'_>) -> Op
 
 /// Sends a message about something we do not know: to the server connection in use, else to the primary.
 fn pass_unknown(s: &mut Session, w: &Context, header: Header, expect: Expect) -> Result<Flow, Fault> {
+    if expect == Expect::Describe {
+        check_small(header)?;
+    }
     let waits_for_begin = s.lazy_begin.is_open() && !s.replies().is_unsynced();
     // A server connection that was brought to the session's settings first has its statements yet to get.
     let lacks = s.conn().is_some_and(|conn| !Arc::ptr_eq(&conn.by_sql, &s.state.by_sql));
@@ -789,9 +805,15 @@ pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
         return Ok(Flow::Hold);
     }
     let mut passes = kind == b'P';
+    if passes {
+        check_small(header)?;
+    }
     let mut change = Change::Nothing;
     // One that was prepared by SQL is on whatever server connection the session gets.
     let is_by_sql = kind == b'S' && !name.is_empty() && !s.statements.named.contains_key(name) && is_on_link_only(s, name);
+    if is_by_sql {
+        check_small(header)?;
+    }
     if is_by_sql
         && !s.has_server()
         && let Some(flow) = checkout::try_now(s, w, &statements::unknown())?

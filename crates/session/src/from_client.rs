@@ -20,6 +20,7 @@ use crate::session_state;
 use crate::signals;
 use crate::statement_log;
 use crate::statements::{self, Statement};
+use crate::status::Doing;
 use crate::unit::Unit;
 use crate::upstream::changes::{Claim, LongUnnamed};
 use crate::upstream::{Flushed, Gate};
@@ -82,6 +83,9 @@ fn decide_on(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault
     if !(is_copy && s.replies().is_copying_in()) && must_hold(s) {
         return Ok(checkout::hold(s, w));
     }
+    if w.shared.session_statuses.suspension.is_on() && is_suspended(s, header.tag) {
+        return Ok(Flow::Hold);
+    }
     statement_log::came(s, w, header);
     let mark = read_retry::is_there(s, w).then(|| read_retry::keep(s, header));
     let flow = decide(s, w, header);
@@ -98,9 +102,9 @@ fn decide(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
         front::QUERY => on_query(s, w, header),
         front::PARSE => query_cache::on_batch(s, w).map_or_else(|| extended::on_parse(s, w, header), Ok),
         front::BIND => query_cache::on_batch(s, w).map_or_else(|| extended::on_bind(s, w, header), Ok),
-        front::DESCRIBE => check_small(header).and_then(|()| extended::on_describe(s, w, header)),
-        front::EXECUTE => check_small(header).and_then(|()| extended::on_execute(s, w, header)),
-        front::CLOSE => check_small(header).and_then(|()| extended::on_close(s, w, header)),
+        front::DESCRIBE => check_name(w, header).and_then(|()| extended::on_describe(s, w, header)),
+        front::EXECUTE => extended::check_small(header).and_then(|()| extended::on_execute(s, w, header)),
+        front::CLOSE => check_name(w, header).and_then(|()| extended::on_close(s, w, header)),
         front::FLUSH if header.body_bytes > 0 => on_garbled_flush(s, w, header),
         front::FLUSH => {
             if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.flushed == Flushed::No) {
@@ -166,17 +170,13 @@ pub(crate) fn misplaced(s: &mut Session, w: &Context, tag: u8) -> Fault {
     Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "terminating connection because protocol synchronization was lost")
 }
 
-/// Longest message that can only hold a name. Source: `PQ_SMALL_MESSAGE_LIMIT` in PostgreSQL's libpq.h.
-const SMALL_BYTES_MAX: u32 = 10_000;
-
-/// A client that announces a gigabyte for a name must not have us make room for it.
+/// The name of a statement may be as long as in a Parse, since servers know statements by Weir's names. What goes to the server as it is must be small
+/// nevertheless: see `extended`.
 #[inline]
-fn check_small(header: Header) -> Result<(), Fault> {
-    if header.body_bytes > SMALL_BYTES_MAX {
-        let text = format!("invalid length of message type \"{}\": {}", header.tag.escape_ascii(), header.body_bytes);
-        return Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, text));
-    }
-    Ok(())
+fn check_name(w: &Context, header: Header) -> Result<(), Fault> {
+    // Kind and final zero.
+    let is_held = header.body_bytes as usize <= extended::names_bytes_max(w) + 2;
+    if is_held { Ok(()) } else { extended::check_small(header) }
 }
 
 /// True if messages wait: for a command on the whole session to end, for replies to come in, or for a cancel request to be over. A
@@ -193,6 +193,15 @@ fn must_hold(s: &mut Session) -> bool {
     // To a server that has said that it goes nothing more is sent.
     let is_ending = upstream.final_error.is_some();
     upstream.gate.is_shut(&upstream.replies) || is_cancelling || is_ending || session_state::is_holding(s)
+}
+
+/// True if a message begins an exchange: one in progress goes on to its end while all is suspended. Without a reply that is due, a session that
+/// executes something has it run again by Weir.
+#[cold]
+fn is_suspended(s: &Session, tag: u8) -> bool {
+    let replies = s.replies();
+    let is_between = !replies.is_unsynced() && !replies.is_skipping() && !replies.is_copying_in();
+    tag != front::TERMINATE && is_between && (!replies.is_empty() || s.handle.status.doing() != Doing::Executing)
 }
 
 /// A server that reads a copy's data ignores a Sync, but answers one if the copy has failed by then, which only it knows. So none gets there
@@ -215,14 +224,14 @@ fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
 /// A server answers it by an error and a ReadyForQuery; within a copy it does not look at what a Sync holds.
 #[cold]
 fn on_garbled_sync(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
-    check_small(header)?;
+    extended::check_small(header)?;
     Ok(if s.up.has_whole(header.frame_bytes()) { on_sync(s, w, header) } else { Flow::More })
 }
 
 /// Within a copy a server does not look at what a Flush holds; elsewhere that is an error.
 #[cold]
 fn on_garbled_flush(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
-    let Some(_) = s.up.whole(header) else { return check_small(header).map(|()| Flow::More) };
+    let Some(_) = s.up.whole(header) else { return extended::check_small(header).map(|()| Flow::More) };
     if s.replies().is_copying_in() {
         s.up.eat(header);
         return Ok(Flow::Next);

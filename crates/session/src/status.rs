@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::{Deref, RangeInclusive};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// The present activity of a session. Names as in Pgpool's `SHOW pool_processes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,9 +145,32 @@ impl SessionStatus {
     }
 }
 
+/// The console's SUSPEND: while it lasts, no session begins a statement.
+#[derive(Debug, Default)]
+pub struct Suspension(AtomicBool);
+
+impl Suspension {
+    /// The console changes it, and has all workers look then: nobody needs an order.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// False: it has begun before.
+    pub fn begin(&self) -> bool {
+        !self.0.swap(true, Ordering::SeqCst)
+    }
+
+    /// False: there was none.
+    pub fn end(&self) -> bool {
+        self.0.swap(false, Ordering::SeqCst)
+    }
+}
+
 /// Status of each session.
 #[derive(Debug)]
 pub struct SessionStatuses {
+    pub suspension: Suspension,
     statuses: Mutex<HashMap<u32, Arc<SessionStatus>>>,
     /// The process id that was given last.
     last: Mutex<u32>,
@@ -157,7 +180,7 @@ impl SessionStatuses {
     /// `seed`: where the process ids begin, so that those of a restarted proxy, or of another one, are most likely others.
     pub fn new(seed: u32) -> SessionStatuses {
         let last = PIDS.start() + seed % (PIDS.end() - PIDS.start());
-        SessionStatuses { statuses: Mutex::default(), last: Mutex::new(last) }
+        SessionStatuses { statuses: Mutex::default(), last: Mutex::new(last), suspension: Suspension::default() }
     }
 
     /// A process id that no session has. It is not given again before two billion others were.

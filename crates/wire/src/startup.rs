@@ -176,12 +176,13 @@ fn read_parameters(version: Version, list: &[u8]) -> Result<Startup, StartupErro
     let mut options = Vec::new();
     let mut rest = list;
     let end = loop {
+        // A server does not look at the last byte: it is the terminator, or a name without a value.
+        if rest.len() == 1 {
+            break list.len() - 1;
+        }
         let (name, after) = split_cstr(rest).ok_or(StartupError::BadLayout)?;
         if name.is_empty() {
-            if !after.is_empty() {
-                return Err(StartupError::BadLayout);
-            }
-            break list.len() - rest.len();
+            return Err(StartupError::BadLayout);
         }
         let (_, after) = split_cstr(after).ok_or(StartupError::BadLayout)?;
         if name.starts_with(OPTION_PREFIX) {
@@ -423,6 +424,10 @@ mod tests {
         assert_eq!(read_first(b"\0\0\x27\x15"), Err(StartupError::BadLength { length: 10_005 }));
         assert_eq!(read_first(b"\0\0\x27\x14"), Ok(None), "the longest there may be");
         assert_eq!(read_first(&packet(3 << 16, b"user\0joe\0")), Err(StartupError::BadLayout));
+        // A server looks at no last byte.
+        let named = read_first(&packet(3 << 16, b"user\0joe\0x"));
+        assert_eq!(named, read_first(&packet(3 << 16, b"user\0joe\0\0")));
+        assert!(named.is_ok());
         assert_eq!(read_first(&packet(3 << 16, b"user\0joe\0\0x")), Err(StartupError::BadLayout));
         for list in [&b"user\0\xff\0\0"[..], b"user\0joe\0\xff\0x\0\0", b"application_name\0\xff\0search_path\0\xff\0\0"] {
             assert_eq!(read_first(&packet(3 << 16, list)), Err(StartupError::NotUtf8));

@@ -1,9 +1,11 @@
 //! `cargo xtask pgbouncer-tests`: PgBouncer's own tests, with Weir in its place.
 //!
 //! A program under PgBouncer's name translates its configuration by `weir import` and becomes Weir. Nothing else is changed but names (`names.py`): texts
-//! of errors may be Weir's, the log is not searched for PgBouncer's words, and what Weir reads from files is set there. The source is fetched by Debian's package client when it is needed,
+//! of errors may be Weir's, the log is not searched for PgBouncer's words, and what Weir reads from files is set there. Where root runs
+//! them they have a network of their own, in which those that drop connections run, too. The source is fetched by Debian's package client when it is needed,
 //! and never a part of this repository.
 
+mod network;
 mod results;
 mod stage;
 

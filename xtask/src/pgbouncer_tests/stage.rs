@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use weir_demo::Programs;
 
 use super::Program;
+use super::network::{self, Network};
 use super::results::{self, Test};
 use crate::children;
 use crate::debian::Source;
@@ -29,7 +30,7 @@ const NAMES: &str = include_str!("names.py");
 const TEXTS: &str = include_str!("texts.json");
 const WRAPPER: &str = include_str!("pgbouncer.sh");
 /// Added to the tests' own configuration.
-const HOOKS: &str = "\nfrom .names import pytest_runtest_logreport, pytest_runtest_makereport\n";
+const HOOKS: &str = "\nfrom .names import pytest_collection_modifyitems, pytest_runtest_logreport, pytest_runtest_makereport\n";
 /// Has older OpenSSL make certificates of X.509 version 3, as 3.2 and later do in any case.
 const EXTENSIONS: &str = "basicConstraints = CA:FALSE\n";
 const FETCH_LIMIT: Duration = Duration::from_secs(300);
@@ -46,6 +47,7 @@ pub struct Stage {
     work: PathBuf,
     programs: Programs,
     account: Account,
+    network: Network,
     program: Program,
 }
 
@@ -76,7 +78,9 @@ impl Stage {
         }
         // Short, since paths of sockets have 107 bytes.
         let work = std::env::temp_dir().join(format!("weir-pgb-{}", std::process::id()));
-        let stage = Stage { work, programs: Programs::find()?, account: Account::find()?, program };
+        let account = Account::find()?;
+        let network = Network::find(account);
+        let stage = Stage { work, programs: Programs::find()?, account, network, program };
         children::adopt()?;
         stage.lay_out(source, site)?;
         Ok(stage)
@@ -84,7 +88,10 @@ impl Stage {
 
     /// The user of the tests may enter neither cargo's folder nor that of the packages.
     fn lay_out(&self, source: &Source, site: &Path) -> Result<()> {
-        fs::create_dir_all(self.work.join("results"))?;
+        for part in ["results", "stand-in"] {
+            fs::create_dir_all(self.work.join(part))?;
+        }
+        self.write_program("stand-in/sudo", network::SUDO)?;
         let mut copy = Command::new("cp");
         copy.arg("-r").args(["test", "include", "pyproject.toml"].map(|part| source.folder.join(part)));
         run(copy.arg(&self.work))?;
@@ -92,8 +99,7 @@ impl Stage {
         fs::write(self.work.join("config.mak"), CONFIG)?;
         let (path, program) = match &self.program {
             Program::Weir(path) => {
-                fs::write(self.work.join("pgbouncer"), WRAPPER)?;
-                fs::set_permissions(self.work.join("pgbouncer"), Permissions::from_mode(0o755))?;
+                self.write_program("pgbouncer", WRAPPER)?;
                 (path, "weir")
             }
             Program::PgBouncer(path) => (path, "pgbouncer"),
@@ -117,6 +123,12 @@ impl Stage {
             self.account.own(&self.work.join(part))?;
         }
         Ok(())
+    }
+
+    fn write_program(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.work.join(name);
+        fs::write(&path, text)?;
+        Ok(fs::set_permissions(&path, Permissions::from_mode(0o755))?)
     }
 
     /// The names of all tests.
@@ -155,10 +167,12 @@ impl Stage {
 
     fn pytest(&self) -> Command {
         let bin = self.programs.bin().display();
-        let mut command = Command::new(PYTHON);
-        command.args(["-m", "pytest", "-p", "no:cacheprovider", "--basetemp"]).arg(self.work.join("t"));
+        let mut command = self.network.command(self.account);
+        command.arg(PYTHON).args(["-m", "pytest", "-p", "no:cacheprovider", "--basetemp"]).arg(self.work.join("t"));
         command.current_dir(&self.work).env_clear();
-        command.env("PATH", format!("{bin}:/usr/bin:/bin")).env("LANG", "C.UTF-8");
+        let stand_in = self.work.join("stand-in");
+        command.env("PATH", format!("{bin}:{}:/usr/bin:/bin:/usr/sbin:/sbin", stand_in.display())).env("LANG", "C.UTF-8");
+        command.envs(self.network.variables());
         command.env("HOME", &self.work).env("TMPDIR", &self.work);
         command.env("PYTHONPATH", self.work.join("site")).env("PYTHONDONTWRITEBYTECODE", "1");
         command.env("WEIR_TESTS_RESULTS", self.results());
@@ -167,7 +181,6 @@ impl Stage {
             Program::PgBouncer(_) => "pgbouncer",
         };
         command.env("WEIR_TESTS_PROGRAM", name);
-        self.account.apply(&mut command);
         command
     }
 }

@@ -1,9 +1,11 @@
 //! One line of `pool_hba.conf` becomes a rule. Source: `parse_hba_line` and `parse_hba_auth_opt` in PostgreSQL's hba.c.
 
 use super::address::{self, Address, Network};
+use super::demands::BY_PARAMETER;
 use super::ldap::Directory;
 use super::tokens::{self, Line, Loader, Token};
 use super::{Admits, Certificate, CertificateName, Connection, Method, Rule, Word, problem};
+use crate::demands::{CommonMethod, Demands};
 use crate::{Problem, Severity};
 use regex::{Regex, RegexBuilder};
 use std::path::Path;
@@ -16,11 +18,20 @@ const PATTERN_BYTES_MAX: usize = 1 << 20;
 const NOT_BUILT: [&str; 8] = ["ident", "gss", "sspi", "krb5", "radius", "bsd", "oauth", "crypt"];
 
 /// All rules of a file and of those it includes.
-pub(super) fn rules(path: &Path, loader: &mut Loader<'_>, problems: &mut Vec<Problem>) -> Vec<Rule> {
-    let mut rules = Vec::new();
+///
+/// Where `auth_type` names a method, rules behind the last one that leaves its method to it do not count; where it does not, that one does not.
+pub(super) fn rules(path: &Path, loader: &mut Loader<'_>, demands: Demands, problems: &mut Vec<Problem>) -> Vec<Rule> {
+    let (mut rules, mut common) = (Vec::new(), None);
     for line in tokens::lines(path, loader, problems) {
         match rule(&line) {
-            Ok(rule) => {
+            Ok((mut rule, Source::Parameter)) => {
+                if demands.method != CommonMethod::ByRules {
+                    demands.method.give_to(&mut rule);
+                    rules.push(rule);
+                }
+                common = Some(rules.len());
+            }
+            Ok((rule, Source::Line)) => {
                 if rule.connection == Connection::HostGss {
                     let message = "hostgssenc matches no client: there is no GSSAPI encryption".into();
                     let place = problem(&line.file, Some(line.number), message);
@@ -31,7 +42,27 @@ pub(super) fn rules(path: &Path, loader: &mut Loader<'_>, problems: &mut Vec<Pro
             Err(message) => problems.push(problem(&line.file, Some(line.number), message)),
         }
     }
+    match (demands.method, common) {
+        (CommonMethod::ByRules, Some(_)) if rules.is_empty() => {
+            problems.push(problem(path, None, "auth_type is hba, and all rules leave their method to it".into()));
+        }
+        (CommonMethod::ByRules, _) => {}
+        (_, Some(end)) => rules.truncate(end),
+        (_, None) => {
+            let message = "auth_type names a method, and no rule has the word auth_type in place of its own".into();
+            problems.push(problem(path, None, message));
+        }
+    }
+    rules.iter_mut().for_each(|rule| demands.tls.give_to(rule));
     rules
+}
+
+/// What says the method of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Line,
+    /// The parameter `auth_type`.
+    Parameter,
 }
 
 /// The fields of a line, taken one after the other.
@@ -52,13 +83,15 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn rule(line: &Line) -> Result<Rule, String> {
+fn rule(line: &Line) -> Result<(Rule, Source), String> {
     let mut fields = Fields { rest: line.fields.iter() };
     let connection = connection(&fields.one("connection type")?.text)?;
     let databases = fields.list("database specification")?.iter().map(database).collect::<Result<_, _>>()?;
     let users = fields.list("role specification")?.iter().map(user).collect::<Result<_, _>>()?;
     let address = if connection == Connection::Local { Address::All } else { address(&mut fields)? };
-    let method = method(&fields.one("authentication method")?.text)?;
+    let word = fields.one("authentication method")?;
+    let source = if word.is(BY_PARAMETER) { Source::Parameter } else { Source::Line };
+    let method = if source == Source::Parameter { Method::Reject } else { method(&word.text)? };
     let certificate = if method == Method::Cert { Certificate::VerifyFull } else { Certificate::Any };
     let mut rule = Rule {
         file: line.file.clone(),
@@ -81,6 +114,9 @@ fn rule(line: &Line) -> Result<Rule, String> {
     if method == Method::Peer && connection != Connection::Local {
         return Err("peer authentication is only supported on local sockets".into());
     }
+    if source == Source::Parameter && fields.rest.len() > 0 {
+        return Err("a rule with the word auth_type has no options".into());
+    }
     let mut directory = Directory::default();
     for option in fields.rest.flatten() {
         rule.set(&option.text, &mut directory)?;
@@ -89,7 +125,7 @@ fn rule(line: &Line) -> Result<Rule, String> {
         directory.check()?;
         rule.directory = Some(Arc::new(directory));
     }
-    Ok(rule)
+    Ok((rule, source))
 }
 
 fn connection(word: &str) -> Result<Connection, String> {

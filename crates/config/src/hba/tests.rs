@@ -1,4 +1,5 @@
 use super::*;
+use crate::demands::{ClientTls, CommonMethod};
 use std::collections::HashMap;
 
 /// Reads files of these names and texts, `main` first, with the maps of `ident` if it is among them.
@@ -470,4 +471,64 @@ fn a_pam_rule_has_pgpools_service_unless_it_names_one() {
     let plain = Some(Service { name: "pgpool".into(), uses_host_name: false, is_password_for_servers: false });
     let mine = Some(Service { name: "mine".into(), uses_host_name: true, is_password_for_servers: true });
     assert_eq!(services, [plain.clone(), plain, mine, None]);
+}
+
+/// The answer of rules under demands, to a client of TCP with or without TLS, or of the unix socket.
+fn under(rules: &str, demands: Demands, origin: Origin, tls: Option<Tls<'_>>) -> String {
+    let mut file = |_: &Path| Ok(rules.as_bytes().to_vec());
+    let mut folder = |_: &Path| Err(LoadError::NotFound);
+    let (hba, problems) = Hba::read_under(demands, Path::new("main"), None, &mut Loader { file: &mut file, folder: &mut folder });
+    let Some(hba) = hba else { return problems[0].message.clone() };
+    let visit = Visit {
+        user: "joe",
+        database: "shop",
+        replication: Replication::No,
+        origin,
+        tls,
+        system_user: None,
+        networks: &[],
+        groups: Known::NotAsked,
+        host: Known::NotAsked,
+    };
+    match hba.decide(&visit) {
+        Verdict::Apply(rule) => format!("{}: {:?} {:?} {:?}", rule.line, rule.method, rule.admits, rule.certificate),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_parameter_names_the_method_of_rules_that_leave_it_to_that() {
+    const RULES: &str = "local bad all reject\nlocal all all auth_type\nhost all all all auth_type\nhost all all all reject\nlocal all all peer\n";
+    let tcp = Origin::Address("192.0.2.1".parse().unwrap());
+    let ask = |method, origin, tls| under(RULES, Demands { method, ..Demands::default() }, origin, tls);
+    let plain = |method| [ask(method, Origin::Local, None), ask(method, tcp, None)];
+    assert_eq!(plain(CommonMethod::ByRules), ["5: Peer Anyone Any", "4: Reject Anyone Any"]);
+    assert_eq!(plain(CommonMethod::Md5), ["2: Md5 Anyone Any", "3: Md5 Anyone Any"]);
+    assert_eq!(plain(CommonMethod::Scram), ["2: Scram Anyone Any", "3: Scram Anyone Any"]);
+    assert_eq!(plain(CommonMethod::Plain), ["2: Password KnownUsers Any", "3: Password KnownUsers Any"]);
+    assert_eq!(plain(CommonMethod::Trust), ["2: Trust KnownUsers Any", "3: Trust KnownUsers Any"]);
+    assert_eq!(plain(CommonMethod::Pam), ["2: Pam Anyone Any", "3: Pam Anyone Any"]);
+    // Without TLS no rule fits, and those behind do not count.
+    assert_eq!(plain(CommonMethod::Cert), ["2: Reject Anyone Any", "NoEntry"]);
+    assert_eq!(ask(CommonMethod::Cert, tcp, Some(Tls::default())), "3: Cert KnownUsers VerifyFull");
+}
+
+#[test]
+fn rules_that_leave_all_to_a_parameter_or_nothing_are_errors_where_nobody_would_decide() {
+    let ask = |rules, method| under(rules, Demands { method, ..Demands::default() }, Origin::Local, None);
+    assert!(ask("local all all auth_type\n", CommonMethod::ByRules).starts_with("auth_type is hba"));
+    assert!(ask("local all all trust\n", CommonMethod::Md5).starts_with("auth_type names a method"));
+    assert!(ask("local all all auth_type map=x\n", CommonMethod::Md5).contains("has no options"));
+}
+
+#[test]
+fn a_parameter_asks_all_clients_over_tcp_for_tls() {
+    const RULES: &str = "hostnossl all all all trust\nhost all all all md5\nlocal all all trust\n";
+    let tcp = Origin::Address("192.0.2.1".parse().unwrap());
+    let ask = |tls, origin, session| under(RULES, Demands { tls, ..Demands::default() }, origin, session);
+    let all = |tls| [ask(tls, tcp, None), ask(tls, tcp, Some(Tls::default())), ask(tls, Origin::Local, None)];
+    let local = "3: Trust Anyone Any";
+    assert_eq!(all(ClientTls::Any), ["1: Trust Anyone Any", "2: Md5 Anyone Any", local]);
+    assert_eq!(all(ClientTls::Required), ["1: Reject Anyone Any", "2: Md5 Anyone Any", local]);
+    assert_eq!(all(ClientTls::Certified), ["1: Reject Anyone Any", "2: Md5 Anyone VerifyCa", local]);
 }

@@ -1,4 +1,4 @@
-//! `auth_type`, `client_tls_sslmode` and `auth_hba_file` as rules of `pool_hba.conf`.
+//! `auth_type`, `client_tls_sslmode` and `auth_hba_file` as rules of `pool_hba.conf` and the parameters that they lean on.
 //!
 //! PgBouncer's order of checks, in `client.c`: a TCP client without TLS is refused first, if TLS is asked for; with `verify-ca`
 //! and `verify-full` it has shown a certificate by then. Then the user must be in `auth_file`, or `auth_query` must know him,
@@ -6,6 +6,7 @@
 
 use super::Load;
 use super::databases::Listed;
+use crate::params::{self, Kind, Param};
 use std::fmt::Write as _;
 
 /// The settings that decide.
@@ -38,6 +39,7 @@ pub(super) fn rules(setup: &Setup<'_>, load: &mut Load<'_>) -> (String, Vec<Stri
     let tls = if tls.is_empty() { "disable" } else { tls };
     let mut text = format!(
         "# Made from pgbouncer.ini by `weir import`: auth_type = {auth_type}, client_tls_sslmode = {tls}.\n\
+         # auth_type stands for the method that the parameter of that name names; if that is hba, such rules do not count.\n\
          # known_users=1 lets in users with a line in pool_passwd only, or those whom auth_query knows.\n\n"
     );
     let mut notes = Vec::new();
@@ -47,78 +49,67 @@ pub(super) fn rules(setup: &Setup<'_>, load: &mut Load<'_>) -> (String, Vec<Stri
         let names = list(refused);
         let _ = writeln!(text, "local  {names}  all  reject\nhost   {names}  all  all  reject");
     }
-    if *auth_type == "hba" {
-        match load(setup.hba_file) {
+    let mut databases = databases(setup.databases);
+    let all = databases.clone();
+    // A physical replication connection is let in as any other; Weir refuses the one that names a database with a forced user. Lines of an
+    // `auth_hba_file` have the keyword themselves.
+    if setup.replication == PhysicalReplication::OfUsers {
+        databases += ",replication";
+    }
+    // Also where other rules decide at first: a SET of auth_type counts by these.
+    let _ = writeln!(text, "local  {databases}  all  auth_type\nhost   {databases}  all  all  auth_type");
+    match *auth_type {
+        _ if is_by_parameter(auth_type) && setup.hba_file.is_empty() => {}
+        "hba" => match load(setup.hba_file) {
             Ok(bytes) => text += &translated(&bytes, setup, &mut notes),
             Err(why) => {
                 notes.push(format!("auth_hba_file: {}: {why}; until pool_hba.conf is written nobody gets in", setup.hba_file));
                 text += "local  all  all  reject\nhost   all  all  all  reject\n";
             }
+        },
+        // It counts once auth_type is hba.
+        _ if is_by_parameter(auth_type) => {
+            let bytes = load(setup.hba_file).unwrap_or_default();
+            text += &translated(&bytes, setup, &mut notes);
         }
-        return (text, notes);
+        "any" if !setup.forced.is_empty() => {
+            notes.push("auth_type = any: the console is refused: everybody would be an administrator".into());
+            let forced = list(setup.forced);
+            let _ = writeln!(text, "local  {forced}  all  trust\nhost   {forced}  all  all  trust");
+        }
+        _ => {
+            let method = method(setup, &mut notes);
+            let databases = if *auth_type == "any" { &all } else { &databases };
+            let _ = writeln!(text, "local  {databases}  all  {method}\nhost   {databases}  all  all  {method}");
+        }
     }
-    let mut databases = databases(setup.databases);
-    if *auth_type == "any" && !setup.forced.is_empty() {
-        databases = list(setup.forced);
-    }
-    // A physical replication connection is let in as any other; Weir refuses the one that names a database with a forced user. Lines of an
-    // `auth_hba_file` have the keyword themselves.
-    if *auth_type != "any" && setup.replication == PhysicalReplication::OfUsers {
-        databases += ",replication";
-    }
-    let (local, tcp) = methods(setup, &mut notes);
-    let (kind, certificate) = transport(tls, &tcp);
-    let _ = writeln!(text, "local  {databases}  all  {local}");
-    let _ = writeln!(text, "{kind}  {databases}  all  all  {tcp}{certificate}");
     (text, notes)
 }
 
-/// The method and options for the unix socket, and for TCP.
-fn methods(setup: &Setup<'_>, notes: &mut Vec<String>) -> (String, String) {
-    let both = |rule: &str| (rule.to_string(), rule.to_string());
+/// True if the parameter of the same name has this method.
+pub(super) fn is_by_parameter(auth_type: &str) -> bool {
+    let is_one = |param: &Param| matches!(param.kind, Kind::Enum { values, .. } if values.contains(&auth_type));
+    auth_type != "hba" && params::find("auth_type").is_some_and(is_one)
+}
+
+/// The method and options of rules that say it themselves.
+fn method(setup: &Setup<'_>, notes: &mut Vec<String>) -> String {
     match setup.auth_type {
-        "md5" => both("md5"),
-        "scram-sha-256" => both("scram-sha-256"),
-        "plain" => both("password known_users=1"),
-        "trust" => both("trust known_users=1"),
-        // PgBouncer asks for TLS, which the unix socket has not.
-        "cert" => ("reject".into(), "cert known_users=1".into()),
-        "pam" => both("pam pamservice=pgbouncer backend_use_passwd=1"),
-        "ldap" => both(&format!("ldap {} backend_use_passwd=1", setup.ldap_options)),
-        "any" if setup.forced.is_empty() => {
-            notes.push("auth_type = any: no equal: all clients are refused: no database has a forced user".into());
-            both("reject")
-        }
+        "ldap" => format!("ldap {} backend_use_passwd=1", setup.ldap_options),
         "any" => {
-            notes.push("auth_type = any: the console is refused: everybody would be an administrator".into());
-            both("trust")
+            notes.push("auth_type = any: no equal: all clients are refused: no database has a forced user".into());
+            "reject".into()
         }
         other => {
             notes.push(format!("auth_type = {other}: is not known: all clients are refused"));
-            both("reject")
+            "reject".into()
         }
-    }
-}
-
-/// The type of rules for TCP, and their demand for certificates.
-fn transport(tls: &str, method: &str) -> (&'static str, &'static str) {
-    let is_cert = method.starts_with("cert ");
-    match tls {
-        _ if method == "reject" => ("host ", ""),
-        "require" => ("hostssl", ""),
-        _ if is_cert => ("hostssl", ""),
-        "verify-ca" | "verify-full" => ("hostssl", " clientcert=verify-ca"),
-        _ => ("host ", ""),
     }
 }
 
 /// The rules of an `auth_hba_file`, with PgBouncer's own checks.
 fn translated(bytes: &[u8], setup: &Setup<'_>, notes: &mut Vec<String>) -> String {
     let mut text = String::new();
-    let needs_tls = matches!(setup.tls, "require" | "verify-ca" | "verify-full");
-    if needs_tls {
-        text += "hostnossl  all  all  all  reject\n";
-    }
     for line in String::from_utf8_lossy(bytes).lines() {
         let mut fields = fields(line);
         // Type, databases and users come first, and an address may.
@@ -141,10 +132,6 @@ fn translated(bytes: &[u8], setup: &Setup<'_>, notes: &mut Vec<String>) -> Strin
             fields.push("known_users=1".into());
         }
         let is_tcp = fields[0] != "local";
-        if is_tcp && matches!(setup.tls, "verify-ca" | "verify-full") && !matches!(method.as_str(), "cert" | "reject") {
-            fields[0] = "hostssl".into();
-            fields.push("clientcert=verify-ca".into());
-        }
         if method == "cert" && is_tcp {
             fields[0] = "hostssl".into();
         }

@@ -249,9 +249,12 @@ fn protocols(name: &str, value: &str) -> Meaning {
 fn while_running(name: &str, value: &str, config: &Config) -> Option<Meaning> {
     let nothing = |why: &str| Meaning::Nothing(why.to_string());
     Some(match name {
-        "auth_type" | "auth_hba_file" | "auth_ldap_options" => {
-            nothing("pool_hba.conf says how users prove who they are, and RELOAD reads it")
+        "auth_type" if !config.auth.use_hba => nothing("enable_pool_hba is off, so that no rule asks for a method"),
+        "auth_type" if matches!(value, "any" | "ldap") => {
+            nothing("rules of pool_hba.conf say that, and RELOAD reads them; weir import makes them of auth_type")
         }
+        "auth_type" => Meaning::Sets(vec![("auth_type", value.to_string())], None),
+        "auth_hba_file" | "auth_ldap_options" => nothing("pool_hba.conf says how users prove who they are, and RELOAD reads it"),
         "auth_file" => {
             nothing("users and passwords are those of pool_passwd, which RELOAD reads; weir import makes it of auth_file")
         }
@@ -259,14 +262,12 @@ fn while_running(name: &str, value: &str, config: &Config) -> Option<Meaning> {
             nothing("logging_collector, which says if there is a log file, needs a restart")
         }
         "logfile" => Meaning::Sets(log_file(value).into(), None),
-        "client_tls_sslmode" if value == "disable" => {
-            let rest = "ssl is off, and rules of pool_hba.conf that ask for it (hostssl) let nobody in";
-            Meaning::Sets(vec![("ssl", "off".to_string())], Some(rest.to_string()))
-        }
         "client_tls_sslmode" => {
-            let is_offer = matches!(value, "allow" | "prefer");
-            let rest = "ssl is on, but that clients must use it, or show a certificate, is said by rules of pool_hba.conf (hostssl, clientcert)";
-            Meaning::Sets(vec![("ssl", "on".to_string())], (!is_offer).then(|| rest.to_string()))
+            let demand = config.auth.use_hba.then(|| ("client_sslmode", value.to_string()));
+            let rest = "enable_pool_hba is off, so that no client must use TLS, or show a certificate";
+            let is_offer = matches!(value, "disable" | "allow" | "prefer");
+            let note = (demand.is_none() && !is_offer).then(|| rest.to_string());
+            Meaning::Sets([("ssl", flag_of_tls(value))].into_iter().chain(demand).collect(), note)
         }
         // As in a file: PgBouncer checks servers' certificates in these modes only.
         "server_tls_sslmode" if matches!(value, "verify-ca" | "verify-full") => {
@@ -283,6 +284,11 @@ fn while_running(name: &str, value: &str, config: &Config) -> Option<Meaning> {
         }
         _ => return None,
     })
+}
+
+/// A server of TLS in all modes but one.
+fn flag_of_tls(mode: &str) -> String {
+    if mode == "disable" { "off" } else { "on" }.to_string()
 }
 
 /// Names of all settings.

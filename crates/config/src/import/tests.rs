@@ -9,19 +9,29 @@ fn run(text: &str) -> Import {
 
 /// The configuration that comes of it, which must be one without problems.
 fn config_of(import: &Import) -> crate::Config {
-    let outcome = crate::read(Path::new("pgpool.conf"), &mut |_| Ok(import.conf.clone().into_bytes()));
+    let text = |path: &Path| {
+        if path.ends_with("databases") { import.databases.clone().unwrap_or_default() } else { import.conf.clone() }
+    };
+    let outcome = crate::read(Path::new("pgpool.conf"), &mut |path| Ok(text(path).into_bytes()));
     assert!(outcome.problems.is_empty(), "{:?}\n{}", outcome.problems, import.conf);
     outcome.config.expect("there are no problems")
 }
 
 /// The rules that come of it, which must be such; without comments and with single blanks.
 fn rules_of(import: &Import) -> Vec<String> {
+    let demands = config_of(import).auth.demands;
     let mut file = |_: &Path| Ok(import.rules.clone().into_bytes());
     let mut folder = |_: &Path| Err(LoadError::NotFound);
-    let (hba, problems) = Hba::read(Path::new("pool_hba.conf"), None, &mut Loader { file: &mut file, folder: &mut folder });
+    let (hba, problems) =
+        Hba::read_under(demands, Path::new("pool_hba.conf"), None, &mut Loader { file: &mut file, folder: &mut folder });
     assert!(hba.is_some(), "{problems:?}\n{}", import.rules);
     let lines = import.rules.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// Those of them that say their method themselves.
+fn own_rules_of(import: &Import) -> Vec<String> {
+    rules_of(import).into_iter().filter(|rule| !rule.ends_with(" auth_type")).collect()
 }
 
 fn notes_of(import: &Import) -> Vec<String> {
@@ -94,33 +104,32 @@ fn an_empty_file_means_what_pgbouncer_does_by_default() {
     assert_eq!(import.notes, []);
     assert_eq!(
         rules_of(&import),
-        ["local \"a\",\"pgbouncer\",replication all md5", "host \"a\",\"pgbouncer\",replication all all md5"]
+        ["local \"a\",\"pgbouncer\",replication all auth_type", "host \"a\",\"pgbouncer\",replication all all auth_type"]
     );
+    assert_eq!(config.auth.demands.method, crate::demands::CommonMethod::Md5);
 }
 
 #[test]
 fn every_auth_type_and_tls_mode_has_its_rules() {
-    let pam = "pam pamservice=pgbouncer backend_use_passwd=1";
-    let ldap = "ldap ldapserver=l ldapprefix=\"u=\" backend_use_passwd=1";
-    // auth_type, client_tls_sslmode, the rule of the unix socket, that of TCP.
+    use crate::demands::{ClientTls::*, CommonMethod::*};
+    // auth_type, client_tls_sslmode, the demands on all, the rules' own method.
     let cases = [
-        ("", "", "md5", "host ALL md5".to_string()),
-        ("md5", "disable", "md5", "host ALL md5".into()),
-        ("md5", "allow", "md5", "host ALL md5".into()),
-        ("md5", "prefer", "md5", "host ALL md5".into()),
-        ("md5", "require", "md5", "hostssl ALL md5".into()),
-        ("scram-sha-256", "verify-ca", "scram-sha-256", "hostssl ALL scram-sha-256 clientcert=verify-ca".into()),
-        ("scram-sha-256", "verify-full", "scram-sha-256", "hostssl ALL scram-sha-256 clientcert=verify-ca".into()),
-        ("plain", "prefer", "password known_users=1", "host ALL password known_users=1".into()),
-        ("trust", "disable", "trust known_users=1", "host ALL trust known_users=1".into()),
-        ("trust", "verify-full", "trust known_users=1", "hostssl ALL trust known_users=1 clientcert=verify-ca".into()),
-        ("cert", "verify-full", "reject", "hostssl ALL cert known_users=1".into()),
-        ("pam", "require", pam, format!("hostssl ALL {pam}")),
-        ("ldap", "require", ldap, format!("hostssl ALL {ldap}")),
-        ("any", "require", "reject", "host ALL reject".into()),
-        ("nonsense", "", "reject", "host ALL reject".into()),
+        ("", "", (Md5, Any), ""),
+        ("md5", "disable", (Md5, Any), ""),
+        ("md5", "allow", (Md5, Any), ""),
+        ("md5", "prefer", (Md5, Any), ""),
+        ("md5", "require", (Md5, Required), ""),
+        ("scram-sha-256", "verify-ca", (Scram, Certified), ""),
+        ("scram-sha-256", "verify-full", (Scram, Certified), ""),
+        ("plain", "prefer", (Plain, Any), ""),
+        ("trust", "verify-full", (Trust, Certified), ""),
+        ("cert", "verify-full", (Cert, Certified), ""),
+        ("pam", "require", (Pam, Required), ""),
+        ("ldap", "require", (ByRules, Required), "ldap ldapserver=l ldapprefix=\"u=\" backend_use_passwd=1"),
+        ("any", "require", (ByRules, Required), "reject"),
+        ("nonsense", "", (ByRules, Any), "reject"),
     ];
-    for (auth_type, tls, local, tcp) in cases {
+    for (auth_type, tls, (method, demand), own) in cases {
         let given = |name: &str, value: &str| if value.is_empty() { String::new() } else { format!("{name} = {value}\n") };
         let text = format!(
             "[databases]\n* = host=h\n[pgbouncer]\n{}{}auth_ldap_options = ldapserver=l ldapprefix=\"u=\"\n",
@@ -128,9 +137,12 @@ fn every_auth_type_and_tls_mode_has_its_rules() {
             given("client_tls_sslmode", tls)
         );
         let import = run(&text);
+        let demands = crate::demands::Demands { method, tls: demand };
+        assert_eq!(config_of(&import).auth.demands, demands, "{auth_type} {tls}");
+        assert_eq!(rules_of(&import)[..2], ["local all,replication all auth_type", "host all,replication all all auth_type"]);
         let databases = if auth_type == "any" { "all" } else { "all,replication" };
-        let expected = [format!("local {databases} all {local}"), tcp.replace("ALL", &format!("{databases} all all"))];
-        assert_eq!(rules_of(&import), expected, "{auth_type} {tls}");
+        let expected = [format!("local {databases} all {own}"), format!("host {databases} all all {own}")];
+        assert_eq!(own_rules_of(&import), if own.is_empty() { &[][..] } else { &expected }, "{auth_type} {tls}");
         assert_eq!(import.conf.contains("\nssl = on\n"), !matches!(tls, "" | "disable"), "{tls}");
         assert_eq!(import.notes.is_empty(), !matches!(auth_type, "any" | "nonsense"), "{:?}", import.notes);
     }
@@ -144,7 +156,7 @@ fn rules_of_an_hba_file_let_in_whom_pgbouncer_lets_in() {
         let text = format!("[databases]\n{database} = host=h\n[pgbouncer]\nauth_type = hba\nauth_hba_file = my.hba\n{tls}");
         let import = import(text.as_bytes(), &mut |name| if name == "my.hba" { Ok(hba.into()) } else { Err("gone".into()) });
         assert_eq!(import.notes, []);
-        rules_of(&import)
+        own_rules_of(&import)
     };
     let plain = [
         "local all all peer known_users=1",
@@ -158,12 +170,10 @@ fn rules_of_an_hba_file_let_in_whom_pgbouncer_lets_in() {
     ];
     assert_eq!(run("", "*"), plain);
     assert_eq!(run("", "a b")[0], "local \"a b\",\"pgbouncer\" all peer known_users=1");
-    let verified = run("client_tls_sslmode = verify-ca", "*");
-    assert_eq!(verified[0], "hostnossl all all all reject");
-    assert_eq!(verified[2], "hostssl all all 127.0.0.1/32 trust known_users=1 clientcert=verify-ca");
+    assert_eq!(run("client_tls_sslmode = require", "*"), plain, "client_sslmode asks for it");
     let unreadable =
         super::import(b"[databases]\n* = host=h\n[pgbouncer]\nauth_type = hba\nauth_hba_file = x\n", &mut |_| Err("gone".into()));
-    assert_eq!(rules_of(&unreadable), ["local all all reject", "host all all all reject"]);
+    assert_eq!(own_rules_of(&unreadable), ["local all all reject", "host all all all reject"]);
     assert_eq!(unreadable.notes.len(), 1);
 }
 
@@ -184,7 +194,7 @@ fn a_rule_that_names_a_file_says_that_it_must_be_copied() {
 #[test]
 fn settings_that_are_files_here_are_set_by_them_while_the_proxy_runs() {
     let config = crate::Config::default();
-    for (name, word) in [("auth_file", "pool_passwd"), ("auth_hba_file", "pool_hba.conf"), ("auth_type", "pool_hba.conf")] {
+    for (name, word) in [("auth_file", "pool_passwd"), ("auth_hba_file", "pool_hba.conf"), ("auth_type", "enable_pool_hba")] {
         let meaning = super::settings::meaning_of(name, "x", &config);
         let is_told = matches!(&meaning, Some(super::settings::Meaning::Nothing(why)) if why.contains(word));
         assert!(is_told, "{name}: {meaning:?}");
@@ -207,12 +217,12 @@ fn a_server_keeps_the_name_by_which_its_certificate_is_checked() {
 fn physical_replication_is_let_in_where_a_database_has_no_forced_user() {
     let rules = |entries: &str| rules_of(&run(&format!("[databases]\n{entries}[pgbouncer]\nauth_type = trust\n")));
     for entries in ["a = host=h user=app\n* = host=h\n", "a = host=h user=app\nb = host=h\n* = host=h user=app\n"] {
-        let expected = ["local all,replication all trust known_users=1", "host all,replication all all trust known_users=1"];
+        let expected = ["local all,replication all auth_type", "host all,replication all all auth_type"];
         assert_eq!(rules(entries), expected, "{entries}");
     }
-    let expected = ["local \"a\",\"pgbouncer\" all trust known_users=1", "host \"a\",\"pgbouncer\" all all trust known_users=1"];
+    let expected = ["local \"a\",\"pgbouncer\" all auth_type", "host \"a\",\"pgbouncer\" all all auth_type"];
     assert_eq!(rules("a = host=h user=app\n"), expected, "his own name would reach a server");
-    assert_eq!(rules("* = host=h user=app\n"), ["local all all trust known_users=1", "host all all all trust known_users=1"]);
+    assert_eq!(rules("* = host=h user=app\n"), ["local all all auth_type", "host all all all auth_type"]);
 }
 
 #[test]
@@ -257,7 +267,7 @@ fn databases_on_other_servers_are_refused() {
     assert_eq!(notes_of(&import), ["3: b: refused: its server is not that of a; run one Weir for each cluster of servers"]);
     // Without an entry for all others only those listed are there.
     let import = run("[databases]\na = host=h1\nb = host=h2\n[pgbouncer]\nauth_type = plain");
-    assert_eq!(rules_of(&import)[0], "local \"a\",\"pgbouncer\",replication all password known_users=1");
+    assert_eq!(rules_of(&import)[0], "local \"a\",\"pgbouncer\",replication all auth_type");
 }
 
 #[test]
@@ -282,7 +292,7 @@ fn databases_by_another_name_and_forced_users_have_a_file() {
 #[test]
 fn auth_type_any_lets_everybody_use_forced_users_and_nothing_else() {
     let import = run("[databases]\nold = host=h user=app\nown = host=h\n[pgbouncer]\nauth_type = any\n");
-    assert_eq!(rules_of(&import), ["local \"old\" all trust", "host \"old\" all all trust"]);
+    assert_eq!(own_rules_of(&import), ["local \"old\" all trust", "host \"old\" all all trust"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use super::{Applies, Effect, Group, INT_MAX, Kind, Param};
 use crate::PasswdProof;
+use crate::demands::{ClientTls, CommonMethod};
 use crate::visibility::Visibility::{Everyone, Operators};
 
 /// A row of this area that does what its help says.
@@ -14,6 +15,12 @@ pub(super) const ROWS: &[Param] = &[
     Param { name: "enable_pool_hba", kind: Kind::Bool, default: "off", applies: Applies::OnReload,
         set: |c, _, v| c.auth.use_hba = v.bool(),
         help: "Decide by pool_hba.conf who may connect and how. The file lies beside the configuration file, or where -a says.", ..BUILT },
+    Param { name: "auth_type", kind: Kind::Enum { values: &["hba", "trust", "plain", "md5", "scram-sha-256", "cert", "pam"], also: &[] }, default: "hba", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.auth.demands.method = CommonMethod::from_word(v.word()),
+        help: "PgBouncer's auth_type: the method of the rules of pool_hba.conf that have the word auth_type in place of one, with its meaning there (trust, plain and cert let in users with a line in pool_passwd, or whom auth_query knows). Rules behind the last of them do not count. hba: they do not count, and the others decide.", ..BUILT },
+    Param { name: "client_sslmode", kind: Kind::Enum { values: &["allow", "require", "verify-ca"], also: &[("disable", "allow"), ("prefer", "allow"), ("verify-full", "verify-ca")] }, default: "allow", applies: Applies::OnReload, since: "Weir 0.1",
+        set: |c, _, v| c.auth.demands.tls = ClientTls::from_word(v.word()),
+        help: "Encryption that pool_hba.conf asks of all clients over TCP, whatever its rules say: require has host mean hostssl and hostnossl reject, verify-ca asks for a certificate, too. allow: each rule says it itself. PgBouncer's client_tls_sslmode.", ..BUILT },
     Param { name: "ident_file", kind: Kind::Text(Operators), default: "pool_ident.conf", applies: Applies::OnReload, since: "Weir 0.1",
         set: |c, _, v| c.auth.ident_file = Some(v.text()).filter(|name| !name.is_empty()).map(PathBuf::from),
         help: "File with the maps of user names that rules of pool_hba.conf name, relative to the directory of the configuration file.", ..BUILT },

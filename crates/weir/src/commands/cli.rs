@@ -429,8 +429,8 @@ fn check(options: &Place, servers: Option<Servers>) -> anyhow::Result<ExitCode> 
             complain(&cause.problem(&config).to_string());
             errors += 1;
         }
-        let expired = tls.iter().flat_map(|tls| tls.warnings(SystemTime::now()));
-        expired.for_each(|warning| complain(&format!("warning: {warning}")));
+        let expired = tls.iter().flat_map(|tls| tls.warnings(&config, SystemTime::now()));
+        expired.for_each(|warning| complain(&warning.to_string()));
         let (users, warnings) = files.read_pcp();
         let of_programs = users.filter(|users| !users.is_empty()).and_then(|_| pcp_programs::warning(&config));
         warnings.iter().chain(&of_programs).for_each(|warning| complain(&warning.to_string()));

@@ -160,6 +160,7 @@ pub fn receive_mail(w: &Rc<Worker>, message: Message) {
         | Message::Close(_)
         | Message::Pause
         | Message::Resume
+        | Message::Suspended(_)
         | Message::CloseDoors => return,
     };
     let worker = w.clone();

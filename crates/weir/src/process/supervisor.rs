@@ -202,7 +202,7 @@ fn warnings_of(
     files_max: u64,
 ) -> Vec<String> {
     let mut warnings: Vec<String> = problems.iter().map(Problem::place_and_message).collect();
-    warnings.extend(tls.warnings(SystemTime::now()));
+    warnings.extend(tls.warnings(config, SystemTime::now()).iter().map(Problem::place_and_message));
     warnings.extend(warnings_of_system(config, start, files_max));
     // The errors among them show as the start goes on; systemd may have opened what this one could not.
     let places = places::findings(files, config).into_iter().filter(|found| found.severity == Severity::Warning);
@@ -272,10 +272,14 @@ fn relieve(old: Old, shared: &Shared) {
 
 /// Lets signals and administrators have the files read again.
 fn allow_reloads(shared: &Shared, files: &Files) {
-    let (all, own) = (files.clone(), files.clone());
+    let (all, own, rules) = (files.clone(), files.clone(), files.clone());
     let readers = Readers {
         all: Box::new(move |shared| reload(&all, shared)),
         tls: Box::new(move |config| own.read_tls(config).map_err(|cause| cause.to_string())),
+        access: Box::new(move |config, before| {
+            let (access, problems) = rules.read_access(config, Some(before));
+            access.ok_or_else(|| first_error("a file of access cannot be used", &problems))
+        }),
     };
     // Nobody else sets it.
     let _ = shared.files.readers.set(readers);
@@ -492,8 +496,8 @@ fn reload(files: &Files, shared: &Shared) -> Result<Vec<String>, String> {
     for notice in merged.notices().iter().filter(|notice| !known.contains(notice)) {
         shared.log.say(Level::Warning, format_args!("{notice}"));
     }
-    for warning in tls.warnings(SystemTime::now()) {
-        shared.log.say(Level::Warning, format_args!("{warning}"));
+    for warning in tls.warnings(&merged, SystemTime::now()) {
+        shared.log.say(Level::Warning, format_args!("{}", warning.place_and_message()));
     }
     shared.files.tls.store(Arc::new(tls));
     shared.access.replace(access);

@@ -154,6 +154,10 @@ fn read_mail(w: &Rc<Worker>) {
                 w.shared.log.say(Level::Log, format_args!("databases go on (SIGUSR2, or after that)"));
                 w.resume();
             }
+            Message::Suspended(told) => {
+                w.entries.borrow().values().for_each(|entry| w.reactor.wake(entry.task.get()));
+                told.fetch_add(1, Ordering::SeqCst);
+            }
             Message::Close(conn) => w.close_conn(conn),
             Message::CloseDoors => w.doors.borrow().iter().for_each(|task| w.reactor.wake(*task)),
         }

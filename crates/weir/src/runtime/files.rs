@@ -204,7 +204,7 @@ impl Files {
         let ident = config.auth.ident_file.as_deref().map(|file| self.beside(file)).filter(|path| had_maps || path.exists());
         let mut file = |path: &Path| std::fs::read(path).map_err(|cause| load_error(&cause));
         let mut folder = |path: &Path| list(path).map_err(|cause| load_error(&cause));
-        Hba::read(&path, ident.as_deref(), &mut Loader { file: &mut file, folder: &mut folder })
+        Hba::read_under(config.auth.demands, &path, ident.as_deref(), &mut Loader { file: &mut file, folder: &mut folder })
     }
 }
 

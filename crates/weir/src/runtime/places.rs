@@ -113,6 +113,14 @@ pub fn findings(files: &Files, config: &Config) -> Vec<Finding> {
             }
         });
     }
+    let failover = &config.failover;
+    for (parameter, command) in [
+        ("failover_command", &failover.command),
+        ("failback_command", &failover.failback_command),
+        ("follow_primary_command", &failover.follow_primary_command),
+    ] {
+        found.extend(why_not_run(command).map(|text| Finding::warning(parameter, text)));
+    }
     let secret = config.recovery.agents.secret_file.as_deref().map(|file| files.beside(file));
     if config.nodes.iter().any(|node| node.agent().is_some())
         && let Some(file) = secret
@@ -302,6 +310,18 @@ fn why_no_file(folder: &Path) -> Option<Obstacle> {
     }
 }
 
+/// Why the program of a shell command cannot be run, if the command begins with its path.
+fn why_not_run(command: &str) -> Option<String> {
+    let program = command.split_whitespace().next().filter(|word| word.starts_with('/') && word.chars().all(is_plain))?;
+    let cause = access(program, Access::EXEC_OK).err()?;
+    Some(format!("{program}: {cause}; the command would fail when it is needed"))
+}
+
+/// True for characters of a path that mean nothing else to a shell or to Weir.
+fn is_plain(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '+')
+}
+
 /// True for folders that the service manager makes as a service starts.
 fn of_system(folder: &Path) -> bool {
     ["/run", "/var/run", "/var/lib", "/var/log"].iter().any(|parent| folder.parent() == Some(Path::new(parent)))
@@ -359,6 +379,12 @@ mod tests {
         assert!(why_no_file_in(&folder.join("file/new")).unwrap().text.ends_with("file: is not a folder"));
         assert!(why_no_socket(&folder.join("dir")).unwrap().text.ends_with("is a folder, and the socket is to be a file"));
         assert_eq!(why_no_socket(&folder.join("dir/socket")), None);
+        assert_eq!(why_not_run("/bin/sh -c 'exit 0' %d"), None);
+        assert_eq!(why_not_run("promote.sh %d"), None, "a shell finds it");
+        let missing = why_not_run(&format!("{}/none.sh %d %h", folder.display())).unwrap();
+        assert!(missing.contains("/none.sh: No such file"), "{missing}");
+        let plain = why_not_run(&format!("{}/file", folder.display())).unwrap();
+        assert!(plain.contains("ermission denied"), "{plain}");
         let twice = [(folder.as_path(), "unix_socket_directories", 1), (folder.as_path(), "unix_socket_directories", 1)];
         let mut found = Vec::new();
         look_at_sockets(&twice, &mut found);

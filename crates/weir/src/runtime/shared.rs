@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 use weir_config::passwd::Secret;
-use weir_config::{Config, SetError, names_files};
+use weir_config::{Config, SetError, names_files, shapes_rules};
 use weir_io::reactor::TaskId;
 use weir_io::socket::Ticket;
 use weir_policy::cluster::ClusterView;
@@ -63,6 +63,8 @@ pub enum Message {
     /// All databases are to be paused, or to go on.
     Pause,
     Resume,
+    /// A suspension has begun or ended. Whoever sends it may count the workers that know.
+    Suspended(Arc<AtomicU32>),
     /// Another process accepts clients from now on.
     CloseDoors,
     /// A server connection in that worker's event loop that is to be closed.
@@ -115,12 +117,14 @@ impl Mailbox {
 type ReadAll = dyn Fn(&Shared) -> Result<Vec<String>, String> + Send + Sync;
 
 /// Reads the keys and certificates of a configuration.
+type ReadAccess = dyn Fn(&Config, &AccessFiles) -> Result<AccessFiles, String> + Send + Sync;
 type ReadTls = dyn Fn(&Config) -> Result<TlsFiles, String> + Send + Sync;
 
 /// How files are read again, by the code that knows their paths.
 pub struct Readers {
     pub(crate) all: Box<ReadAll>,
     pub(crate) tls: Box<ReadTls>,
+    pub(crate) access: Box<ReadAccess>,
 }
 
 /// Everything shared by the threads of one proxy.
@@ -305,21 +309,29 @@ impl Shared {
         (readers.all)(self)
     }
 
-    /// Changes parameters until files are read again: all of them, or none. Blocks where `names_files` says so: not for a worker's thread then.
+    /// Changes parameters until files are read again: all of them, or none. Blocks where `names_files` or `shapes_rules` says so: not for a worker's thread then.
     pub fn set(&self, parameters: &[(String, String)]) -> Result<(), SetError> {
         let changed = |config: Arc<Config>| {
             let set = |config: Arc<Config>, (name, value): &(String, String)| config.set_while_running(name, value).map(Arc::new);
             parameters.iter().try_fold(config, set)
         };
-        if !parameters.iter().any(|(name, _)| names_files(name)) {
+        let any = |is_meant: fn(&str) -> bool| parameters.iter().any(|(name, _)| is_meant(name));
+        let (has_keys, has_rules) = (any(names_files), any(shapes_rules));
+        if !has_keys && !has_rules {
             self.adopt(changed(self.config.load_full())?);
             return Ok(());
         }
         let readers = self.files.readers.get().ok_or_else(|| SetError::Refused("there is no configuration file".into()))?;
         let _one = self.files.reading.lock();
         let config = changed(self.config.load_full())?;
-        let tls = (readers.tls)(&config).map_err(SetError::Refused)?;
-        self.files.tls.store(Arc::new(tls));
+        let tls = has_keys.then(|| (readers.tls)(&config)).transpose().map_err(SetError::Refused)?;
+        let access = has_rules.then(|| (readers.access)(&config, &self.access.files())).transpose().map_err(SetError::Refused)?;
+        if let Some(tls) = tls {
+            self.files.tls.store(Arc::new(tls));
+        }
+        if let Some(access) = access {
+            self.access.replace(access);
+        }
         self.adopt(config);
         Ok(())
     }
@@ -328,10 +340,32 @@ impl Shared {
     pub fn begin_stop(&self, mode: Stop) {
         self.log.say(Level::Log, format_args!("{}", mode.words()));
         self.life.stop.fetch_max(mode as u8, Ordering::SeqCst);
+        // Sessions that stand still would never leave.
+        self.flow_on();
         // A client that comes now is refused, and does not wait for nobody.
         self.doors.copies.lock().clear();
         self.tell_all(|| Message::Stop);
         self.nudge_prober(Nudge::Stopping);
+    }
+
+    /// Has all sessions stop between two statements; the number of workers that know so far. `None`: they do already.
+    pub fn suspend(&self) -> Option<Arc<AtomicU32>> {
+        self.session_statuses.suspension.begin().then(|| self.tell_suspension())
+    }
+
+    /// Ends a suspension. False: there was none.
+    pub fn flow_on(&self) -> bool {
+        let was_on = self.session_statuses.suspension.end();
+        if was_on {
+            self.tell_suspension();
+        }
+        was_on
+    }
+
+    fn tell_suspension(&self) -> Arc<AtomicU32> {
+        let told: Arc<AtomicU32> = Arc::default();
+        self.mailboxes.iter().for_each(|mailbox| mailbox.send(Message::Suspended(told.clone())));
+        told
     }
 
     /// Has the system asked for the addresses of a host. `wake`: see `Names::ask`.

@@ -54,21 +54,32 @@ pub struct TlsFiles {
     pub(crate) store: Option<ClientSide>,
     /// Towards agents; none if they are not reached by TLS.
     pub agent: Option<ClientSide>,
-    /// Weir's own certificates, and the time of each.
-    own: Vec<(PathBuf, Validity)>,
+    own: Vec<OwnCertificate>,
 }
 
 impl TlsFiles {
     /// Own certificates that others refuse because of their time, or will soon.
-    pub fn warnings(&self, now: SystemTime) -> Vec<String> {
-        let said = |(path, validity): &(PathBuf, Validity)| Some(format!("{}: {}", path.display(), validity.warning(now)?));
+    pub fn warnings(&self, config: &Config, now: SystemTime) -> Vec<Problem> {
+        let said = |own: &OwnCertificate| {
+            let text = format!("{}: {}", own.path.display(), own.validity.warning(now)?);
+            Some(Problem::of_parameter(config, Severity::Warning, &own.parameter, &text))
+        };
         self.own.iter().filter_map(said).collect()
     }
 
     /// Weir's own certificates, and the end of each in seconds since 1970.
     pub fn ends(&self) -> impl Iterator<Item = (&Path, u64)> {
-        self.own.iter().map(|(path, validity)| (path.as_path(), validity.until_s()))
+        self.own.iter().map(|own| (own.path.as_path(), own.validity.until_s()))
     }
+}
+
+/// A certificate of Weir's own.
+#[derive(Clone)]
+struct OwnCertificate {
+    /// The parameter that names it.
+    parameter: String,
+    path: PathBuf,
+    validity: Validity,
 }
 
 /// Whom we are the client of: parameters that begin so, and the protocol we name.
@@ -219,7 +230,7 @@ struct Reader<'a> {
     provider: Arc<CryptoProvider>,
     versions: &'static [&'static SupportedProtocolVersion],
     /// Our own certificates, as they are read.
-    own: RefCell<Vec<(PathBuf, Validity)>>,
+    own: RefCell<Vec<OwnCertificate>>,
 }
 
 impl Reader<'_> {
@@ -325,7 +336,8 @@ impl Reader<'_> {
     fn certified(&self, cert: &Named<'_>, key: &Named<'_>) -> Result<CertifiedKey, TlsFileError> {
         let chain = certificates(cert)?;
         if let Some(validity) = chain.first().and_then(certificate::validity) {
-            self.own.borrow_mut().push((cert.path.clone(), validity));
+            let (parameter, path) = (cert.parameter.to_owned(), cert.path.clone());
+            self.own.borrow_mut().push(OwnCertificate { parameter, path, validity });
         }
         let private = self.private_key(key)?;
         let signer = self.provider.key_provider.load_private_key(private).map_err(|cause| key.wrong(cause))?;

@@ -312,6 +312,56 @@ fn a_pause_that_lasts_too_long_is_named_to_the_client_and_a_cancel_ends_only_the
 }
 
 #[test]
+fn suspend_waits_for_statements_and_holds_all_sessions_between_two_of_them() {
+    let ground = Ground::new();
+    ground.prepare("create table t (a int)");
+    let proxy = ground.primary_proxy("");
+    let (mut inside, mut outside, mut running) = (ground.client(&proxy), ground.client(&proxy), ground.client(&proxy));
+    inside.run("begin");
+    inside.run("insert into t values (1)");
+    let mut holder = ground.direct();
+    holder.run("select pg_advisory_lock(33)");
+    running.send(&wire::query("select pg_advisory_lock(33)"));
+    let mut console = admin(&proxy);
+    wait_until("the statement to wait", || row(&mut console, "pools", "database", &ground.database)("sv_active") == "2");
+    console.send(&wire::query("SUSPEND"));
+    let mut second = admin(&proxy);
+    wait_until("the suspension to begin", || second.rows("SHOW STATE")[2] == ["suspended", "yes"]);
+    assert_eq!(second.rows("SHOW STATE")[0], ["active", "no"]);
+    assert_eq!(second.error("SUSPEND").sqlstate, "55000");
+    assert!(console.is_silent_for(Duration::from_millis(200)), "a statement runs");
+    outside.send(&wire::query("select 2"));
+    inside.send(&wire::query("commit"));
+    holder.run("select pg_advisory_unlock(33)");
+    assert_eq!(tags(&running.until_ready()), "TDCZ", "it runs to its end");
+    assert_eq!(tags(&console.until_ready()), "CZ");
+    let mut late = Raw::tcp(proxy.port()).log_in("postgres", &ground.database, &[]).unwrap();
+    late.send(&wire::query("select 3"));
+    for held in [&mut outside, &mut inside, &mut late] {
+        assert!(held.is_silent_for(Duration::from_millis(100)));
+    }
+    second.run("RESUME");
+    assert_eq!((first(&mut outside), first(&mut late)), ("2".into(), "3".into()));
+    assert_eq!(tags(&inside.until_ready()), "CZ");
+    assert_eq!(outside.value("select count(*) from t"), "1");
+    assert_eq!(second.error("RESUME").sqlstate, "55000");
+}
+
+#[test]
+fn a_stop_that_waits_for_clients_ends_a_suspension() {
+    let ground = Ground::new();
+    let mut proxy = ground.primary_proxy("");
+    let mut client = ground.client(&proxy);
+    let mut console = admin(&proxy);
+    console.run("SUSPEND");
+    client.send(&wire::query("select 1"));
+    console.run("SHUTDOWN WAIT_FOR_CLIENTS");
+    assert_eq!(first(&mut client), "1");
+    drop((client, console));
+    proxy.wait_end();
+}
+
+#[test]
 fn reconnect_replaces_links_as_they_come_back_and_wait_close_waits_for_that() {
     let ground = Ground::new();
     let proxy = ground.primary_proxy("");
@@ -429,7 +479,8 @@ fn settings_are_taken_and_shown_in_pgbouncers_units_and_names() {
     let said = console.query("SET server_round_robin = 1");
     assert_eq!((said[0].tag, tags(&said).as_str()), (b'N', "CZ"), "a setting that changes nothing here is no error");
     for (set, expected) in [
-        ("auth_type = trust", "pool_hba.conf"),
+        ("auth_type = trust", "enable_pool_hba is off"),
+        ("auth_type = ldap", "enable_pool_hba is off"),
         ("auth_file = '/x'", "pool_passwd"),
         ("auth_hba_file = '/x'", "pool_hba.conf"),
         ("logfile = '/x/y'", "needs a restart"),

@@ -232,18 +232,27 @@ fn gets_in(attempt: Attempt, files: &Path, sockets: &Path, port: u16, database: 
     is_in
 }
 
-/// Starts both with one setup; which attempts end differently. Words of the first database stand before a `|`.
+/// Sends a command to a console, as `import_plain`.
+fn order(port: u16, command: &str) {
+    let mut psql = Command::new("psql");
+    psql.args(["-X", "-w", "-c", command, &format!("host=127.0.0.1 port={port} user=import_plain dbname=pgbouncer")]);
+    let output = psql.env("PGPASSWORD", "secret").env("PGCONNECT_TIMEOUT", "30").output().expect("psql is installed");
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Starts both with one setup; which attempts end differently. Words of the first database stand before a `|`, a command for both consoles behind a `>`.
 fn differences(ground: &Ground, certificates: &Folder, setup: &str) -> Vec<String> {
     let (theirs, ours) = (open_folder(), open_folder());
     let (their_port, our_port) = (ReservedPort::any().unwrap(), ReservedPort::any().unwrap());
     let files = certificates.0.display().to_string();
+    let (setup, command) = setup.split_once(" > ").unwrap_or((setup, ""));
     let (own_words, settings) = setup.split_once('|').unwrap_or(("", setup));
     for (folder, port) in [(&theirs, &their_port), (&ours, &our_port)] {
         let here = folder.0.display();
         let text = format!(
             "[databases]\n{0} = host=127.0.0.1 port={1} {own_words}\nforced = host=127.0.0.1 port={1} dbname={0} user={FORCED}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {2}\nauth_file = {files}/userlist.txt\nunix_socket_dir = {here}\npidfile = {here}/pid\n\
-             server_tls_sslmode = disable\n{3}",
+             server_tls_sslmode = disable\nadmin_users = import_plain\n{3}",
             ground.database,
             ground.cluster.primary().port(),
             port.number(),
@@ -256,6 +265,9 @@ fn differences(ground: &Ground, certificates: &Folder, setup: &str) -> Vec<Strin
     let conf = ours.0.join("pgpool.conf").display().to_string();
     let _weir = start(env!("CARGO_BIN_EXE_weir"), &["-f", &conf], &ours.0.join("log"), our_port.number());
     let _pgbouncer = start(PGBOUNCER, &["-q", &ini(&theirs).display().to_string()], &theirs.0.join("log"), their_port.number());
+    if !command.is_empty() {
+        [our_port.number(), their_port.number()].into_iter().for_each(|port| order(port, command));
+    }
     let (mut different, mut is_open) = (Vec::new(), false);
     let offers_tls = setup.contains("client_tls_sslmode");
     for attempt in attempts().into_iter().filter(|attempt| offers_tls || !attempt.way.starts_with("tls")) {
@@ -264,7 +276,7 @@ fn differences(ground: &Ground, certificates: &Folder, setup: &str) -> Vec<Strin
         let (their_answer, our_answer) = (of(&theirs, &their_port), of(&ours, &our_port));
         is_open |= their_answer;
         if their_answer != our_answer {
-            different.push(format!("{setup}: {attempt:?}: PgBouncer {their_answer}, Weir {our_answer}"));
+            different.push(format!("{setup} {command}: {attempt:?}: PgBouncer {their_answer}, Weir {our_answer}"));
         }
     }
     if !is_open {
@@ -352,6 +364,13 @@ fn who_gets_in_is_decided_as_by_pgbouncer() {
     // One database looks up its users, and the other does not.
     setups.push(format!("auth_user=postgres|auth_type = md5; {query}"));
     setups.push(format!("auth_user=postgres|auth_type = trust; {query}"));
+    // A SET counts as with PgBouncer.
+    for (before, after) in [("trust", "md5"), ("md5", "trust"), ("md5", "plain"), ("plain", "scram-sha-256")] {
+        setups.push(format!("auth_type = {before} > SET auth_type = '{after}'"));
+    }
+    for (before, after) in [("allow", "require"), ("require", "allow"), ("require", "verify-full")] {
+        setups.push(format!("auth_type = md5; client_tls_sslmode = {before}; {TLS} > SET client_tls_sslmode = '{after}'"));
+    }
     let (ground, files) = (&ground, &files);
     let mut different = Vec::new();
     // A few at a time: starts of programs take the time.

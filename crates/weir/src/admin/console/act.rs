@@ -9,14 +9,15 @@ use crate::runtime::worker::Worker;
 use parking_lot::Mutex;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot::error::TryRecvError;
-use weir_config::{SetError, names_files};
+use weir_config::{SetError, names_files, shapes_rules};
 use weir_io::reactor::parked;
 use weir_policy::console::{Command, SetRequest, Shutdown, set_request};
 use weir_policy::failover::{self, walk};
 use weir_session::fault::{Fault, sqlstate};
-use weir_session::status::Doing;
+use weir_session::status::{Doing, SessionStatus};
 
 /// Time between two looks for the end of a command's wait.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
@@ -49,6 +50,7 @@ impl Console<'_> {
             Command::Kill(database) => self.kill(database.as_deref()),
             Command::KillClient(pid) => self.kill_client(*pid),
             Command::WaitClose(database) => self.wait_close(database.as_deref()).await,
+            Command::Suspend => self.suspend().await,
             Command::Shutdown(how) => self.shutdown(*how),
             Command::Attach(node) => self.operate(failover::Request::Attach(*node), "ATTACH").await,
             Command::Detach(node) => self.operate(failover::Request::Detach(*node), "DETACH").await,
@@ -90,7 +92,7 @@ impl Console<'_> {
                 return Ok(Outcome::Done { tag: "SET".into(), notice: notice(format!("SET {name} has no effect: {why}")) });
             }
         };
-        let outcome = if parameters.iter().any(|(name, _)| names_files(name)) {
+        let outcome = if parameters.iter().any(|(name, _)| names_files(name) || shapes_rules(name)) {
             self.on_thread("set", move |shared| shared.set(&parameters)).await?
         } else {
             self.w.shared.set(&parameters)
@@ -147,6 +149,24 @@ impl Console<'_> {
         })
         .await?;
         Ok(done("PAUSE"))
+    }
+
+    /// Stops all sessions between two statements, also within transactions, and waits for those that run.
+    async fn suspend(&mut self) -> Result<Outcome, Fault> {
+        if self.w.shared.stop_mode() != Stop::No {
+            return Err(Fault::error(sqlstate::NOT_IN_STATE, "the proxy is shutting down"));
+        }
+        let Some(told) = self.w.shared.suspend() else {
+            return Err(Fault::error(sqlstate::NOT_IN_STATE, "already suspended"));
+        };
+        let own = self.entry.status.pid;
+        self.wait_until(|w| {
+            let executes = |session: &Arc<SessionStatus>| session.pid != own && session.doing() == Doing::Executing;
+            let is_known = told.load(Ordering::SeqCst) as usize == w.shared.mailboxes.len();
+            !w.shared.session_statuses.suspension.is_on() || is_known && !w.shared.session_statuses.all().iter().any(executes)
+        })
+        .await?;
+        Ok(done("SUSPEND"))
     }
 
     fn resume(&self, database: Option<&str>) -> Result<Outcome, Fault> {
@@ -314,7 +334,7 @@ fn done(tag: &str) -> Outcome {
 fn help() -> String {
     format!(
         "\n\tSHOW {}\n\tSET name = value\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\t\
-         RECONNECT [<db>]\n\tKILL [<db>]\n\tKILL_CLIENT <client id>\n\tWAIT_CLOSE [<db>]\n\tSHUTDOWN\n\t\
+         RECONNECT [<db>]\n\tKILL [<db>]\n\tKILL_CLIENT <client id>\n\tWAIT_CLOSE [<db>]\n\tSUSPEND\n\tSHUTDOWN\n\t\
          SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS\n\tATTACH <node id>\n\tDETACH <node id>\n\tPROMOTE <node id>\n\tSWITCHOVER <node id>\n\tRESTART <node id>\n\tUPGRADE_WALK",
         show::names()
     )

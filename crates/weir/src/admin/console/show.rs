@@ -588,7 +588,9 @@ fn resident_bytes() -> usize {
 fn state(w: &Worker) -> Rows {
     let paused = w.shared.pause_state.is_all_paused();
     let yes = |truth: bool| Value::from(if truth { "yes" } else { "no" });
-    vec![vec!["active".into(), yes(!paused)], vec!["paused".into(), yes(paused)], vec!["suspended".into(), yes(false)]]
+    let suspended = w.shared.session_statuses.suspension.is_on();
+    let states = [("active", !paused && !suspended), ("paused", paused), ("suspended", suspended)];
+    states.into_iter().map(|(name, is_so)| vec![name.into(), yes(is_so)]).collect()
 }
 
 /// Parameters in our units, then in PgBouncer's those of its names that mean the same, for programs that look for them.

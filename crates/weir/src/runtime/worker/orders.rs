@@ -17,7 +17,7 @@ impl Worker {
         self.shared.pools.of_client_database(database).iter().for_each(|pool| pool.pause(self));
     }
 
-    /// Ends every pause. False: nothing was paused.
+    /// Ends every pause, and a suspension. False: there was none.
     pub fn resume(&self) -> bool {
         let gates = &self.shared.pause_state;
         let closed: Vec<Arc<str>> = gates.closed().into_iter().filter(|name| gates.own(name).paused).collect();
@@ -25,7 +25,7 @@ impl Worker {
         gates.set_all_paused(false);
         closed.iter().for_each(|name| gates.set_paused(name, false));
         self.shared.pools.all().iter().for_each(|pool| pool.resume(self));
-        was_paused
+        self.shared.flow_on() || was_paused
     }
 
     /// Databases whose entry has come, gone or changed: it serves all later logins. Sessions keep the one they have.
