@@ -510,9 +510,14 @@ impl Door<'_> {
         Ok(())
     }
 
-    /// Where the client reached us.
+    /// Where the client reached us. With one address to listen on, the system need not be asked.
     fn local_ip(&self) -> Option<std::net::IpAddr> {
-        self.w.only_address.or_else(|| self.socket.local_ip())
+        let config = self.w.peek_config();
+        let only = match &config.listen_addresses[..] {
+            [only] => only.parse().ok().filter(|ip: &std::net::IpAddr| !ip.is_unspecified()),
+            _ => None,
+        };
+        only.or_else(|| self.socket.local_ip())
     }
 
     /// Counts the client by its user and database, now that the user has proved his name.

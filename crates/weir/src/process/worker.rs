@@ -13,7 +13,6 @@ use foldhash::{HashMap, HashSet};
 use std::borrow::Borrow;
 use std::cell::{Cell, RefCell};
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -204,8 +203,6 @@ pub struct Worker {
     /// TLS handshakes begun in the round of that time.
     handshakes: Cell<(Instant, u32)>,
     serials: AtomicU64,
-    /// Where all clients of the network reach us, if there is one address to listen on: the system need not be asked for each.
-    pub(crate) only_address: Option<IpAddr>,
 }
 
 /// Sessions that listen.
@@ -241,10 +238,6 @@ impl Worker {
 
     pub fn new(id: WorkerId, shared: Arc<Shared>, reactor: Reactor, view_of: ViewOf) -> Rc<Worker> {
         let config = shared.config.load_full();
-        let only_address = match &config.listen_addresses[..] {
-            [only] => only.parse().ok().filter(|ip: &IpAddr| !ip.is_unspecified()),
-            _ => None,
-        };
         let stores = shared.store_common.as_ref().and_then(|common| Stores::new(&config.cache, common));
         let ctx = Context::new(Parts {
             id,
@@ -271,7 +264,6 @@ impl Worker {
             view_waiters: RefCell::default(),
             randomness: RefCell::default(),
             serials: AtomicU64::new(1),
-            only_address,
             house: Supervised::default(),
             reactor,
             shared,
