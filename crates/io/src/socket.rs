@@ -149,7 +149,12 @@ impl Socket {
     /// Watches an accepted TCP connection. It has its options from the listening socket.
     #[inline]
     pub fn accepted_tcp(reactor: &Reactor, stream: std::net::TcpStream) -> io::Result<Socket> {
-        Socket::adopt(reactor, Stream::Tcp(mio::net::TcpStream::from_std(stream)))
+        let socket = Socket::adopt(reactor, Stream::Tcp(mio::net::TcpStream::from_std(stream)))?;
+        if socket.token().is_none() {
+            // Its first bytes are here, or it has said nothing for a while: doors defer. So they are read without a round of epoll.
+            socket.slot.raise(READ);
+        }
+        Ok(socket)
     }
 
     /// Watches an accepted unix connection.

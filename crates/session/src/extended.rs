@@ -560,7 +560,7 @@ pub fn in_words_of_client(statements: &OwnStatements, report: &Report<'_>) -> Op
     }
     let message = String::from_utf8_lossy(report.message);
     let unnamed = statements.unnamed.iter().map(|own| (&b""[..], own));
-    unnamed.chain(statements.named.iter().map(|(name, own)| (&**name, own))).find_map(|(name, own)| {
+    unnamed.chain(statements.named.iter()).find_map(|(name, own)| {
         let mut ours = Vec::new();
         push_name(&mut ours, own.prepared.id);
         let ours = format!("\"{}\"", String::from_utf8_lossy(&ours));

@@ -23,6 +23,7 @@ use crate::statements::{Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
 use crate::upstream::Flushed;
 use crate::upstream::left::Parting;
+use std::num::NonZero;
 use weir_catalog::rule::Rule;
 use weir_policy::cluster::ClusterView;
 use weir_policy::failover::LinkEnd;
@@ -75,7 +76,7 @@ pub fn keep(s: &mut Session, header: Header) -> Mark {
 pub fn kept(s: &mut Session, header: Header, mark: &Mark, is_done: bool) {
     let is_under_way = is_done && !s.replies().is_empty();
     if is_under_way && mark.is_first && mark.is_kept && !s.only_reads() {
-        s.retry.unsent_from = s.host.given();
+        s.retry.unsent_from = s.host.given().and_then(|given| NonZero::new(given + 1));
     }
     if !is_under_way || !is_wanted(s) {
         // It will come by again, follows others on the primary, or was answered without a server.
@@ -215,7 +216,7 @@ fn waits_for_primary(s: &mut Session, w: &Context) -> bool {
     if let Some(conn) = again(s, w, None) {
         s.host.close(conn);
     }
-    s.retry.refused_under = waits.then_some(view.generation);
+    s.retry.refused_under = NonZero::new(view.generation).filter(|_| waits);
     true
 }
 
@@ -259,7 +260,7 @@ fn refused_write<'s>(s: &'s Session, w: &Context, at: usize, header: Header) -> 
 /// True if a statement goes to the server that refused it as the primary, and nothing new is known of that one.
 #[inline]
 pub fn is_refused_there(s: &Session, view: &ClusterView) -> bool {
-    s.retry.refused_under == Some(view.generation)
+    s.retry.refused_under.is_some_and(|generation| generation.get() == view.generation)
 }
 
 /// The answer of the primary seems to be here to its end: its words stand, so that nothing is looked for. Its client sees it now.
@@ -406,7 +407,7 @@ fn may_again(s: &Session) -> bool {
 
 /// True if no byte of what is under way has left.
 fn is_unsent(s: &Session) -> bool {
-    s.retry.unsent_from.is_some_and(|given| s.host.taken().is_some_and(|taken| taken <= given))
+    s.retry.unsent_from.is_some_and(|from| s.host.taken().is_some_and(|taken| taken < from.get()))
 }
 
 /// True if what is kept may be sent again, as far as the session goes: nothing but it is on the server connection.

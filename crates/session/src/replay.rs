@@ -312,7 +312,7 @@ fn drop_run(s: &mut Session, w: &Context, run: Run) -> Told {
         }
     }
     for (name, own) in run.prepared {
-        s.statements.named.entry(name).or_insert(own);
+        s.statements.named.keep(name, own);
     }
     run.told
 }

@@ -38,8 +38,8 @@ pub struct SessionStatus {
     whose: Arc<Whose>,
     pub application: Arc<str>,
     ends: Ends,
-    /// Seconds since 1970.
-    pub connected_at_s: u64,
+    /// Seconds since 1970, which fit until 2106: see `connected_at_s`.
+    connected_at_s: u32,
     doing: AtomicU8,
     /// Id of the node its reads prefer; `u32::MAX`: none yet.
     pub favourite: AtomicU32,
@@ -105,7 +105,7 @@ impl SessionStatus {
             whose,
             application,
             ends,
-            connected_at_s,
+            connected_at_s: u32::try_from(connected_at_s).unwrap_or(u32::MAX),
             doing: AtomicU8::new(Doing::Idle as u8),
             favourite: AtomicU32::new(u32::MAX),
             statements: AtomicU64::new(0),
@@ -113,6 +113,11 @@ impl SessionStatus {
             waiting_ms: AtomicU64::new(0),
             prepared: AtomicU32::new(0),
         }
+    }
+
+    /// Seconds since 1970.
+    pub fn connected_at_s(&self) -> u64 {
+        self.connected_at_s.into()
     }
 
     /// `[local]` for a unix socket.

@@ -92,7 +92,7 @@ fn began(s: &mut Session, w: &Context, verb: Verb) {
     let status = &s.handle.status;
     add(&status.statements, 1);
     status.active_ms.store(w.now_ms(), Ordering::Relaxed);
-    status.prepared.store(s.statements.named.len() as u32, Ordering::Relaxed);
+    status.prepared.store(s.statements.named.count() as u32, Ordering::Relaxed);
     s.account.stats.add(Stat::Statements, 1);
     if let Some(conn) = s.conn() {
         let node = conn.status.address.node;

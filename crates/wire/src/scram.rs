@@ -118,12 +118,10 @@ impl Binding {
 
 /// Value of the `c` attribute: the header, and the certificate's hash if there is one.
 fn channel_attribute(header: &str, binding: &Binding) -> String {
-    let mut input = header.as_bytes().to_vec();
     match binding {
-        Binding::EndPoint(hash) => input.extend_from_slice(hash),
-        Binding::None | Binding::Unused => {}
+        Binding::EndPoint(hash) => STANDARD.encode([header.as_bytes(), hash].concat()),
+        Binding::None | Binding::Unused => STANDARD.encode(header),
     }
-    STANDARD.encode(input)
 }
 
 /// One side's part of the nonce: printable ASCII without a comma, never empty.

@@ -7,7 +7,7 @@ use crate::startup::Version;
 pub fn message(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
     let at = out.len();
-    out.extend([0; 4]);
+    out.extend_from_slice(&[0; 4]);
     body(out);
     patch_length(out, at);
 }
@@ -97,14 +97,14 @@ pub fn bare(out: &mut Vec<u8>, tag: u8) {
 /// An AuthenticationXXX request: its code and its data.
 pub fn authentication(out: &mut Vec<u8>, code: u32, rest: &[u8]) {
     message(out, back::AUTHENTICATION, |out| {
-        out.extend(code.to_be_bytes());
+        out.extend_from_slice(&code.to_be_bytes());
         out.extend_from_slice(rest);
     });
 }
 
 pub fn backend_key_data(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
     message(out, back::BACKEND_KEY_DATA, |out| {
-        out.extend(pid.to_be_bytes());
+        out.extend_from_slice(&pid.to_be_bytes());
         out.extend_from_slice(key);
     });
 }
@@ -112,8 +112,8 @@ pub fn backend_key_data(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
 /// Tells a client the newest minor version we speak and the protocol options we do not know.
 pub fn negotiate_version(out: &mut Vec<u8>, newest: Version, unknown: &[String]) {
     message(out, back::NEGOTIATE_VERSION, |out| {
-        out.extend(newest.0.to_be_bytes());
-        out.extend((unknown.len() as u32).to_be_bytes());
+        out.extend_from_slice(&newest.0.to_be_bytes());
+        out.extend_from_slice(&(unknown.len() as u32).to_be_bytes());
         for option in unknown {
             cstr(out, option.as_bytes());
         }
@@ -145,25 +145,25 @@ pub fn format_of(formats: &[u16], column: usize) -> u16 {
 /// Columns of any type; `formats` are those asked for in Bind.
 pub fn typed_row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<Item = (&'a str, Type)>, formats: &[u16]) {
     message(out, back::ROW_DESCRIPTION, |out| {
-        out.extend((columns.len() as u16).to_be_bytes());
+        out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
         for (at, (name, kind)) in columns.enumerate() {
             cstr(out, name.as_bytes());
-            out.extend(0u32.to_be_bytes());
-            out.extend(0u16.to_be_bytes());
-            out.extend(kind.oid.to_be_bytes());
-            out.extend(kind.bytes.to_be_bytes());
-            out.extend((-1i32).to_be_bytes());
-            out.extend(format_of(formats, at).to_be_bytes());
+            out.extend_from_slice(&0u32.to_be_bytes());
+            out.extend_from_slice(&0u16.to_be_bytes());
+            out.extend_from_slice(&kind.oid.to_be_bytes());
+            out.extend_from_slice(&kind.bytes.to_be_bytes());
+            out.extend_from_slice(&(-1i32).to_be_bytes());
+            out.extend_from_slice(&format_of(formats, at).to_be_bytes());
         }
     });
 }
 
 pub fn data_row<S: AsRef<str>>(out: &mut Vec<u8>, values: &[S]) {
     message(out, back::DATA_ROW, |out| {
-        out.extend((values.len() as u16).to_be_bytes());
+        out.extend_from_slice(&(values.len() as u16).to_be_bytes());
         for value in values {
             let value = value.as_ref().as_bytes();
-            out.extend((value.len() as u32).to_be_bytes());
+            out.extend_from_slice(&(value.len() as u32).to_be_bytes());
             out.extend_from_slice(value);
         }
     });
@@ -172,11 +172,11 @@ pub fn data_row<S: AsRef<str>>(out: &mut Vec<u8>, values: &[S]) {
 /// A row of values in any form; `None` is NULL.
 pub fn data_row_of<'a>(out: &mut Vec<u8>, values: impl ExactSizeIterator<Item = Option<&'a [u8]>>) {
     message(out, back::DATA_ROW, |out| {
-        out.extend((values.len() as u16).to_be_bytes());
+        out.extend_from_slice(&(values.len() as u16).to_be_bytes());
         for value in values {
             match value {
                 Some(value) => {
-                    out.extend((value.len() as u32).to_be_bytes());
+                    out.extend_from_slice(&(value.len() as u32).to_be_bytes());
                     out.extend_from_slice(value);
                 }
                 None => out.extend((-1i32).to_be_bytes()),
@@ -197,7 +197,7 @@ pub fn numeric(out: &mut Vec<u8>, mut number: u64) {
     let shown = &digits[zeros..];
     // Number of digits, weight of the first, sign, digits after the point.
     for word in [shown.len() as u16, weight, 0, 0].iter().chain(shown.iter().rev()) {
-        out.extend(word.to_be_bytes());
+        out.extend_from_slice(&word.to_be_bytes());
     }
 }
 
@@ -232,15 +232,15 @@ pub fn named(out: &mut Vec<u8>, tag: u8, kind: u8, name: &[u8]) {
 pub fn bind_head(out: &mut Vec<u8>, portal: &[u8], statement: &[u8], rest_bytes: usize) {
     out.push(front::BIND);
     let length = 4 + portal.len() + 1 + statement.len() + 1 + rest_bytes;
-    out.extend((length as u32).to_be_bytes());
+    out.extend_from_slice(&(length as u32).to_be_bytes());
     cstr(out, portal);
     cstr(out, statement);
 }
 
 pub fn startup<'a>(out: &mut Vec<u8>, version: Version, parameters: impl Iterator<Item = (&'a str, &'a str)>) {
     let at = out.len();
-    out.extend([0; 4]);
-    out.extend(version.0.to_be_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&version.0.to_be_bytes());
     for (name, value) in parameters {
         cstr(out, name.as_bytes());
         cstr(out, value.as_bytes());
@@ -251,8 +251,8 @@ pub fn startup<'a>(out: &mut Vec<u8>, version: Version, parameters: impl Iterato
 
 /// Asks a server for TLS.
 pub fn ssl_request(out: &mut Vec<u8>) {
-    out.extend(8u32.to_be_bytes());
-    out.extend(((1234u32 << 16) | 5679).to_be_bytes());
+    out.extend_from_slice(&8u32.to_be_bytes());
+    out.extend_from_slice(&((1234u32 << 16) | 5679).to_be_bytes());
 }
 
 pub fn cancel_request(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
@@ -266,9 +266,9 @@ pub fn passed_cancel_request(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
 
 fn cancel(out: &mut Vec<u8>, code: u32, pid: u32, key: &[u8]) {
     let at = out.len();
-    out.extend([0; 4]);
-    out.extend(code.to_be_bytes());
-    out.extend(pid.to_be_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&code.to_be_bytes());
+    out.extend_from_slice(&pid.to_be_bytes());
     out.extend_from_slice(key);
     patch_length(out, at);
 }

@@ -2,6 +2,7 @@
 
 use crate::session::IDLE;
 use std::collections::VecDeque;
+use std::num::NonZero;
 use weir_policy::read_retry::{Verdict, judge};
 
 /// Room that a session keeps between statements.
@@ -84,13 +85,13 @@ pub struct Net {
     /// See [`Net::count`].
     pub(crate) times: u8,
     /// When a server connection was first lost under the first group, in microseconds.
-    lost_us: Option<u64>,
-    /// Bytes that had been given to the socket when the first of the kept messages was to follow, if that one may write: as long as no more of
-    /// them left, no server has seen the messages.
-    pub(crate) unsent_from: Option<u64>,
+    lost_us: Option<NonZero<u64>>,
+    /// One more than the bytes that had been given to the socket when the first of the kept messages was to follow, if that one may write: as long as
+    /// fewer than that left, no server has seen the messages.
+    pub(crate) unsent_from: Option<NonZero<u64>>,
     pub(crate) statements: Statements,
     /// The generation of the view under which the primary refused to write: the statement waits for another one.
-    pub(crate) refused_under: Option<u64>,
+    pub(crate) refused_under: Option<NonZero<u64>>,
 }
 
 impl Net {
@@ -134,9 +135,9 @@ impl Net {
     /// Server connections of a server that falls end one after the other. Of those that were open at the first loss there are only so many, so that
     /// their losses count once. A read that brings its server down loses those that are opened later.
     pub(crate) fn count(&mut self, lost: Option<u64>, now_us: u64) {
-        let first_us = self.lost_us;
-        if lost.is_some() {
-            self.lost_us = first_us.or(Some(now_us));
+        let first_us = self.lost_us.map(NonZero::get);
+        if lost.is_some() && first_us.is_none() {
+            self.lost_us = NonZero::new(now_us.max(1));
         }
         if lost.zip(first_us).is_none_or(|(opened_us, first_us)| opened_us >= first_us) {
             self.times += 1;

@@ -3,7 +3,9 @@
 use crate::fault::Fault;
 use crate::statements::Prepared;
 use foldhash::HashMap;
+use std::borrow::Borrow;
 use std::collections::VecDeque;
+use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_policy::by_sql::Entry;
@@ -122,7 +124,7 @@ pub fn last_of<'a>(journal: &'a VecDeque<Entered>, statement: &[u8]) -> Option<&
 #[derive(Default)]
 pub struct OwnStatements {
     /// By the client's names.
-    pub(crate) named: HashMap<Box<[u8]>, Own>,
+    pub(crate) named: Named,
     pub(crate) unnamed: Option<Own>,
     pub(crate) long_unnamed: LongUnnamed,
     /// The next Parse without a name is sent, whatever the server connection has.
@@ -133,6 +135,80 @@ pub struct OwnStatements {
     pub(crate) bound: Option<Rc<Prepared>>,
     /// A statement of Weir's own that the unnamed portal stands for.
     pub(crate) portal: Option<Portal>,
+}
+
+/// Statements by the client's names. Most sessions that rest have none, and no room for them.
+#[derive(Default)]
+#[allow(clippy::box_collection, reason = "an empty table takes 40 bytes more of each session than a pointer")]
+pub struct Named(Option<Box<HashMap<Box<[u8]>, Own>>>);
+
+impl Named {
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Own)> {
+        self.0.iter().flat_map(|named| named.iter().map(|(name, own)| (&**name, own)))
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &Own> {
+        self.0.iter().flat_map(|named| named.values())
+    }
+
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Own> {
+        self.0.iter_mut().flat_map(|named| named.values_mut())
+    }
+
+    #[inline]
+    pub fn get<Q: Hash + Eq + ?Sized>(&self, name: &Q) -> Option<&Own>
+    where
+        Box<[u8]>: Borrow<Q>,
+    {
+        self.0.as_ref()?.get(name)
+    }
+
+    #[inline]
+    pub fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, name: &Q) -> Option<&mut Own>
+    where
+        Box<[u8]>: Borrow<Q>,
+    {
+        self.0.as_mut()?.get_mut(name)
+    }
+
+    #[inline]
+    pub fn contains_key<Q: Hash + Eq + ?Sized>(&self, name: &Q) -> bool
+    where
+        Box<[u8]>: Borrow<Q>,
+    {
+        self.get(name).is_some()
+    }
+
+    pub fn insert(&mut self, name: Box<[u8]>, own: Own) -> Option<Own> {
+        self.0.get_or_insert_default().insert(name, own)
+    }
+
+    pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, name: &Q) -> Option<Own>
+    where
+        Box<[u8]>: Borrow<Q>,
+    {
+        self.0.as_mut()?.remove(name)
+    }
+
+    pub fn remove_entry<Q: Hash + Eq + ?Sized>(&mut self, name: &Q) -> Option<(Box<[u8]>, Own)>
+    where
+        Box<[u8]>: Borrow<Q>,
+    {
+        self.0.as_mut()?.remove_entry(name)
+    }
+
+    /// Puts one there unless the name stands for another.
+    pub fn keep(&mut self, name: Box<[u8]>, own: Own) {
+        self.0.get_or_insert_default().entry(name).or_insert(own);
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.as_ref().map_or(0, |named| named.len())
+    }
+
+    pub fn clear(&mut self) {
+        self.0 = None;
+    }
 }
 
 /// An unnamed statement that was too long to be kept here.
@@ -176,7 +252,7 @@ impl OwnStatements {
 
     /// Looks if a statement of so many bytes may have a name of its own beside the others.
     pub fn check_room(&self, bytes: usize) -> Result<(), Exceeded> {
-        let count = self.named.len();
+        let count = self.named.count();
         if count < PREPARED.count_max && bytes < LONG_BYTES && !count.is_multiple_of(COUNTED_EACH) {
             return Ok(());
         }

@@ -203,6 +203,11 @@ impl Access {
         self.files.load_full()
     }
 
+    /// The same, for a look without a wait.
+    pub fn peek_files(&self) -> arc_swap::Guard<Arc<AccessFiles>> {
+        self.files.load()
+    }
+
     /// Number of the reading of the files that is in force. Ask for it before the files: a reload in between makes a server
     /// connection old at once.
     pub fn generation(&self) -> u64 {

@@ -2,25 +2,36 @@
 
 use foldhash::HashMap;
 use parking_lot::Mutex;
-use std::hash::Hash;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use weir_session::status::Whose;
 
-/// The counts. A user without clients has no entry, so that invented names leave nothing behind.
+/// The counts. A user without clients, and whom no worker knows any more, has no entry, so that invented names leave nothing behind.
 #[derive(Clone, Debug, Default)]
 pub struct Seats(Arc<Mutex<Counts>>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    users: HashMap<Arc<str>, u32>,
-    databases: HashMap<Arc<str>, u32>,
+    users: Named,
+    databases: Named,
     /// By the role of the servers that a user stands for.
-    roles: HashMap<Arc<str>, u32>,
+    roles: Named,
     /// By the name that the servers have for a database.
-    served: HashMap<Arc<str>, u32>,
+    served: Named,
     addresses: HashMap<IpAddr, u32>,
 }
+
+/// The clients of one name, and those who hold the count: it is in the table as long as somebody does.
+#[derive(Debug, Default)]
+struct Count {
+    clients: AtomicU32,
+    holders: AtomicU32,
+}
+
+/// By name.
+type Named = HashMap<Arc<str>, Arc<Count>>;
 
 /// The limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,83 +41,129 @@ pub enum Full {
     Address(u32),
 }
 
+/// The counts of one user and database: found once, so that a login looks for none of them.
+#[derive(Debug)]
+pub struct Places {
+    seats: Seats,
+    whose: Arc<Whose>,
+    user: Arc<Count>,
+    database: Arc<Count>,
+    role: Arc<Count>,
+    served: Arc<Count>,
+}
+
 /// One client, counted until this is dropped.
 #[derive(Debug)]
 pub struct Seat {
     seats: Seats,
     address: Option<IpAddr>,
-    /// Its names, once they have been proven.
-    whose: Option<Arc<Whose>>,
+    /// Those of its names, once they have been proven.
+    places: Option<Arc<Places>>,
 }
 
 impl Seats {
     /// Counts a client by its address; a unix socket has none. A limit of 0 is none.
     pub fn at_door(&self, address: Option<IpAddr>, address_max: u32) -> Result<Seat, Full> {
         if let Some(address) = address {
-            count(&mut self.0.lock().addresses, address, address_max).map_err(Full::Address)?;
+            let mut counts = self.0.lock();
+            match counts.addresses.entry(address) {
+                Entry::Occupied(known) if address_max > 0 && *known.get() >= address_max => {
+                    return Err(Full::Address(address_max));
+                }
+                Entry::Occupied(mut known) => *known.get_mut() += 1,
+                Entry::Vacant(free) => drop(free.insert(1)),
+            }
         }
-        Ok(Seat { seats: self.clone(), address, whose: None })
+        Ok(Seat { seats: self.clone(), address, places: None })
+    }
+
+    /// The counts of these names.
+    pub fn places(&self, whose: Arc<Whose>) -> Arc<Places> {
+        let of = |named: &mut Named, name: &Arc<str>| {
+            let count = named.entry(name.clone()).or_default();
+            count.holders.fetch_add(1, Ordering::Relaxed);
+            count.clone()
+        };
+        let counts = &mut *self.0.lock();
+        Arc::new(Places {
+            seats: self.clone(),
+            user: of(&mut counts.users, &whose.user),
+            database: of(&mut counts.databases, &whose.database),
+            role: of(&mut counts.roles, &whose.server_user),
+            served: of(&mut counts.served, &whose.server_database),
+            whose,
+        })
     }
 
     /// True if anyone is connected to a database of the servers, by any name.
     pub fn has_clients_of(&self, database: &str) -> bool {
-        self.0.lock().served.contains_key(database)
+        self.0.lock().served.get(database).is_some_and(|count| count.clients.load(Ordering::Relaxed) > 0)
     }
 
     /// True if anyone is connected as a role of the servers, by any name.
     pub fn has_role(&self, role: &str) -> bool {
-        self.0.lock().roles.contains_key(role)
+        self.0.lock().roles.get(role).is_some_and(|count| count.clients.load(Ordering::Relaxed) > 0)
+    }
+}
+
+impl Places {
+    #[inline]
+    fn each(&self, change: impl Fn(&AtomicU32) -> u32) {
+        change(&self.user.clients);
+        change(&self.database.clients);
+        change(&self.role.clients);
+        change(&self.served.clients);
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        let forget = |named: &mut Named, name: &Arc<str>, own: &Count| {
+            if own.holders.fetch_sub(1, Ordering::Relaxed) == 1 {
+                named.remove(name);
+            }
+        };
+        let counts = &mut *self.seats.0.lock();
+        forget(&mut counts.users, &self.whose.user, &self.user);
+        forget(&mut counts.databases, &self.whose.database, &self.database);
+        forget(&mut counts.roles, &self.whose.server_user, &self.role);
+        forget(&mut counts.served, &self.whose.server_database, &self.served);
     }
 }
 
 impl Seat {
     /// Counts the client by its user and database, too.
-    pub fn take(&mut self, whose: Arc<Whose>, user_max: u32, database_max: u32) -> Result<(), Full> {
-        let Whose { user, database, server_user, server_database } = &*whose;
-        let mut counts = self.seats.0.lock();
+    pub fn take(&mut self, places: &Arc<Places>, user_max: u32, database_max: u32) -> Result<(), Full> {
+        // Nobody else counts meanwhile: a place that is given back at once keeps no other client out.
+        let turn = self.seats.0.lock();
         // As in PgBouncer, the limit of the database is the one that is told where both are reached.
-        count(&mut counts.databases, database.clone(), database_max).map_err(Full::Database)?;
-        if let Err(max) = count(&mut counts.users, user.clone(), user_max) {
-            uncount(&mut counts.databases, database);
-            return Err(Full::User(max));
-        }
-        counts.served.entry(server_database.clone()).and_modify(|known| *known += 1).or_insert(1);
-        counts.roles.entry(server_user.clone()).and_modify(|known| *known += 1).or_insert(1);
-        self.whose = Some(whose);
+        check(&places.database, database_max).map_err(Full::Database)?;
+        check(&places.user, user_max).map_err(Full::User)?;
+        places.each(|clients| clients.fetch_add(1, Ordering::Relaxed));
+        drop(turn);
+        self.places = Some(places.clone());
         Ok(())
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut counts = self.seats.0.lock();
-        if let Some(address) = &self.address {
-            uncount(&mut counts.addresses, address);
+        if let Some(address) = self.address {
+            match self.seats.0.lock().addresses.entry(address) {
+                Entry::Occupied(mut known) if *known.get() > 1 => *known.get_mut() -= 1,
+                Entry::Occupied(known) => drop(known.remove()),
+                Entry::Vacant(_) => {}
+            }
         }
-        if let Some(Whose { user, database, server_user, server_database }) = self.whose.as_deref() {
-            uncount(&mut counts.users, user);
-            uncount(&mut counts.databases, database);
-            uncount(&mut counts.served, server_database);
-            uncount(&mut counts.roles, server_user);
+        if let Some(places) = &self.places {
+            places.each(|clients| clients.fetch_sub(1, Ordering::Relaxed));
         }
     }
 }
 
 /// Error: the limit, which is reached.
-fn count<K: Hash + Eq>(counts: &mut HashMap<K, u32>, key: K, max: u32) -> Result<(), u32> {
-    let known = counts.get(&key).copied().unwrap_or(0);
-    if max > 0 && known >= max {
-        return Err(max);
-    }
-    counts.insert(key, known + 1);
-    Ok(())
-}
-
-fn uncount<K: Hash + Eq>(counts: &mut HashMap<K, u32>, key: &K) {
-    match counts.get_mut(key) {
-        Some(count) if *count > 1 => *count -= 1,
-        _ => drop(counts.remove(key)),
-    }
+fn check(count: &Count, max: u32) -> Result<(), u32> {
+    if max > 0 && count.clients.load(Ordering::Relaxed) >= max { Err(max) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -117,26 +174,27 @@ mod tests {
     fn clients_are_counted_until_they_leave_and_those_turned_away_are_not() {
         let seats = Seats::default();
         let of = |user: &str| {
-            Whose { user: user.into(), database: "shop".into(), server_user: "forced".into(), server_database: "shop".into() }
-                .into()
+            let [user, shop, forced] = [user, "shop", "forced"].map(Arc::<str>::from);
+            seats.places(Whose { user, database: shop.clone(), server_user: forced, server_database: shop }.into())
         };
         let home = Some(IpAddr::from([127, 0, 0, 1]));
         let mut one = seats.at_door(home, 2).unwrap();
-        one.take(of("joe"), 1, 2).unwrap();
+        one.take(&of("joe"), 1, 2).unwrap();
         let mut two = seats.at_door(home, 2).unwrap();
-        assert_eq!(two.take(of("joe"), 1, 2), Err(Full::User(1)));
-        two.take(of("ann"), 1, 2).unwrap();
+        assert_eq!(two.take(&of("joe"), 1, 2), Err(Full::User(1)));
+        two.take(&of("ann"), 1, 2).unwrap();
         assert_eq!(seats.at_door(home, 2).unwrap_err(), Full::Address(2));
         let mut local = seats.at_door(None, 2).unwrap();
-        assert_eq!(local.take(of("eve"), 1, 2), Err(Full::Database(2)));
-        assert_eq!(local.take(of("joe"), 1, 2), Err(Full::Database(2)));
+        assert_eq!(local.take(&of("eve"), 1, 2), Err(Full::Database(2)));
+        assert_eq!(local.take(&of("joe"), 1, 2), Err(Full::Database(2)));
         drop(one);
-        local.take(of("joe"), 1, 2).unwrap();
+        local.take(&of("joe"), 1, 2).unwrap();
         assert!(seats.has_clients_of("shop") && !seats.has_clients_of("house"));
         assert!(seats.has_role("forced") && !seats.has_role("joe"));
         drop((two, local));
         assert!(!seats.has_clients_of("shop") && !seats.has_role("forced"));
         let counts = seats.0.lock();
         assert!(counts.users.is_empty() && counts.databases.is_empty() && counts.addresses.is_empty());
+        assert!(counts.roles.is_empty() && counts.served.is_empty());
     }
 }

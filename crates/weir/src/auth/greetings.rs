@@ -3,9 +3,10 @@
 use foldhash::fast::RandomState;
 use quick_cache::UnitWeighter;
 use quick_cache::unsync::Cache;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
+use weir_config::hba::Replication;
 use weir_policy::defaults::Defaults;
 use weir_policy::settings::{Recoding, Settings};
 use weir_session::conn::Reading;
@@ -16,7 +17,32 @@ use weir_wire::write;
 const WELCOMES_MAX: usize = 256;
 
 /// By user, database and settings.
-pub type Key = (Arc<str>, Arc<str>, Arc<Settings>);
+pub type Key = (Arc<str>, Arc<str>, Interned);
+
+/// Settings of which there is one piece of memory for all that are the same: it stands for them, so that nobody reads them to compare them.
+#[derive(Clone)]
+pub struct Interned(pub(crate) Arc<Settings>);
+
+impl PartialEq for Interned {
+    fn eq(&self, other: &Interned) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Interned {}
+
+impl Hash for Interned {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::hash(Arc::as_ptr(&self.0), state);
+    }
+}
+
+/// The name of a client and of what it wants, by its startup packet.
+pub struct Claim {
+    pub(crate) user: Box<str>,
+    pub(crate) database: Box<str>,
+    pub(crate) replication: Replication,
+}
 
 /// The greeting for clients of one user, database and settings.
 pub struct Welcome {
@@ -54,6 +80,8 @@ pub const APPLICATION_NAME: &str = "application_name";
 
 /// Settings that a startup packet asks for.
 pub struct StartupSettings {
+    /// Who asks for them.
+    pub(crate) claim: Rc<Claim>,
     pub(crate) settings: Arc<Settings>,
     /// Number of their meaning: see `Settings::meaning`.
     pub(crate) meaning: u64,

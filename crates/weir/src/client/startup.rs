@@ -8,10 +8,11 @@ mod gate;
 mod place;
 mod proof;
 mod replicate;
+mod unread;
 
 use crate::admin::console::{self, Right};
-use crate::auth::client_limits::{Full, Seat};
-use crate::auth::greetings::{APPLICATION_NAME, StartupSettings, Welcome};
+use crate::auth::client_limits::{Full, Places, Seat};
+use crate::auth::greetings::{APPLICATION_NAME, Claim, Interned, StartupSettings, Welcome};
 use crate::client::peers;
 use crate::log::{Level, Who};
 use crate::runtime::lease;
@@ -34,6 +35,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use unread::Unread;
 use weir_config::PoolMode;
 use weir_config::hba::Replication;
 use weir_config::limits::{self, ClientsMax};
@@ -53,7 +55,6 @@ use weir_session::stats::Stat;
 use weir_session::status::{Ends, SessionStatus, Whose};
 use weir_wire::startup::{First, NAME_BYTES_MAX, OptionsError, Startup, Version, cut_name, read_first};
 use weir_wire::write;
-use zeroize::Zeroizing;
 
 /// Time a server gets to say which role a user is; then his server connections are closed instead.
 const ROLE_LIMIT: Duration = Duration::from_secs(1);
@@ -100,30 +101,39 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
     }
 }
 
-fn wishes_of(shared: &Shared, ignored: &[String], startup: &Startup) -> Result<StartupSettings, SettingsError> {
+fn wishes_of(shared: &Shared, ignored: &[String], startup: &Startup, claim: Rc<Claim>) -> Result<StartupSettings, SettingsError> {
     let settings = Settings::of_startup(startup, ignored)?;
     let is_plain = settings.get(APPLICATION_NAME).is_none_or(is_plain);
     let nameless = if is_plain { settings.without(APPLICATION_NAME) } else { settings.clone() };
     let nameless = shared.intern_settings(nameless).0;
     let meaning = shared.intern_settings(settings.meaning()).1;
-    Ok(StartupSettings { settings: shared.intern_settings(settings).0, meaning, nameless })
+    Ok(StartupSettings { claim, settings: shared.intern_settings(settings).0, meaning, nameless })
 }
 
 /// Receives one client; its session goes on as a task of its own, which is smaller than a login.
-pub async fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) {
-    w.count(Metric::ClientsAccepted);
-    let mut counted = Counted { w: w.clone(), is_session: false };
-    if let Some(served) = enter(&w, socket, peer).await {
+///
+/// A block has what it captures once, where an `async fn` has its arguments twice: the room of a login is copied when it begins.
+#[allow(clippy::manual_async_fn)]
+pub fn welcome(w: Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> impl Future<Output = ()> {
+    async move {
+        // It was made before this task was.
+        socket.set_task(w.reactor.current_task());
+        w.count(Metric::ClientsAccepted);
+        let mut counted = Counted { w: w.clone(), is_session: false };
+        let mut door = Door::new(&w, socket, peer);
+        let Some(admitted) = enter(&mut door).await else { return door.socket.close(&w.reactor) };
+        let served = door.into_session(admitted);
         counted.is_session = true;
         let s = &served.s;
         if w.peek_config().log.connections {
             w.log_client(&s.handle.status, "connection authorized");
         }
+        if first_look::is_over(&w, &s.account.known) {
+            w.reactor.spawn(relay::serve(served));
+            return;
+        }
         let handle = s.handle.clone();
-        let ended = match s.account.known.is_watched() {
-            true => first_look::wait(&w, &s.account.known, &handle, &served.sockets.client).await,
-            false => Ended::Goes,
-        };
+        let ended = Box::pin(first_look::wait(&w, &s.account.known, &handle, &served.sockets.client)).await;
         w.reactor.spawn(relay::serve(served));
         if ended == Ended::Cancelled {
             // Behind the session's first step, which sends the statement.
@@ -153,7 +163,7 @@ struct Door<'a> {
     socket: Socket,
     peer: Option<SocketAddr>,
     /// Bytes from the client that nobody has read yet; they may be a password.
-    buffer: Zeroizing<Vec<u8>>,
+    buffer: Unread,
     deadline: Option<Instant>,
     /// The stop that was under way when the client came.
     came_in: Stop,
@@ -169,36 +179,21 @@ struct Door<'a> {
     seat: Option<Seat>,
 }
 
-async fn enter(w: &Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Option<Served> {
-    let timeout_ms = w.peek_config().auth.timeout_ms;
-    let deadline = (timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(timeout_ms));
-    let buffer = Zeroizing::default();
-    let (tls, end_point, answered_at, claimant, seat) = (None, None, None, None, None);
-    let came_in = w.shared.stop_mode();
-    let mut door = Door { w, socket, peer, buffer, deadline, came_in, tls, end_point, answered_at, claimant, seat };
+/// Lets a client in. `None`: it was not let in, or had another purpose.
+async fn enter(door: &mut Door<'_>) -> Option<Admitted> {
     let fault = match door.first_packet().await {
         Ok(Some(startup)) => match door.log_in(&startup).await {
-            Ok(Some(session)) => return Some(door.into_session(session)),
-            Ok(None) => None,
+            Ok(admitted) => return admitted,
             Err(fault) => {
-                w.count(Metric::LoginsFailed);
-                let user = cut_name(startup.get("user").unwrap_or_default());
-                let database = startup.get("database").map_or(user, cut_name);
-                let place = door.place();
-                let who = Who { user, database, client: &place, ..Who::default() };
-                let text = format_args!("login refused: {fault} (user \"{user}\", database \"{database}\", from {place})");
-                w.shared.log.write(Level::Log, &who, text);
+                door.note_refusal(&startup, &fault);
                 door.settle(&fault).await;
-                Some(fault)
+                fault
             }
         },
-        Ok(None) => None,
-        Err(fault) => Some(fault),
+        Ok(None) => return None,
+        Err(fault) => fault,
     };
-    if let Some(fault) = fault {
-        door.refuse(&fault).await;
-    }
-    door.socket.close(&w.reactor);
+    door.refuse(&fault).await;
     None
 }
 
@@ -209,7 +204,38 @@ struct Admitted {
     entry: Rc<Entry>,
 }
 
+impl<'a> Door<'a> {
+    fn new(w: &'a Rc<Worker>, socket: Socket, peer: Option<SocketAddr>) -> Door<'a> {
+        let timeout_ms = w.peek_config().auth.timeout_ms;
+        Door {
+            w,
+            socket,
+            peer,
+            buffer: Unread::default(),
+            deadline: (timeout_ms > 0).then(|| w.now() + Duration::from_millis(timeout_ms)),
+            came_in: w.shared.stop_mode(),
+            tls: None,
+            end_point: None,
+            answered_at: None,
+            claimant: None,
+            seat: None,
+        }
+    }
+}
+
 impl Door<'_> {
+    #[cold]
+    fn note_refusal(&self, startup: &Startup, fault: &Fault) {
+        let w = self.w;
+        w.count(Metric::LoginsFailed);
+        let user = cut_name(startup.get("user").unwrap_or_default());
+        let database = startup.get("database").map_or(user, cut_name);
+        let place = self.place();
+        let who = Who { user, database, client: &place, ..Who::default() };
+        let text = format_args!("login refused: {fault} (user \"{user}\", database \"{database}\", from {place})");
+        w.shared.log.write(Level::Log, &who, text);
+    }
+
     fn into_session(self, admitted: Admitted) -> Served {
         let (w, Admitted { pools, state, entry }) = (self.w, admitted);
         // Where a server's processes are shared, what triggers leave must be known, also with one node.
@@ -265,7 +291,7 @@ impl Door<'_> {
             };
             // Bytes behind an encryption request were sent by someone in between, before encryption could begin.
             let had_more = self.buffer.len() > bytes;
-            self.forget(bytes);
+            self.buffer.forget(bytes);
             match first {
                 First::Ssl if std::mem::replace(&mut asked_tls, true) => {
                     self.refuse_version(Version::SSL_REQUEST).await;
@@ -321,14 +347,10 @@ impl Door<'_> {
 
     /// `None`: it was an administrator, who has left.
     async fn log_in(&mut self, startup: &Startup) -> Result<Option<Admitted>, Fault> {
-        let user = startup.get("user").filter(|user| !user.is_empty());
-        let user = user.ok_or_else(|| {
-            Fault::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet")
-        })?;
-        // Rules, limits, passwords and cached answers go by the names that servers go by.
-        let user = cut_name(user);
-        let database = startup.get("database").filter(|name| !name.is_empty()).map_or(user, cut_name);
-        let replication = replicate::asked(startup)?;
+        let known = self.w.welcomes.borrow().wishes.get(&startup.parameters).cloned();
+        let claim = known.as_ref().map_or_else(|| claim_of(startup).map(Rc::new), |known| Ok(known.claim.clone()))?;
+        let Claim { user, database, replication } = &*claim;
+        let (user, replication) = (&**user, *replication);
         let (database, named) = replicate::names(&self.w.peek_config(), replication, database, startup);
         let mut out = Vec::with_capacity(512);
         if startup.version > Version::V3_2 || !startup.protocol_options.is_empty() {
@@ -350,7 +372,7 @@ impl Door<'_> {
         if replication != Replication::No {
             return Box::pin(self.replicate(caller, named, startup)).await.map(|()| None);
         }
-        let wishes = self.wishes(startup)?;
+        let wishes = known.map_or_else(|| self.wishes(startup, claim.clone()), Ok)?;
         let admission = self.authenticate(caller).await?;
         out.extend_from_slice(&admission.message);
         let pools = self.w.pool_set(user, database);
@@ -419,7 +441,9 @@ impl Door<'_> {
         let entry = self.entry(whose, None, application, startup.version);
         *entry.seat.borrow_mut() = self.seat.take();
         let status = entry.status.clone();
-        if let Err(fault) = console::serve(self.w, &self.socket, std::mem::take(&mut *self.buffer), right, entry).await {
+        if let Err(fault) =
+            console::serve(self.w, &self.socket, std::mem::take(&mut self.buffer).into_bytes(), right, entry).await
+        {
             // The login went well: this is the end of a session.
             self.w.log_client(&status, &format!("console session ended: {fault}"));
             self.refuse(&fault).await;
@@ -427,11 +451,9 @@ impl Door<'_> {
         Ok(())
     }
 
-    fn wishes(&self, startup: &Startup) -> Result<Rc<StartupSettings>, Fault> {
-        if let Some(known) = self.w.welcomes.borrow().wishes.get(&startup.parameters) {
-            return Ok(known.clone());
-        }
-        let wishes = wishes_of(&self.w.shared, &self.w.peek_config().ignored_parameters, startup);
+    /// The wishes of a client of a new kind.
+    fn wishes(&self, startup: &Startup, claim: Rc<Claim>) -> Result<Rc<StartupSettings>, Fault> {
+        let wishes = wishes_of(&self.w.shared, &self.w.peek_config().ignored_parameters, startup, claim);
         let wishes = Rc::new(wishes.map_err(|e| refused_setting(&e))?);
         self.w.welcomes.borrow_mut().wishes.insert(startup.parameters.clone(), wishes.clone());
         Ok(wishes)
@@ -500,7 +522,7 @@ impl Door<'_> {
 
     /// Counts the client by its user and database, now that the user has proved his name.
     fn take_seat(&mut self, pools: &PoolSet) -> Result<(), Fault> {
-        self.count(pools.whose.clone(), pools.limits.get().clients)
+        self.count(&pools.places, &pools.whose, pools.limits.get().clients)
     }
 
     /// Counts a client of the console, as PgBouncer does. It refuses no administrator, and leads to no database and no role of the servers.
@@ -513,13 +535,14 @@ impl Door<'_> {
         self.seat = self.w.shared.clients.seats.at_door(None, 0).ok();
         let (user, database) = (caller.user.into(), caller.database.into());
         let (server_user, server_database) = <(Arc<str>, Arc<str>)>::default();
-        self.count(Arc::new(Whose { user, database, server_user, server_database }), limits)
+        let whose = Arc::new(Whose { user, database, server_user, server_database });
+        self.count(&self.w.shared.clients.seats.places(whose.clone()), &whose, limits)
     }
 
-    fn count(&mut self, whose: Arc<Whose>, limits: ClientsMax) -> Result<(), Fault> {
+    fn count(&mut self, places: &Arc<Places>, whose: &Whose, limits: ClientsMax) -> Result<(), Fault> {
         let Some(seat) = &mut self.seat else { return Ok(()) };
-        let (user, database) = (whose.user.clone(), whose.database.clone());
-        seat.take(whose, limits.per_user, limits.per_database).map_err(|full| {
+        let Whose { user, database, .. } = whose;
+        seat.take(places, limits.per_user, limits.per_database).map_err(|full| {
             self.w.count(Metric::ClientsRefused);
             let text = match full {
                 Full::User(max) => {
@@ -553,6 +576,17 @@ impl Door<'_> {
     }
 }
 
+/// The claim of a startup packet. Error: it names nobody, or wants what there is not.
+fn claim_of(startup: &Startup) -> Result<Claim, Fault> {
+    let user = startup.get("user").filter(|user| !user.is_empty());
+    let user =
+        user.ok_or_else(|| Fault::fatal(sqlstate::INVALID_AUTHORIZATION, "no PostgreSQL user name specified in startup packet"))?;
+    // Rules, limits, passwords and cached answers go by the names that servers go by.
+    let user = cut_name(user);
+    let database = startup.get("database").filter(|name| !name.is_empty()).map_or(user, cut_name);
+    Ok(Claim { user: user.into(), database: database.into(), replication: replicate::asked(startup)? })
+}
+
 /// Error for a client with invalid startup parameters.
 fn refused_setting(error: &SettingsError) -> Fault {
     let text = error.to_string();
@@ -579,7 +613,7 @@ fn broke(cause: &io::Error) -> Fault {
 
 /// The server's greeting to a client of this user and database with these settings: remembered, or asked of a server.
 async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: Arc<Settings>) -> Result<Rc<Welcome>, Fault> {
-    let key = (pools.user.clone(), pools.client_database.clone(), settings);
+    let key = (pools.user.clone(), pools.client_database.clone(), Interned(settings));
     let standing = w.shared.clients.roles.lock().standing(&pools.user, w.now_ms());
     match standing {
         Standing::Certain | Standing::Doubtful => {}
@@ -587,19 +621,26 @@ async fn welcome_of(w: &Rc<Worker>, client: &Socket, pools: &PoolSet, settings: 
     }
     let is_current = |welcome: &&Rc<Welcome>| welcome.reloads == w.shared.stale.reloads.of(welcome.node);
     let known = w.welcomes.borrow().by_key.get(&key).filter(is_current).cloned();
-    if known.is_some() {
+    if known.is_some() && !is_vouched_for(w, pools) {
         Box::pin(ask_again(w, client, pools)).await?;
     }
     if let Some(known) = known.filter(|_| standing != Standing::Doubtful) {
         return Ok(known);
     }
     // Boxed, as all that few logins come to: the room of a login is copied more than once.
-    let conn = Box::pin(greeter(w, client, pools, &key.2, standing)).await?;
+    let conn = Box::pin(greeter(w, client, pools, &key.2.0, standing)).await?;
     let welcome = Rc::new(welcome_from(&conn));
     let pool = conn.transport.pool.clone();
     pool.give_back(w, conn);
     w.welcomes.borrow_mut().by_key.insert(key, welcome.clone());
     Ok(welcome)
+}
+
+/// True if the primary need not be asked for a client that comes now.
+fn is_vouched_for(w: &Worker, pools: &PoolSet) -> bool {
+    let view = w.view();
+    // Without one nobody knows whose word counts: the first statement asks the server that it goes to.
+    view.primary.is_none_or(|at| pools.of_node(w, view.nodes[at].id).is_vouched_for(w, w.now_ms()))
 }
 
 /// Has the primary say that it still lets the user in, if it has not for a while.

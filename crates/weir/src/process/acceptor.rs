@@ -127,17 +127,19 @@ fn hand_over(w: &Rc<Worker>, caller: Caller) {
         };
         return w.shared.mailboxes[target].send(message);
     }
-    let worker = w.clone();
-    w.reactor.spawn(receive(worker, caller));
+    receive(w, caller);
 }
 
-async fn receive(w: Rc<Worker>, caller: Caller) {
+/// Begins the login of a client. Not a part of its task: that would have the socket twice.
+fn receive(w: &Rc<Worker>, caller: Caller) {
     let (socket, peer) = match caller {
         Caller::Tcp(stream, peer) => (Socket::accepted_tcp(&w.reactor, stream), Some(peer)),
         Caller::Unix(stream) => (Socket::accepted_unix(&w.reactor, stream), None),
     };
     match socket {
-        Ok(socket) => startup::welcome(w, socket, peer).await,
+        Ok(socket) => {
+            w.reactor.spawn(startup::welcome(w.clone(), socket, peer));
+        }
         Err(cause) => {
             w.shared.log.say(Level::Log, format_args!("a client was lost as it came: {cause}"));
             w.client_gone();
@@ -163,8 +165,7 @@ pub fn receive_mail(w: &Rc<Worker>, message: Message) {
         | Message::Suspended(_)
         | Message::CloseDoors => return,
     };
-    let worker = w.clone();
-    w.reactor.spawn(receive(worker, caller));
+    receive(w, caller);
 }
 
 fn least_loaded(shared: &Shared) -> usize {

@@ -1,6 +1,6 @@
 //! One thread: an event loop, its sessions, and the data they share without locks.
 
-use crate::auth::client_limits::Seat;
+use crate::auth::client_limits::{Places, Seat};
 use crate::auth::greetings::Welcomes;
 use crate::log::{Level, Who};
 use crate::runtime::pool::server_conn::inquiry::Inquiry;
@@ -10,7 +10,9 @@ use crate::runtime::shared::{Mailbox, Message, Shared, Victim, WorkerId};
 use crate::runtime::stores::Stores;
 use crate::runtime::supervised_tasks::Supervised;
 use foldhash::{HashMap, HashSet};
+use std::borrow::Borrow;
 use std::cell::{Cell, RefCell};
+use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -76,6 +78,8 @@ pub struct PoolSet {
     pub(crate) account: Rc<Account>,
     /// The names of its sessions, as others see them.
     pub(crate) whose: Arc<Whose>,
+    /// The counts of its clients.
+    pub(crate) places: Arc<Places>,
     /// The application of the last client; the next one mostly has the same.
     application: RefCell<Arc<str>>,
     pools: RefCell<Vec<Option<Arc<Pool>>>>,
@@ -127,6 +131,51 @@ impl PoolSet {
 
 /// By the servers' user, the clients' name of the database and the servers': a reload may lead a name elsewhere.
 type Hubs = HashMap<(Arc<str>, Arc<str>, Arc<str>), Rc<Hub>>;
+
+/// A user and a database, by which a table is asked without a key of its own.
+trait Names {
+    fn user(&self) -> &str;
+    fn database(&self) -> &str;
+}
+
+impl Names for (Arc<str>, Arc<str>) {
+    fn user(&self) -> &str {
+        &self.0
+    }
+    fn database(&self) -> &str {
+        &self.1
+    }
+}
+
+impl Names for (&str, &str) {
+    fn user(&self) -> &str {
+        self.0
+    }
+    fn database(&self) -> &str {
+        self.1
+    }
+}
+
+impl Hash for dyn Names + '_ {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // As the tuple does.
+        (self.user(), self.database()).hash(state);
+    }
+}
+
+impl PartialEq for dyn Names + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        (self.user(), self.database()) == (other.user(), other.database())
+    }
+}
+
+impl Eq for dyn Names + '_ {}
+
+impl<'a> Borrow<dyn Names + 'a> for (Arc<str>, Arc<str>) {
+    fn borrow(&self) -> &(dyn Names + 'a) {
+        self
+    }
+}
 
 /// By the clients' user and database.
 type PoolSets = HashMap<(Arc<str>, Arc<str>), Rc<PoolSet>>;
@@ -330,10 +379,10 @@ impl Worker {
 
     pub fn pool_set(&self, user: &str, database: &str) -> Rc<PoolSet> {
         let mut sets = self.pool_sets.borrow_mut();
-        let key = (Arc::<str>::from(user), Arc::<str>::from(database));
-        if let Some(known) = sets.get(&key) {
+        if let Some(known) = sets.get(&(user, database) as &dyn Names) {
             return known.clone();
         }
+        let key = (Arc::<str>::from(user), Arc::<str>::from(database));
         let stats = self.shared.stats.open(&key.0, &key.1);
         let limits = Cell::new(limits::of(&self.peek_config(), &key.0, &key.1));
         let (user, served, connect_query) = match self.peek_config().databases.get(database) {
@@ -362,7 +411,8 @@ impl Worker {
         };
         let (account, whose) = (Rc::new(account), Arc::new(whose));
         let (application, unused_since) = (RefCell::default(), Cell::new(None));
-        let set = PoolSet { account, whose, application, pools: RefCell::default(), unused_since };
+        let places = self.shared.clients.seats.places(whose.clone());
+        let set = PoolSet { account, whose, places, application, pools: RefCell::default(), unused_since };
         sets.entry(key).or_insert(Rc::new(set)).clone()
     }
 
@@ -458,5 +508,22 @@ impl Worker {
             entry.cancels.set(entry.cancels.get() - 1);
             w.reactor.wake(entry.task.get());
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_by_user_and_database_is_asked_by_names_that_nobody_has_kept() {
+        let mut table: HashMap<(Arc<str>, Arc<str>), u32> = HashMap::default();
+        table.insert(("joe".into(), "shop".into()), 1);
+        table.insert(("joe".into(), "house".into()), 2);
+        let find = |user, database| table.get(&(user, database) as &dyn Names).copied();
+        assert_eq!(
+            [find("joe", "shop"), find("joe", "house"), find("shop", "joe"), find("ann", "shop")],
+            [Some(1), Some(2), None, None]
+        );
     }
 }

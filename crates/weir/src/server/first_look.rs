@@ -21,6 +21,11 @@ pub enum Ended {
     Cancelled,
 }
 
+/// True if no session waits for the database any more.
+pub fn is_over(w: &Worker, database: &Database) -> bool {
+    !database.is_watched() || w.now() >= database.watched_since() + LIMIT
+}
+
 /// Waits until a database is known, so that its first statements need not ask what they leave behind; not for long: they can. Ends at once for a
 /// session that is to end, or whose client has left, and for a cancel request. Cancel safe.
 pub async fn wait(w: &Worker, database: &Database, entry: &SessionHandle, client: &Socket) -> Ended {

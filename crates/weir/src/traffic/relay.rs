@@ -16,6 +16,13 @@ use weir_session::teardown::let_go;
 /// A wait of a session for more than its sockets. Boxed: sessions that do not wait hold no room for it.
 type Wait<'a> = Pin<Box<dyn Future<Output = Course> + 'a>>;
 
+/// What a session does after its steps.
+enum Next<'a> {
+    Rests,
+    Waits(Wait<'a>),
+    Ends,
+}
+
 /// The way of a session after a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Course {
@@ -34,7 +41,12 @@ pub fn serve(mut served: Served) -> impl Future<Output = ()> {
         served.sockets.client.set_task(task);
         served.s.handle.task.set(task);
         loop {
-            let Some(wait) = step_on(&mut served) else {
+            // Within the pattern: what is bound before it would live in the task while that is parked.
+            let Some(wait) = (match step_on(&mut served) {
+                Next::Ends => break,
+                Next::Rests => None,
+                Next::Waits(wait) => Some(wait),
+            }) else {
                 parked().await;
                 continue;
             };
@@ -46,23 +58,27 @@ pub fn serve(mut served: Served) -> impl Future<Output = ()> {
     }
 }
 
-/// Moves what can be moved. `None`: the session rests until something arrives.
-fn step_on(served: &mut Served) -> Option<Wait<'_>> {
+/// Moves what can be moved. A session that rests does so until something arrives.
+fn step_on(served: &mut Served) -> Next<'_> {
     // Also before the first step: a login may have waited.
     if served.s.handle.final_error.borrow().is_some()
         && let Some(final_error) = served.s.handle.final_error.take()
     {
-        return Some(Box::pin(end(served, End::Fault(*final_error))));
+        return Next::Waits(Box::pin(end(served, *final_error)));
     }
     match served.pump().step_on() {
-        Step::Park => None,
+        Step::Park => Next::Rests,
         Step::Yield => {
             served.w.reactor.wake(served.s.handle.task.get());
-            None
+            Next::Rests
         }
-        Step::Need(need) => Some(Box::pin(get(served, need))),
-        Step::Doubt => Some(Box::pin(find(served))),
-        Step::End(why) => Some(Box::pin(end(served, why))),
+        Step::Need(need) => Next::Waits(Box::pin(get(served, need))),
+        Step::Doubt => Next::Waits(Box::pin(find(served))),
+        Step::End(End::Fault(fault)) => Next::Waits(Box::pin(end(served, fault))),
+        Step::End(End::Client) => {
+            let_go(&mut served.s, &served.w);
+            Next::Ends
+        }
     }
 }
 
@@ -76,7 +92,7 @@ async fn get(served: &mut Served, need: Need) -> Course {
     let outcome = if fault.severity == Severity::Error { owed::fail_next(&mut served.s, &served.w, &fault) } else { Err(fault) };
     match outcome {
         Ok(()) => Course::GoesOn,
-        Err(fault) => Box::pin(end(served, End::Fault(fault))).await,
+        Err(fault) => Box::pin(end(served, fault)).await,
     }
 }
 
@@ -87,14 +103,10 @@ async fn find(served: &mut Served) -> Course {
 }
 
 /// Parts with the server connection, and tells the client why. Not cancel safe.
-async fn end(served: &mut Served, why: End) -> Course {
-    if let End::Fault(fault) = &why {
-        say_final_error(served, fault);
-    }
+async fn end(served: &mut Served, fault: Fault) -> Course {
+    say_final_error(served, &fault);
     let_go(&mut served.s, &served.w);
-    if matches!(why, End::Fault(_)) {
-        teardown::tell_all(served).await;
-    }
+    teardown::tell_all(served).await;
     Course::Ends
 }
 

@@ -10,19 +10,26 @@ use std::fmt;
 use stringprep::tables;
 use subtle::ConstantTimeEq;
 use unicode_normalization::UnicodeNormalization;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Bytes of a SHA-256 result, and so of every key, proof and signature.
 pub(super) const KEY_BYTES: usize = 32;
 
 /// A key, a proof or a signature. Wiped when dropped, never printed, compared in constant time.
 #[derive(Clone)]
-pub struct Key(Zeroizing<[u8; KEY_BYTES]>);
+pub struct Key([u8; KEY_BYTES]);
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        // As a slice: an array is wiped by a call for each byte, and a login has a dozen keys.
+        self.0.as_mut_slice().zeroize();
+    }
+}
 
 impl Key {
     /// Takes the bytes over.
     pub fn new(bytes: [u8; KEY_BYTES]) -> Key {
-        Key(Zeroizing::new(bytes))
+        Key(bytes)
     }
 
     /// The bytes, for callers who hand a key on.
@@ -40,12 +47,10 @@ impl Key {
 
     /// Hides a key under a signature, and with the same signature reveals it again.
     pub(super) fn xor(&self, other: &Key) -> Key {
-        let mut bytes = *self.0;
-        for (byte, mask) in bytes.iter_mut().zip(other.0.iter()) {
+        let mut key = self.clone();
+        for (byte, mask) in key.0.iter_mut().zip(&other.0) {
             *byte ^= mask;
         }
-        let key = Key::new(bytes);
-        zeroize::Zeroize::zeroize(&mut bytes);
         key
     }
 
@@ -89,7 +94,7 @@ impl SaltedKeys {
         let mut salted = Zeroizing::new([0; KEY_BYTES]);
         let prepared = Zeroizing::new(prepare(password).into_owned());
         pbkdf2::pbkdf2_hmac::<Sha256>(&prepared, salt, iterations, salted.as_mut_slice());
-        let salted = Key(salted);
+        let salted = Key(*salted);
         SaltedKeys::from_keys(salted.sign(b"Client Key"), salted.sign(b"Server Key"))
     }
 
@@ -170,7 +175,7 @@ pub fn steady_salt(secret: &[u8], user: &[u8]) -> [u8; SALT_BYTES] {
 
 /// A digest that stands for a password in tables: under a secret of the process it says nothing about the password.
 pub fn fingerprint(secret: &[u8], password: &[u8]) -> [u8; 32] {
-    *hmac_sha256(secret, &[b"password:", password]).0
+    hmac_sha256(secret, &[b"password:", password]).0
 }
 
 fn hmac_sha256(key: &[u8], parts: &[&[u8]]) -> Key {

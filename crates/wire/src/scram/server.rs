@@ -73,10 +73,10 @@ impl Server {
             return Err(ScramError::OutOfOrder);
         };
         let ClientFirst { header, bare, nonce: theirs } = read_client_first(message, &self.binding)?;
-        let nonce = format!("{theirs}{}", nonce.0);
+        let nonce = [theirs, &nonce.0].concat();
         let verifier = secret.verifier();
-        let salt = STANDARD.encode(&verifier.salt);
-        let reply = format!("r={nonce},s={salt},i={}", verifier.iterations).into_bytes();
+        let (salt, iterations) = (STANDARD.encode(&verifier.salt), verifier.iterations.to_string());
+        let reply = ["r=", &nonce, ",s=", &salt, ",i=", &iterations].concat().into_bytes();
         let channel = channel_attribute(header, &self.binding);
         self.state = State::Final { secret, nonce, channel, bare: bare.to_vec(), server_first: reply.clone() };
         Ok(reply)
@@ -101,8 +101,9 @@ impl Server {
         match (&secret, proved) {
             (ServerSecret::Known(verifier), true) => {
                 let signature = verifier.server_key.sign(&signed).base64();
-                let keys = SaltedKeys::from_keys(client_key, verifier.server_key.clone());
-                Ok(Accepted { message: format!("v={signature}").into_bytes(), keys })
+                let (stored_key, server_key) = (verifier.stored_key.clone(), verifier.server_key.clone());
+                let keys = SaltedKeys { client_key, stored_key, server_key };
+                Ok(Accepted { message: ["v=", &signature].concat().into_bytes(), keys })
             }
             (ServerSecret::Known(_), false) | (ServerSecret::Unknown(_), _) => Err(ScramError::Proof),
         }

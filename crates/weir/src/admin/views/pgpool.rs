@@ -213,7 +213,7 @@ fn pool_row(shared: &Shared, pool: &Pool, status: &ConnStatus, statement: String
         pool.key.database.to_string(),
         pool.key.user.to_string(),
         utc(seconds(status.opened_at)),
-        session.as_ref().map_or_else(|| left.clone(), |s| utc(s.connected_at_s)),
+        session.as_ref().map_or_else(|| left.clone(), |s| utc(s.connected_at_s())),
         left,
         session.as_ref().map_or(0, |s| idle_s(shared, s)).to_string(),
         status.terms.protocol.major().to_string(),
@@ -243,7 +243,7 @@ fn idle_s(shared: &Shared, session: &SessionStatus) -> u64 {
     match session.doing() {
         Doing::Idle | Doing::IdleInTransaction => {
             let began_s = at_s(shared, session.active_ms.load(Ordering::Relaxed));
-            seconds(SystemTime::now()).saturating_sub(began_s.max(session.connected_at_s))
+            seconds(SystemTime::now()).saturating_sub(began_s.max(session.connected_at_s()))
         }
         Doing::Executing | Doing::WaitingForConnection => 0,
     }
@@ -258,7 +258,7 @@ pub fn process_rows(shared: &Shared) -> Vec<RoleRow> {
             "1".to_string(),
             status.database.to_string(),
             status.user.to_string(),
-            utc(status.connected_at_s),
+            utc(status.connected_at_s()),
             status.statements.load(Ordering::Relaxed).to_string(),
             status.doing().name().to_string(),
         ];

@@ -9,7 +9,7 @@ use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 use weir_wire::md5::Md5Secret;
 use weir_wire::scram::{Accepted, Binding, MECHANISM, MECHANISM_PLUS, Nonce, ScramError, Server, ServerSecret};
 use weir_wire::write;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
 /// Longest message of a login. Source: `PG_MAX_AUTH_TOKEN_LENGTH` is 65535; passwords and SCRAM messages are far shorter.
 const LOGIN_MESSAGE_BYTES_MAX: usize = 16 << 10;
@@ -53,9 +53,9 @@ impl Door<'_> {
         let protocol = |error: ScramError| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, error.to_string());
         let mut out = Vec::with_capacity(128);
         // The better one first: clients take the first they can.
-        let offer: &[&str] = if self.end_point.is_some() { &[MECHANISM_PLUS, MECHANISM] } else { &[MECHANISM] };
-        let offered: String = offer.iter().map(|name| format!("{name}\0")).chain(["\0".to_string()]).collect();
-        write::authentication(&mut out, 10, offered.as_bytes());
+        let offer: &[&str] =
+            if self.end_point.is_some() { &[MECHANISM_PLUS, "\0", MECHANISM, "\0\0"] } else { &[MECHANISM, "\0\0"] };
+        write::authentication(&mut out, 10, offer.concat().as_bytes());
         self.send(&out).await?;
         let body = self.password_message().await?;
         let (mechanism, first) = initial_response(&body)?;
@@ -100,7 +100,7 @@ impl Door<'_> {
                 }
                 if self.buffer.len() >= header.frame_bytes() {
                     let body = Zeroizing::new(self.buffer[HEADER_BYTES..header.frame_bytes()].to_vec());
-                    self.forget(header.frame_bytes());
+                    self.buffer.forget(header.frame_bytes());
                     self.answered_at = Some(Instant::now());
                     return Ok(body);
                 }
@@ -113,28 +113,12 @@ impl Door<'_> {
     pub(super) async fn read_more(&mut self) -> Result<(), Fault> {
         loop {
             self.wait_for_bytes().await?;
-            // Not held across the wait, and wiped only as far as it was used: a login costs little else.
-            let mut piece = [0u8; 2048];
-            match self.socket.try_read_secret(&self.w.reactor, &mut piece).map_err(|e| broke(&e))? {
-                Got::Bytes(bytes) => {
-                    self.keep(&piece[..bytes]);
-                    piece[..bytes].zeroize();
-                    return Ok(());
-                }
+            match self.buffer.read(&self.socket, &self.w.reactor).map_err(|e| broke(&e))? {
+                Got::Bytes(_) => return Ok(()),
                 Got::Nothing => {}
                 Got::End => return Err(broke(&io::ErrorKind::UnexpectedEof.into())),
             }
         }
-    }
-
-    fn keep(&mut self, bytes: &[u8]) {
-        if self.buffer.capacity() - self.buffer.len() < bytes.len() {
-            // A vector that grows by itself would leave a copy behind.
-            let mut larger = Zeroizing::new(Vec::with_capacity((self.buffer.len() + bytes.len()).next_power_of_two()));
-            larger.extend_from_slice(&self.buffer);
-            self.buffer = larger;
-        }
-        self.buffer.extend_from_slice(bytes);
     }
 
     /// Waits, and looks now and then for a stop of the proxy: a silent client shall not delay that.
@@ -148,14 +132,6 @@ impl Door<'_> {
             }
             self.check_stop_at_rest()?;
         }
-    }
-
-    /// Takes the first bytes out of the buffer; they are wiped.
-    pub(super) fn forget(&mut self, bytes: usize) {
-        let rest = self.buffer.len() - bytes;
-        self.buffer.copy_within(bytes.., 0);
-        self.buffer[rest..].fill(0);
-        self.buffer.truncate(rest);
     }
 }
 

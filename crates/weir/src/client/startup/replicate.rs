@@ -99,7 +99,7 @@ impl Door<'_> {
         }
         // A client that is gone already is found out by the first read.
         let _ = self.send(&out).await;
-        let before = std::mem::take(&mut *self.buffer);
+        let before = std::mem::take(&mut self.buffer).into_bytes();
         replication::serve(self.w, &self.socket, &before, conn, &entry, &pools).await;
         if config.log.disconnections {
             self.w.log_client(&entry.status, "disconnection");

@@ -33,6 +33,11 @@ impl Pool {
         voucher
     }
 
+    /// True if a client that came then may have connections that are open, without another look at the server.
+    pub fn is_vouched_for(&self, w: &Worker, came_ms: u64) -> bool {
+        !self.is_shared() || self.inner.lock().vouching.covers(came_ms, lifetime_ms(w))
+    }
+
     /// The login that `voucher` wanted has ended, whatever it told.
     pub fn asked(&self, w: &Worker) {
         let askers = {

@@ -1,0 +1,93 @@
+//! Bytes that a client has sent and nobody has read yet. They may be a password: nothing of them stays behind.
+
+use std::io;
+use std::ops::Deref;
+use weir_io::reactor::Reactor;
+use weir_io::socket::{Got, Socket};
+use zeroize::Zeroize;
+
+/// Most bytes of one read: few logins need two.
+const READ_BYTES: usize = 512;
+
+/// See the module. The room behind the bytes holds nothing of earlier ones, so that wiping the bytes wipes all: a login costs little else.
+#[derive(Default)]
+pub(super) struct Unread(Vec<u8>);
+
+impl Deref for Unread {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.0.as_mut_slice().zeroize();
+    }
+}
+
+impl Unread {
+    /// Reads what has arrived, as far as there is room for.
+    pub(super) fn read(&mut self, socket: &Socket, reactor: &Reactor) -> io::Result<Got> {
+        let held = self.0.len();
+        if self.0.capacity() - held < READ_BYTES {
+            // A vector that grows by itself would leave a copy behind.
+            let mut larger = Unread(Vec::with_capacity(held + READ_BYTES));
+            larger.0.extend_from_slice(&self.0);
+            *self = larger;
+        }
+        self.0.resize(held + READ_BYTES, 0);
+        let got = socket.try_read_secret(reactor, &mut self.0[held..]);
+        let came = if let Ok(Got::Bytes(bytes)) = got { bytes } else { 0 };
+        self.0.truncate(held + came);
+        got
+    }
+
+    /// Takes the first bytes out; they are wiped.
+    pub(super) fn forget(&mut self, bytes: usize) {
+        let rest = self.0.len() - bytes;
+        self.0.copy_within(bytes.., 0);
+        self.0[rest..].zeroize();
+        self.0.truncate(rest);
+    }
+
+    /// The bytes themselves, for somebody who reads them from now on.
+    pub(super) fn into_bytes(mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    use std::time::Instant;
+    use weir_io::buffers::Buffers;
+
+    #[test]
+    fn bytes_come_out_in_order_however_many_reads_they_take() {
+        let (poll, _waker) = Reactor::parts().unwrap();
+        let reactor = Reactor::new(poll, Buffers::new(4096), false, Instant::now()).unwrap();
+        let (ours, mut peer) = UnixStream::pair().unwrap();
+        let socket = Socket::accepted_unix(&reactor, ours).unwrap();
+        let sent: Vec<u8> = (0..3 * READ_BYTES + 7).map(|at| (at % 251) as u8 + 1).collect();
+        peer.write_all(&sent).unwrap();
+        let mut unread = Unread::default();
+        reactor.turn().unwrap();
+        while unread.len() < sent.len() {
+            assert!(matches!(unread.read(&socket, &reactor), Ok(Got::Bytes(1..))));
+        }
+        assert_eq!(*unread, *sent);
+        unread.forget(10);
+        assert_eq!(*unread, sent[10..]);
+        let left = unread.len();
+        unread.forget(left);
+        assert!(unread.is_empty() && matches!(unread.read(&socket, &reactor), Ok(Got::Nothing)));
+        drop(peer);
+        reactor.turn().unwrap();
+        assert_eq!(unread.read(&socket, &reactor).unwrap(), Got::End);
+        assert_eq!(unread.into_bytes(), b"");
+    }
+}
