@@ -158,7 +158,7 @@ const OTHER_VALUES: &[&str] = &[
     "user=a: pool_size=5", "off", "on", "33", "5000", "session", "DISALLOW_TO_FAILOVER", "other", "8kB", "0700", "panic",
     "epoll", "json", "syslog", "LOCAL1", "TLSv1.3", "require", "pass", "pin", "disable", "always", "memcached", "wal",
     "normal", "primary", "a:0", "select 1", "error", "builtin", "4.3", "verify-ca", "db0:9797", "3MB", "raw", "gentle",
-    "lazy", "none", "query", "terse", "load_balance_node", "1", "dynamic", "as_servers", "wait_for_servers",
+    "lazy", "none", "trust", "query", "terse", "load_balance_node", "1", "dynamic", "as_servers", "wait_for_servers",
 ];
 
 #[test]
