@@ -45,6 +45,16 @@ pub fn find(root: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
+/// Files of the largest circle of any crate, by its row.
+pub fn largest_circle(root: &Path) -> Result<String> {
+    crates::largest(root)
+}
+
+/// Uses of a folder by one below it.
+pub fn uses_upwards(root: &Path) -> Result<usize> {
+    Ok(check_uses(&uses::of(&sources_below(root, &format!("{CRATE}/src"))?, CRATE)).len())
+}
+
 /// The folder of a module, which is the first part of its path.
 fn folder_of(module: &str) -> &str {
     module.split("::").next().unwrap_or(module)

@@ -1,5 +1,6 @@
 //! Development tasks: `cargo xtask bench`, `failover`, `check`, `test`, `regress`, `pgpool-tests`, `pgbouncer-tests`,
-//! `driver-suites`, `transparency`, `mutants`, `bare`, `pg`, `layers`, `tidy`, `own-sql`.
+//! `driver-suites`, `transparency`, `mutants`, `bare`, `pg`, `layers`, `tidy`, `own-sql`,
+//! `house`.
 
 mod bare;
 mod bench;
@@ -10,6 +11,7 @@ mod date;
 mod debian;
 mod driver_suites;
 mod finding;
+mod house;
 mod layers;
 mod memory;
 mod mutants;
@@ -23,7 +25,6 @@ mod proxy;
 mod reasons;
 mod regress;
 mod source;
-mod structs;
 mod test;
 mod tidy;
 mod transparency;
@@ -70,8 +71,10 @@ enum Task {
     Mutants(mutants::Arguments),
     /// The modules' uses of each other, against the tables in xtask/src/layers.rs
     Layers,
-    /// Lengths, banned words, changing statics
+    /// Banned words, changing statics, waits of tests
     Tidy,
+    /// Measures how the code reads: names, comments, circles, sizes. No number is a limit
+    House,
     /// Finds SQL for servers that the list of Weir's own texts does not know
     OwnSql,
 }
@@ -115,6 +118,7 @@ fn run(task: Task) -> Result<()> {
         Task::Mutants(arguments) => mutants::run(&arguments, root(), &target_folder()?),
         Task::Layers => layers::run(root()),
         Task::Tidy => tidy::run(root()),
+        Task::House => house::run(root()),
         Task::OwnSql => own_sql::run(root()),
     }
 }

@@ -6,17 +6,8 @@ use anyhow::Result;
 
 use crate::finding::{self, Finding};
 use crate::source::{Source, sources_below};
-use crate::structs;
 
-const FILE_LINES_MAX: usize = 900;
-/// Tables may be longer.
-const LONG_FILES: &[&str] = &["crates/config/src/params/"];
-
-const FUNCTION_LINES_MAX: usize = 70;
-/// Functions that are longer, and how long they may be: a row may only shrink or go.
-const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
-
-/// Everything we check for length.
+/// Everything we look at.
 const ALL: &[&str] = &["crates", "xtask", "fuzz/fuzz_targets"];
 
 /// Words that production code must not have.
@@ -120,12 +111,9 @@ pub fn find(root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for folder in ALL {
         for source in sources_below(root, folder)? {
-            findings.extend(check_file_length(&source));
-            findings.extend(check_functions(&source));
             findings.extend(check_bans(&source));
             findings.extend(check_statics(&source));
             findings.extend(check_waits(&source));
-            findings.extend(structs::check(&source));
         }
     }
     let is_gone = |(path, _): &&(&str, &str)| !root.join(path).is_file();
@@ -154,14 +142,6 @@ fn check_waits(source: &Source) -> Vec<Finding> {
 
 fn is_in(path: &str, places: &[&str]) -> bool {
     places.iter().any(|place| path.starts_with(place))
-}
-
-fn check_file_length(source: &Source) -> Option<Finding> {
-    let lines = source.lines.len();
-    if lines <= FILE_LINES_MAX || is_in(&source.path, LONG_FILES) {
-        return None;
-    }
-    Some(Finding::new(&source.path, lines, format!("{lines} lines, the limit is {FILE_LINES_MAX}: split it by subject")))
 }
 
 fn check_bans(source: &Source) -> Vec<Finding> {
@@ -195,63 +175,6 @@ fn check_statics(source: &Source) -> Vec<Finding> {
     };
     let lines = source.production().filter(|(_, line)| is_static(line));
     lines.map(|(line, _)| Finding::new(&source.path, line, "a static that changes: pass it as an argument")).collect()
-}
-
-/// One function: its name, its first line and how many it has.
-struct Function {
-    name: String,
-    line: usize,
-    lines: usize,
-}
-
-fn check_functions(source: &Source) -> Vec<Finding> {
-    let limit = |function: &Function| {
-        let exempt = LONG_FUNCTIONS.iter().find(|row| row.0 == source.path && row.1 == function.name);
-        exempt.map_or(FUNCTION_LINES_MAX, |row| row.2)
-    };
-    let long = functions_of(&source.code).into_iter().filter(|function| function.lines > limit(function));
-    let finding = |function: Function| {
-        let text = format!("function {} has {} lines, the limit is {}", function.name, function.lines, limit(&function));
-        Finding::new(&source.path, function.line, text)
-    };
-    long.map(finding).collect()
-}
-
-/// All functions with a body, inner ones too; brackets are counted, which is exact because texts are blanked.
-fn functions_of(code: &[String]) -> Vec<Function> {
-    let starts = code.iter().enumerate().filter_map(|(index, line)| Some((index, function_name(line)?)));
-    let measured = starts.filter_map(|(index, name)| {
-        let lines = body_end(&code[index..])? + 1;
-        Some(Function { name, line: index + 1, lines })
-    });
-    measured.collect()
-}
-
-fn function_name(line: &str) -> Option<String> {
-    let at = line.match_indices("fn ").map(|(at, _)| at).find(|&at| at == 0 || line[..at].ends_with([' ', '(']))?;
-    let name: String = line[at + 3..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-    (!name.is_empty()).then_some(name)
-}
-
-/// The index of the line where the body that begins in `lines` ends; `None` for a declaration without a body.
-fn body_end(lines: &[String]) -> Option<usize> {
-    let mut depth = 0_usize;
-    let mut brackets = 0_usize;
-    for (index, line) in lines.iter().enumerate() {
-        let from = if index == 0 { line.find("fn ").unwrap_or(0) } else { 0 };
-        for c in line[from..].chars() {
-            match c {
-                '{' => depth += 1,
-                '}' if depth == 1 => return Some(index),
-                '}' => depth = depth.checked_sub(1)?,
-                '(' | '[' => brackets += 1,
-                ')' | ']' => brackets = brackets.saturating_sub(1),
-                ';' if depth == 0 && brackets == 0 => return None,
-                _ => {}
-            }
-        }
-    }
-    None
 }
 
 #[cfg(test)]
@@ -289,19 +212,5 @@ mod tests {
     fn statics_that_change_are_found() {
         let text = "static A: &[u8] = b\"\";\npub static B: LazyLock<u8> = x;\nstatic mut C: u8 = 0;\n    static D: AtomicU8 = y;\nfn f(a: &'static str) {}\n";
         assert_eq!(lines_of(&check_statics(&Source::new("crates/weir/src/a.rs", text))), [2, 3, 4]);
-    }
-
-    #[test]
-    fn the_length_of_a_function_is_from_its_name_to_its_last_bracket() {
-        let text = "fn short() {}\nfn longer(\n    a: [u8; 4],\n) -> u8 {\n    \"}\"\n}\ntrait T { fn declared(&self);\n fn next() {} }\n";
-        let source = Source::new("a.rs", text);
-        let found: Vec<_> = functions_of(&source.code).into_iter().map(|f| (f.name, f.line, f.lines)).collect();
-        assert_eq!(found, [("short".into(), 1, 1), ("longer".into(), 2, 5), ("next".into(), 8, 1)]);
-    }
-
-    #[test]
-    fn a_function_over_the_limit_is_named() {
-        let text = format!("fn long() {{\n{}}}\n", "    step();\n".repeat(FUNCTION_LINES_MAX));
-        assert_eq!(lines_of(&check_functions(&Source::new("a.rs", &text))), [1]);
     }
 }

@@ -77,6 +77,18 @@ pub fn find(root: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
+/// The largest circle of all crates of the product, in words.
+pub fn largest(root: &Path) -> Result<String> {
+    let rows = CRATES.iter().filter(|row| row.folder.starts_with("crates/") && row.folder != "crates/sim");
+    let mut circles = Vec::new();
+    for row in rows {
+        circles.push((largest_circle(&sources_below(root, &format!("{}/src", row.folder))?, row.folder), row.folder));
+    }
+    let (circle, folder) = circles.into_iter().max_by_key(|(circle, _)| circle.len()).unwrap_or_default();
+    let names: Vec<&str> = circle.iter().map(String::as_str).collect();
+    Ok(format!("{} ({folder}: {})", circle.len(), list(&names)))
+}
+
 fn read(root: &Path, path: &str) -> Result<String> {
     fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"))
 }

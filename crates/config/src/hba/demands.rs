@@ -17,8 +17,8 @@ impl CommonMethod {
             CommonMethod::Plain => (Method::Password, Admits::KnownUsers),
             CommonMethod::Md5 => (Method::Md5, Admits::Anyone),
             CommonMethod::Scram => (Method::Scram, Admits::Anyone),
-            // It asks for TLS, which a unix socket has not.
-            CommonMethod::Cert if matches!(rule.connection, Connection::Local | Connection::HostNoSsl) => {
+            // It asks for TLS, which these connections have not.
+            CommonMethod::Cert if matches!(rule.connection, Connection::Local | Connection::HostNoSsl | Connection::HostGss) => {
                 (Method::Reject, Admits::Anyone)
             }
             CommonMethod::Cert => {
@@ -39,11 +39,10 @@ impl ClientTls {
     /// Takes clients without TLS out of a rule.
     pub(super) fn give_to(self, rule: &mut Rule) {
         match (self, rule.connection) {
-            (ClientTls::Any, _) | (_, Connection::Local) => return,
+            // No client has GSS encryption: a rule for such clients must not become one for others.
+            (ClientTls::Any, _) | (_, Connection::Local | Connection::HostGss) => return,
             (_, Connection::HostNoSsl) => rule.method = Method::Reject,
-            (_, Connection::Host | Connection::HostSsl | Connection::HostGss | Connection::HostNoGss) => {
-                rule.connection = Connection::HostSsl;
-            }
+            (_, Connection::Host | Connection::HostSsl | Connection::HostNoGss) => rule.connection = Connection::HostSsl,
         }
         if self == ClientTls::Certified && rule.certificate == Certificate::Any && rule.method != Method::Reject {
             rule.certificate = Certificate::VerifyCa;

@@ -532,3 +532,15 @@ fn a_parameter_asks_all_clients_over_tcp_for_tls() {
     assert_eq!(all(ClientTls::Required), ["1: Reject Anyone Any", "2: Md5 Anyone Any", local]);
     assert_eq!(all(ClientTls::Certified), ["1: Reject Anyone Any", "2: Md5 Anyone VerifyCa", local]);
 }
+
+#[test]
+fn a_rule_for_clients_with_gss_encryption_becomes_none_for_others() {
+    let tcp = Origin::Address("192.0.2.1".parse().unwrap());
+    let ask = |rules, demands| under(rules, demands, tcp, Some(Tls::default()));
+    for tls in [ClientTls::Any, ClientTls::Required, ClientTls::Certified] {
+        let answer = ask("hostgssenc all all all trust\nhost all all all reject\n", Demands { tls, ..Demands::default() });
+        assert!(answer.starts_with("2: Reject"), "{tls:?}: {answer}");
+    }
+    let cert = Demands { method: CommonMethod::Cert, ..Demands::default() };
+    assert_eq!(ask("hostgssenc all all all auth_type\nhost all all all auth_type\n", cert), "2: Cert KnownUsers VerifyFull");
+}
