@@ -1,7 +1,8 @@
 //! Health, failover and failback of nodes, as one pure function.
 //!
 //! [`step`] takes the [`State`], one [`Event`] (a fact, and nothing else) and the time, and gives [`Action`]s. A driver obeys them in their
-//! order. How several Weirs agree, what is promised and what is not: `docs/design/failover.md`.
+//! order. Data stands below (`ballot`, `event`, `action`, `operations`, `node`, `state`), behaviour above it (`promises`, `eligible`, `inquiry`, `rejoin`,
+//! `duty`, `accept`, `switchover`, `restart`, `attempt`), and `step` above all: no file uses one above it. How several Weirs agree, what is promised and what is not: `docs/design/failover.md`.
 
 mod accept;
 mod action;
@@ -23,7 +24,9 @@ mod holders;
 mod inquiry;
 mod node;
 mod numbers;
+pub mod operations;
 pub mod pace;
+mod promises;
 mod record;
 pub mod rejoin;
 mod restart;
@@ -40,7 +43,6 @@ mod view;
 pub mod walk;
 
 pub use action::{Action, Command, Held, Lost, Report, StopMode, Transactions};
-pub use attempt::{Aim, Asked, Attempt, Phase};
 pub use ballot::{Ballot, Epoch, Mark, NodeId, Purpose, Vote, hearing, majority};
 pub use choose::Refusal;
 pub use durable::Durable;
@@ -54,8 +56,8 @@ pub use history::{History, Lsn, Relation, Source, parse_lsn, show_lsn};
 pub use holders::{Grip, Holder, Holders, Rank};
 pub use node::{AtAddress, Look, Node, Seen, Standing};
 pub use numbers::Numbers;
+pub use operations::{Aim, Asked, Attempt, Phase, Planned, Restart, Stage, Start, Step, StopOrder, Switchover};
 pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
-pub use restart::{Restart, Step};
 #[cfg(test)]
 pub(crate) use rules::tests::rules as tests_rules;
 pub use rules::{
@@ -64,6 +66,5 @@ pub use rules::{
 };
 pub use state::{Decider, Gate, State};
 pub use step::step;
-pub use switchover::{Planned, Stage, Start, StopOrder, Switchover};
 pub use sync::{Acknowledgers, SyncRule, may_acknowledge, parse as parse_sync_names};
 pub use view::{FailoverView, NodeFailover};

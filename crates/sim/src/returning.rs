@@ -1,6 +1,7 @@
 //! The return of replaced primaries by their agents, deed by deed as `weir_policy::failover::rejoin` decides; `control::return_node` of Weir does the same.
 
-use weir_policy::failover::rejoin::{self, Deed, Files, Seen, SoFar, Way};
+use weir_policy::failover::operations::Way;
+use weir_policy::failover::rejoin::{self, Deed, Files, Seen, SoFar};
 use weir_policy::failover::{Ballot, Done, Event, Ms, NodeId};
 
 use crate::fault::{Repair, Restarted};

@@ -34,7 +34,7 @@ const CRATES: &[Crate] = &[
     row("crates/io", &["weir-wire", "weir-ring"], 0),
     row("crates/config", &["weir-wire", "weir-sql"], 2),
     row("crates/catalog", &["weir-wire", "weir-sql", "weir-config"], 4),
-    row("crates/policy", &["weir-wire", "weir-sql", "weir-config", "weir-catalog"], 11),
+    row("crates/policy", &["weir-wire", "weir-sql", "weir-config", "weir-catalog"], 0),
     row("crates/cache", &["weir-sql", "weir-config", "weir-catalog"], 2),
     row("crates/session", &["weir-wire", "weir-sql", "weir-io", "weir-config", "weir-catalog", "weir-policy", "weir-cache"], 0),
     row("crates/agent", &[], 0),

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::action::{Action, Held, Report, Transactions};
-use super::attempt;
 use super::ballot::{self, Ballot, Epoch, NodeId, Purpose, Vote};
 use super::event::{Facts, Failure, Ms};
 use super::history::{History, Lsn, Relation, Source};
 use super::node::{Node, Seen, Standing};
+use super::promises;
 use super::record::{Loss, Parts, Record, Why};
 use super::rules::{Company, Mode, Quorum, Rule, Rules};
 use super::state::{Disk, Gate, Life, Line, State};
@@ -48,7 +48,7 @@ pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Op
         durable.given_up.remove(&epoch.node);
         durable.false_primaries.remove(&epoch.node);
         if !stays {
-            durable.history = attempt::history_of(found.as_ref());
+            durable.history = history_of(found.as_ref());
             durable.sync_names = found.as_ref().and_then(|facts| facts.sync_names.clone());
             durable.sync_names_before = None;
         }
@@ -381,32 +381,9 @@ pub(super) fn confirm(state: &mut State, rules: &Rules, now: Ms) {
     }
 }
 
-/// The newest promise of a voter to an attempt that is not decided. Promises of others decide nothing.
-pub(super) fn newer_promise(state: &State) -> Option<Ballot> {
-    let epoch = state.epoch()?;
-    unsettled(state, &epoch, |id| Some(id) != epoch.replaced, |_| false)
-}
-
-/// The same of all other nodes: one that does not vote was left without its primary, perhaps.
-pub(super) fn newer_promise_of_any(state: &State) -> Option<Ballot> {
-    unsettled(state, &state.epoch()?, |_| true, |_| false)
-}
-
-/// True if the attempt of this number replaces no primary: it leaves the one that is, or is one of this Weir of which nothing can come.
-fn is_void(state: &State, ballot: Ballot) -> bool {
-    ballot.purpose() == Purpose::Tend || state.promises.void.contains(&ballot)
-}
-
-/// True if all such promises are to attempts like that.
-pub(super) fn are_void(state: &State) -> bool {
-    let is_void = |ballot| is_void(state, ballot);
-    state.epoch().is_some_and(|epoch| unsettled(state, &epoch, |_| true, is_void).is_none())
-}
-
-fn unsettled(state: &State, epoch: &Epoch, counts: impl Fn(NodeId) -> bool, is_void: impl Fn(Ballot) -> bool) -> Option<Ballot> {
-    let others = state.nodes.iter().filter(|(id, _)| **id != epoch.node && counts(**id));
-    let marks = others.filter_map(|(_, node)| Some(node.seen.as_ref()?.facts.mark));
-    marks.filter(|mark| !mark.is_settled(epoch)).map(|mark| mark.promised).filter(|ballot| !is_void(*ballot)).max()
+/// The accepted log with a server's facts, for those who have none.
+pub(super) fn history_of(found: Option<&Facts>) -> Option<History> {
+    found.map(|facts| facts.history.clone())
 }
 
 /// Where writes may go now.
@@ -442,8 +419,8 @@ pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
     if state.attempt.is_some() && own.is_none() {
         return held(Held::Replaced);
     }
-    let is_void = |ballot| Some(ballot) == own || is_void(state, ballot);
-    let promise = unsettled(state, &epoch, |id| Some(id) != epoch.replaced, is_void);
+    let is_void = |ballot| Some(ballot) == own || promises::is_void(state, ballot);
+    let promise = promises::unsettled(state, &epoch, |id| Some(id) != epoch.replaced, is_void);
     if let Some(promise) = promise.filter(|_| rules.mode == Mode::Builtin && rules.keeps(Rule::SeenPromise)) {
         return match promise.purpose() {
             Purpose::Failover => held(Held::Replaced),

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use super::ballot::{Ballot, NodeId, Vote};
 use super::choose::Refusal;
 use super::event::{End, Failure, Ms};
+use super::operations::{Then, Way};
 use super::record::Record;
-use super::rejoin::{Then, Way};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {

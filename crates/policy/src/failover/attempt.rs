@@ -12,18 +12,18 @@
 //!
 //! In: answers of the servers. Out: actions. An attempt that ends without a decision leaves marks, and the next one finds them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::accept::{self, Accepting};
 use super::action::{Action, Report, StopMode};
-use super::ballot::{Ballot, Epoch, NodeId, Purpose, Vote};
+use super::ballot::{Ballot, Epoch, NodeId, Vote};
 use super::choose::{self, Refusal, Sync};
 use super::eligible;
 use super::event::{Done, End, Facts, Failure, Ms, Pledge, Repointed};
 use super::health::RECHECK_MS;
-use super::history::{History, Lsn};
 use super::inquiry;
-use super::record::{Loss, Parts, Why};
+use super::operations::{Aim, Answer, Asked, Attempt, Phase};
+use super::record::{Loss, Why};
 use super::rules::{Quorum, Rule, Rules};
 use super::state::State;
 use super::switchover;
@@ -51,247 +51,12 @@ const SHUTDOWN_MS: Ms = 1_000;
 const RETRY_MS: Ms = 1_000;
 const RETRY_SPREAD_MS: Ms = 1_000;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Attempt {
-    pub aim: Aim,
-    pub ballot: Ballot,
-    pub parent: Epoch,
-    quorum: Quorum,
-    pub phase: Phase,
-    pledges: BTreeMap<NodeId, Answer>,
-    begun_at: Ms,
-    parts: Parts,
-    loss: Loss,
-    why: Why,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Aim {
-    /// The primary is gone.
-    Replace,
-    /// The operator wants this node, whatever is lost and however few agree.
-    Force { node: NodeId, ticket: u64 },
-    /// The operator wants this node, which is to hold all that the primary has: that one is stopped. `started_at`: only this start of it.
-    Succeed { node: NodeId, started_at: Option<u64> },
-    /// An attempt was left undone while the primary lives.
-    Settle,
-    /// Promises to an attempt of ours without an effect are left, while the primary lives.
-    Tidy,
-    /// The node that was replaced follows and shall vote again.
-    Readmit,
-}
-
-impl Aim {
-    fn purpose(self) -> Purpose {
-        match self {
-            Aim::Succeed { .. } => Purpose::Switchover,
-            Aim::Tidy | Aim::Readmit => Purpose::Tend,
-            Aim::Replace | Aim::Force { .. } | Aim::Settle => Purpose::Failover,
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// The term is not on disk yet.
-    Storing,
-    Pledging {
-        until: Ms,
-    },
-    /// The old primary is looked at once more.
-    Proving {
-        from: Ms,
-        until: Ms,
-    },
-    /// It does not answer, and its agent is to end it, which proves that it runs no more.
-    Ending {
-        /// Why the last look failed.
-        failure: Failure,
-        until: Ms,
-    },
-    /// The chosen standby is to stream: its receiver starts anew when it pledges. Writes go on.
-    Streaming {
-        from: Ms,
-        until: Ms,
-    },
-    /// Other Weirs see the promises, begin nothing more on the primary, and let what runs end. Writes go on here.
-    Yielding {
-        until: Ms,
-        /// When the transactions of all Weirs are to have ended.
-        drained_by: Ms,
-    },
-    /// Nothing begins on the primary; transactions that run end.
-    Draining {
-        until: Ms,
-    },
-    /// The old primary is being stopped.
-    Stopping {
-        until: Ms,
-    },
-    /// It is stopped; all pledge again, and standbys are cut off from it.
-    Parting {
-        until: Ms,
-    },
-    /// Its files are looked at: where its log ends.
-    Inspecting {
-        until: Ms,
-    },
-    /// The chosen standby holds all of the log, and is to replay it beyond this place.
-    Replaying {
-        last: Lsn,
-        until: Ms,
-    },
-    Promoting {
-        node: NodeId,
-        until: Ms,
-    },
-    Waiting {
-        node: NodeId,
-        until: Ms,
-    },
-    Voting {
-        vote: Vote,
-        found: Option<Box<Facts>>,
-        votes: BTreeSet<NodeId>,
-        asked: Asked,
-        until: Ms,
-    },
-}
-
-/// The nodes that were asked for a vote.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Asked {
-    /// The new primary. No standby follows it, so nothing written to it past Weir is acknowledged, before it has its own vote.
-    Itself,
-    All,
-}
-
-/// How a node answered the pledge.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Answer {
-    Open,
-    Given(Box<Facts>),
-    No,
-}
-
 /// How an attempt goes on after an event.
 enum Next {
     Stay,
     Phase(Phase),
     End(Refusal),
     Decided,
-}
-
-impl Attempt {
-    pub(super) fn until(&self) -> Ms {
-        match self.phase {
-            Phase::Storing => Ms::MAX,
-            Phase::Pledging { until }
-            | Phase::Streaming { until, .. }
-            | Phase::Yielding { until, .. }
-            | Phase::Draining { until }
-            | Phase::Stopping { until }
-            | Phase::Parting { until }
-            | Phase::Inspecting { until }
-            | Phase::Replaying { until, .. }
-            | Phase::Ending { until, .. }
-            | Phase::Proving { until, .. }
-            | Phase::Promoting { until, .. }
-            | Phase::Waiting { until, .. }
-            | Phase::Voting { until, .. } => until,
-        }
-    }
-
-    /// The old primary, as long as a look at it would only delay the one that counts, which begins after the pledges.
-    pub(super) fn spares(&self) -> Option<NodeId> {
-        let is_asking = matches!(self.phase, Phase::Storing | Phase::Pledging { .. });
-        (is_asking && !self.leaves_writes()).then_some(self.parent.node)
-    }
-
-    /// The old primary, while the look at it decides if it stays.
-    pub(super) fn proves(&self) -> Option<NodeId> {
-        matches!(self.phase, Phase::Proving { .. }).then_some(self.parent.node)
-    }
-
-    /// True if writes go on meanwhile.
-    pub(super) fn leaves_writes(&self) -> bool {
-        match self.aim {
-            Aim::Readmit | Aim::Tidy => true,
-            Aim::Succeed { .. } => {
-                matches!(self.phase, Phase::Storing | Phase::Pledging { .. } | Phase::Streaming { .. } | Phase::Yielding { .. })
-            }
-            Aim::Replace | Aim::Force { .. } | Aim::Settle => false,
-        }
-    }
-
-    /// True if this is a switchover whose primary was not told to stop yet.
-    pub(super) fn is_before_stop(&self) -> bool {
-        matches!(self.aim, Aim::Succeed { .. }) && (self.leaves_writes() || matches!(self.phase, Phase::Draining { .. }))
-    }
-
-    /// True if nothing comes of it if it ends now for this reason, and writes may go on: nobody was told to promote himself or to vote. One that
-    /// another Weir's decision overtook replaces a primary that is none any more.
-    fn is_void(&self, refusal: Refusal) -> bool {
-        let is_effective = matches!(self.phase, Phase::Promoting { .. } | Phase::Waiting { .. } | Phase::Voting { .. });
-        let leaves_primary = matches!(self.aim, Aim::Succeed { .. } | Aim::Settle | Aim::Tidy);
-        (leaves_primary || refusal == Refusal::Outrun) && !is_effective
-    }
-
-    /// The nodes that pledged.
-    fn given(&self) -> BTreeSet<NodeId> {
-        let is_given = |(_, answer): &(&NodeId, &Answer)| matches!(answer, Answer::Given(_));
-        self.pledges.iter().filter(is_given).map(|(id, _)| *id).collect()
-    }
-
-    fn facts(&self) -> impl Iterator<Item = (NodeId, &Facts)> {
-        self.pledges.iter().filter_map(|(id, answer)| match answer {
-            Answer::Given(facts) => Some((*id, &**facts)),
-            Answer::Open | Answer::No => None,
-        })
-    }
-
-    fn needed(&self, rules: &Rules) -> usize {
-        match self.aim {
-            Aim::Force { .. } => 1,
-            Aim::Readmit | Aim::Replace | Aim::Settle | Aim::Tidy | Aim::Succeed { .. } => {
-                rules.needed(self.electors(rules).len(), self.quorum)
-            }
-        }
-    }
-
-    /// Those whose pledges and votes count.
-    fn electors(&self, rules: &Rules) -> BTreeSet<NodeId> {
-        match self.aim {
-            // One more than before: they overlap with every majority of before.
-            Aim::Readmit => Epoch { replaced: None, ..self.parent }.voters(rules.ids()),
-            Aim::Replace | Aim::Settle | Aim::Tidy | Aim::Succeed { .. } => rules.electors(&self.parent, self.quorum),
-            Aim::Force { .. } => rules.ids().collect(),
-        }
-    }
-}
-
-/// Begins an attempt. The term is stored first.
-pub(super) fn begin(state: &mut State, rules: &Rules, aim: Aim, why: Why, now: Ms) {
-    let Some(parent) = state.epoch() else { return };
-    let quorum = state.quorum(rules);
-    let seen = state.promises.term_seen.max(state.durable.term);
-    let ballot = Ballot::after(seen, aim.purpose(), state.durable.weir);
-    state.promises.term_seen = ballot.term;
-    state.change(|durable| durable.term = ballot.term);
-    let lost_at = state.line.lost_at.unwrap_or(now);
-    let parts = Parts { verdict_ms: now.saturating_sub(lost_at), ..Parts::default() };
-    state.attempt = Some(Attempt {
-        aim,
-        ballot,
-        parent,
-        quorum,
-        phase: Phase::Storing,
-        pledges: BTreeMap::new(),
-        begun_at: now,
-        parts,
-        loss: Loss::Unknown,
-        why,
-    });
 }
 
 /// Takes in the answer of a pledge.
@@ -664,9 +429,4 @@ pub(super) fn stuck(state: &mut State, why: Refusal, out: &mut Vec<Action>) {
         state.stuck = Some(why);
         out.push(Action::Report(Report::Stuck { why }));
     }
-}
-
-/// The accepted log with a server's facts, for those who have none.
-pub(super) fn history_of(found: Option<&Facts>) -> Option<History> {
-    found.map(|facts| facts.history.clone())
 }

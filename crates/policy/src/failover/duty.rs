@@ -1,16 +1,18 @@
 //! Work that is due while a primary is accepted: fences, standbys that follow nobody, nodes that come back, commands.
 
-use super::accept;
 use super::action::{Action, Command, Lost, Report};
-use super::attempt::{self, Aim};
 use super::ballot::{self, Ballot, NodeId};
+use super::choose;
+use super::eligible;
 use super::escapes::{self, Escapes};
 use super::event::Recovery;
 use super::event::{Done, Facts, Ms, Stream};
 use super::history::Relation;
 use super::node::{Standing, Woken};
+use super::operations::Aim;
+use super::operations::Rejoin;
+use super::promises;
 use super::record::Why;
-use super::rejoin::Rejoin;
 use super::rules::{Failback, Mode, Quorum, Rule, Rules};
 use super::state::{State, Trouble};
 
@@ -29,7 +31,7 @@ const COMMANDS_MAX: usize = 128;
 /// Fences, undoes fences, points standbys at the primary. One piece of work per node at a time.
 pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     let Some(epoch) = state.epoch() else { return };
-    if rules.mode != Mode::Builtin || state.attempt.is_some() || accept::newer_promise(state).is_some() {
+    if rules.mode != Mode::Builtin || state.attempt.is_some() || promises::newer_promise(state).is_some() {
         return;
     }
     let ids: Vec<NodeId> = state.nodes.keys().copied().collect();
@@ -154,7 +156,7 @@ fn readmit(state: &mut State, rules: &Rules, now: Ms) {
     let are_there = voters.iter().filter(|id| state.facts(**id).is_some()).count() + 1 >= ballot::majority(voters.len() + 1);
     let helps = voters.len().is_multiple_of(2) && state.quorum(rules) == Quorum::Majority;
     if helps && follows && is_fine && are_there && now >= state.retry_at {
-        attempt::begin(state, rules, Aim::Readmit, Why::Adopted, now);
+        state.begin_attempt(rules, Aim::Readmit, Why::Adopted, now);
     }
 }
 
@@ -225,6 +227,28 @@ pub(super) fn attach(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec
     let line = command_line(rules, &rules.commands.failback, id, new, state.primary());
     enqueue(state, Command::Failback, id, line);
     write_status(state, rules, out);
+}
+
+/// Puts a server out of use: nobody is sent to it, and those are told who asked for that.
+pub(super) fn put_down(state: &mut State, rules: &Rules, id: NodeId, why: Lost, now: Ms, out: &mut Vec<Action>) {
+    let Some(node) = state.nodes.get_mut(&id).filter(|node| !matches!(node.standing, Standing::Down { .. })) else { return };
+    node.standing = Standing::Down { why, since: now };
+    let was_up = node.seen.is_some() || state.primary() == Some(id);
+    out.push(Action::Report(Report::Degenerated { node: id, why }));
+    if !was_up {
+        return absent(state, rules, id, out);
+    }
+    let new = if state.primary() == Some(id) { likely(state, rules) } else { None };
+    lost(state, rules, id, new, out);
+}
+
+/// The standby that a command is to promote, by what the last looks found.
+pub(super) fn likely(state: &State, rules: &Rules) -> Option<NodeId> {
+    let facts = state.nodes.iter().filter(|(_, node)| node.is_in_use()).filter_map(|(id, node)| Some((*id, node.facts()?)));
+    let standbys = facts.filter(|(id, _)| Some(*id) != state.primary());
+    let candidates = eligible::candidates(state, rules, standbys).ok()?;
+    let any = Rules { lag_bytes_max: None, lag_ms_max: None, ..rules.clone() };
+    choose::choose(&any, &choose::Sync::Asynchronous, &candidates, &[]).ok().map(|choice| choice.node)
 }
 
 /// Commands after a node was lost. `new`: the standby to be promoted, if it was the primary; a command is told of no standby that may not be.

@@ -4,6 +4,7 @@
 use super::action::Action;
 use super::ballot::NodeId;
 use super::event::{Done, Ms};
+use super::operations::Inquiry;
 use super::record::Why;
 use super::rules::Rules;
 use super::state::State;
@@ -14,20 +15,6 @@ const LIMIT_MS: Ms = 2_000;
 const FRESH_MS: Ms = 5_000;
 /// Time between two questions to one that does not answer.
 const AGAIN_MS: Ms = 2_000;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Inquiry {
-    #[default]
-    None,
-    Asked {
-        node: NodeId,
-    },
-    Heard {
-        node: NodeId,
-        done: Done,
-        at: Ms,
-    },
-}
 
 /// What is known of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

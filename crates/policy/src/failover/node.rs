@@ -4,7 +4,7 @@ use super::action::Lost;
 use super::ballot::NodeId;
 use super::event::{Facts, Failure, Ms};
 use super::health::Health;
-use super::rejoin::Rejoin;
+use super::operations::Rejoin;
 
 /// If a node is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,12 +3,13 @@
 //! [`work`] says when, [`deed`] what is next. Nothing is done to a server that has promised a newer attempt than the one that replaced it: it may be
 //! the primary of a decision that this Weir slept through.
 
-use super::accept;
 use super::action::{Action, Report};
 use super::ballot::{Ballot, Mark, NodeId, Vote};
 use super::event::{Done, Ms, Recovery, Stream};
 use super::history::Relation;
 use super::node::{Node, Standing};
+use super::operations::{Rejoin, Then, Way};
+use super::promises;
 use super::rules::{Mode, Returns, Rule, Rules};
 use super::state::{Gate, State};
 
@@ -22,47 +23,12 @@ const COPIES_MAX: u32 = 2;
 const PAUSE_MS: Ms = 5_000;
 const PAUSE_MS_MAX: Ms = 300_000;
 
-/// How far the return of a node has come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Rejoin {
-    #[default]
-    No,
-    UnderWay {
-        way: Way,
-        failures: u32,
-        copies: u32,
-    },
-    Failed {
-        way: Way,
-        failures: u32,
-        copies: u32,
-        again_at: Ms,
-    },
-    /// It was started as a standby. Once it streams it is attached.
-    Brought {
-        at: Ms,
-        copies: u32,
-    },
-    /// It does not stream, however often it is copied: nothing more is done after this decision. It is attached all the same once it streams.
-    Vain {
-        ballot: Ballot,
-    },
-}
-
-/// How a server gets the files of its primary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
-    /// Its own are rewound; where that cannot be, a copy is made.
-    Rewind,
-    Copy,
-}
-
 /// Orders the return that is due. One at a time.
 pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
     let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return };
     settle(state);
     let is_decided = matches!(state.gate, Gate::Open { node, .. } if node == epoch.node) && state.is_stored();
-    let is_quiet = state.attempt.is_none() && accept::newer_promise(state).is_none();
+    let is_quiet = state.attempt.is_none() && promises::newer_promise(state).is_none();
     let is_fine = state.facts(epoch.node).is_some_and(|facts| state.is_on_line(facts));
     let is_one_under_way = state.nodes.values().any(|node| matches!(node.rejoin, Rejoin::UnderWay { .. }));
     let counts = is_decided && is_quiet && is_fine || !rules.keeps(Rule::DecidedReturn);
@@ -84,13 +50,6 @@ pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Acti
     }
     node.rejoin = Rejoin::UnderWay { way, failures, copies };
     out.push(Action::Rejoin { node: id, primary: epoch.node, ballot: vote.ballot, way, limit_ms: LIMIT_MS });
-}
-
-/// The next deed for a server that was brought back and does not stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
-    Copy,
-    Nothing,
 }
 
 /// A return that is due: the way, how often it failed before, and which copy in a row it is.

@@ -10,6 +10,7 @@ use super::event::{Done, Ms};
 use super::health::RECHECK_MS;
 use super::history::Relation;
 use super::node::{Node, Standing};
+use super::operations::{Restart, Step};
 use super::rules::{Agent, Rules};
 use super::state::State;
 
@@ -22,28 +23,6 @@ const RESTART_MS: Ms = 120_000;
 /// Time for an operator to start a server anew, and for it to catch up.
 const OPERATOR_MS: Ms = 1_800_000;
 const RETURN_MS: Ms = 300_000;
-
-/// See the module.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Restart {
-    pub node: NodeId,
-    ticket: u64,
-    /// The start of the server before, from `Draining` on.
-    started_at: u64,
-    pub step: Step,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
-    /// It is in use until it is seen streaming.
-    Awaiting { until: Ms },
-    /// Statements that run on it end.
-    Draining { until: Ms },
-    /// The agent is at work.
-    Restarting { until: Ms },
-    /// It runs again, or somebody is to start it anew.
-    Returning { until: Ms },
-}
 
 /// An operator asks for it. Error: nothing is begun.
 pub(super) fn request(state: &mut State, node: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
@@ -154,12 +133,5 @@ pub(super) fn started(state: &mut State, id: NodeId, done: Done, now: Ms) {
             Done::Yes => of.step = Step::Returning { until: now + RETURN_MS },
             Done::No => *until = now,
         }
-    }
-}
-
-/// When something is due.
-pub(super) fn due(of: &Restart) -> Ms {
-    match of.step {
-        Step::Awaiting { until } | Step::Draining { until } | Step::Restarting { until } | Step::Returning { until } => until,
     }
 }

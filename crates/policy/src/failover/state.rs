@@ -3,18 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::action::{Action, Held, Lost, Transactions};
-use super::attempt::Attempt;
 use super::ballot::{Ballot, Epoch, NodeId};
 use super::choose::{Refusal, Sync};
 use super::durable::Durable;
 use super::event::{Facts, Ms};
 use super::history::{History, Lsn, Relation};
-use super::inquiry::Inquiry;
 use super::node::{Look, Node, Standing};
-use super::record::{Loss, RECORDS_MAX, Record};
-use super::restart;
+use super::operations::{Aim, Attempt, Inquiry, Phase, Planned, Restart, Switchover};
+use super::record::{Loss, Parts, RECORDS_MAX, Record, Why};
 use super::rules::{Flag, Mode, Quorum, Rules};
-use super::switchover::{self, Planned};
 use super::sync;
 
 /// Looks at the primary's position that are kept for the report of losses.
@@ -224,9 +221,33 @@ impl State {
             Look::Due { at } => Some(at),
             Look::UnderWay { .. } => None,
         });
-        let planned = self.planned.switchover.as_ref().map(switchover::due);
-        let restart = self.planned.restart.as_ref().map(restart::due);
+        let planned = self.planned.switchover.as_ref().map(Switchover::due);
+        let restart = self.planned.restart.as_ref().map(Restart::due);
         looks.chain(self.attempt.as_ref().map(Attempt::until)).chain(planned).chain(restart).min().unwrap_or(Ms::MAX)
+    }
+
+    /// Begins an attempt. The term is stored first.
+    pub(super) fn begin_attempt(&mut self, rules: &Rules, aim: Aim, why: Why, now: Ms) {
+        let Some(parent) = self.epoch() else { return };
+        let quorum = self.quorum(rules);
+        let seen = self.promises.term_seen.max(self.durable.term);
+        let ballot = Ballot::after(seen, aim.purpose(), self.durable.weir);
+        self.promises.term_seen = ballot.term;
+        self.change(|durable| durable.term = ballot.term);
+        let lost_at = self.line.lost_at.unwrap_or(now);
+        let parts = Parts { verdict_ms: now.saturating_sub(lost_at), ..Parts::default() };
+        self.attempt = Some(Attempt {
+            aim,
+            ballot,
+            parent,
+            quorum,
+            phase: Phase::Storing,
+            pledges: BTreeMap::new(),
+            begun_at: now,
+            parts,
+            loss: Loss::Unknown,
+            why,
+        });
     }
 
     /// Changes what must survive. A change to the same value makes no version, so that a step which repeats itself has nothing to store.

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::accept;
 use super::action::{Action, Held, Lost, Report, Transactions};
 use super::another;
-use super::attempt::{self, Aim, Attempt};
+use super::attempt;
 use super::ballot::{Ballot, NodeId, Purpose};
-use super::choose::{self, Refusal};
+use super::choose::Refusal;
 use super::duty;
 use super::eligible;
 use super::event::{Done, Event, Failure, Found, LinkEnd, Ms, Recovering, Request};
@@ -15,6 +15,8 @@ use super::health::{Late, RECHECK_MS, Verdict};
 use super::history::Relation;
 use super::inquiry::{self, Word};
 use super::node::{Look, Node, Seen, Standing};
+use super::operations::{Aim, Attempt};
+use super::promises;
 use super::record::Why;
 use super::rejoin;
 use super::restart;
@@ -340,7 +342,7 @@ fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
         };
         let is_new = !matches!(node.standing, Standing::Quarantined { .. });
         if heard_by.is_empty() {
-            put_down(state, rules, id, Lost::Failed(failure), now, out);
+            duty::put_down(state, rules, id, Lost::Failed(failure), now, out);
         } else if is_new {
             state.nodes.entry(id).and_modify(|node| node.standing = Standing::Quarantined { since: now });
             out.push(Action::Report(Report::Quarantined { node: id, heard_by }));
@@ -357,27 +359,6 @@ fn hearers(state: &State, id: NodeId, from: Ms) -> BTreeSet<NodeId> {
         seen.facts.upstream() == Some(id) && heard_at.is_some_and(|at| at > from)
     };
     state.nodes.iter().filter(hears).map(|(id, _)| *id).collect()
-}
-
-pub(super) fn put_down(state: &mut State, rules: &Rules, id: NodeId, why: Lost, now: Ms, out: &mut Vec<Action>) {
-    let Some(node) = state.nodes.get_mut(&id).filter(|node| !matches!(node.standing, Standing::Down { .. })) else { return };
-    node.standing = Standing::Down { why, since: now };
-    let was_up = node.seen.is_some() || state.primary() == Some(id);
-    out.push(Action::Report(Report::Degenerated { node: id, why }));
-    if !was_up {
-        return duty::absent(state, rules, id, out);
-    }
-    let new = if state.primary() == Some(id) { likely(state, rules) } else { None };
-    duty::lost(state, rules, id, new, out);
-}
-
-/// The standby that a command is to promote, by what the last looks found.
-fn likely(state: &State, rules: &Rules) -> Option<NodeId> {
-    let facts = state.nodes.iter().filter(|(_, node)| node.is_in_use()).filter_map(|(id, node)| Some((*id, node.facts()?)));
-    let standbys = facts.filter(|(id, _)| Some(*id) != state.primary());
-    let candidates = eligible::candidates(state, rules, standbys).ok()?;
-    let any = Rules { lag_bytes_max: None, lag_ms_max: None, ..rules.clone() };
-    choose::choose(&any, &choose::Sync::Asynchronous, &candidates, &[]).ok().map(|choice| choice.node)
 }
 
 /// Notes since when a promise is seen, and since when the primary is gone meanwhile.
@@ -401,7 +382,7 @@ fn undone_at(state: &State, rules: &Rules, promise: Ballot) -> Ms {
 
 /// Begins an attempt where one is due.
 fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
-    let promise = accept::newer_promise_of_any(state);
+    let promise = promises::newer_promise_of_any(state);
     note_promise(state, promise, now);
     let is_reserved = state.attempt.is_some() || switchover::reserves(state);
     if rules.mode != Mode::Builtin || is_reserved || now < state.retry_at || state.primary().is_none() {
@@ -426,16 +407,16 @@ fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
                 Word::Silent => return attempt::stuck(state, Refusal::NotProvenDead, out),
             }
         }
-        attempt::begin(state, rules, Aim::Replace, why, now);
+        state.begin_attempt(rules, Aim::Replace, why, now);
     } else if let Some(ballot) = promise
         && state.primary().and_then(|id| state.facts(id)).is_some_and(|facts| state.is_on_line(facts))
         && eligible::could_be_decided(state, rules).is_ok()
     {
-        if accept::are_void(state) {
-            return attempt::begin(state, rules, Aim::Tidy, Why::Adopted, now);
+        if promises::are_void(state) {
+            return state.begin_attempt(rules, Aim::Tidy, Why::Adopted, now);
         }
         out.push(Action::Report(Report::TakingOver { ballot }));
-        attempt::begin(state, rules, Aim::Settle, Why::Adopted, now);
+        state.begin_attempt(rules, Aim::Settle, Why::Adopted, now);
     }
 }
 
@@ -463,7 +444,7 @@ fn detach_false(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>
     if rules.false_primary == FalsePrimary::Detached {
         let in_use = |id: &NodeId| state.nodes.get(id).is_some_and(Node::is_in_use);
         let found: Vec<NodeId> = state.durable.false_primaries.iter().copied().filter(in_use).collect();
-        found.into_iter().for_each(|id| put_down(state, rules, id, Lost::False, now, out));
+        found.into_iter().for_each(|id| duty::put_down(state, rules, id, Lost::False, now, out));
     }
 }
 
@@ -484,7 +465,7 @@ fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now
             Ok(())
         }
         (true, Request::Detach(_)) => {
-            let new = if state.primary() == Some(id) { likely(state, rules) } else { None };
+            let new = if state.primary() == Some(id) { duty::likely(state, rules) } else { None };
             detach(state, rules, id, new, out);
             Ok(())
         }
@@ -593,7 +574,7 @@ fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, o
         return Err(format!("node {id} is in recovery and the primary works: stop or detach the primary first"));
     }
     attempt::end(state, Refusal::Outrun, now, out);
-    attempt::begin(state, rules, Aim::Force { node: id, ticket }, Why::Named, now);
+    state.begin_attempt(rules, Aim::Force { node: id, ticket }, Why::Named, now);
     Ok(false)
 }
 

@@ -10,9 +10,7 @@
 //! nobody was told to promote himself: after that the attempt, or the failover that follows it, decides. One that was told to stop and does not come to
 //! an end with it is ended as by a crash first: it cannot be told to go on.
 
-use super::accept;
 use super::action::{Action, Held, Lost, StopMode, Transactions};
-use super::attempt::{self, Aim, Attempt, Phase};
 use super::ballot::{Ballot, NodeId};
 use super::choose::{self, Refusal, Sync};
 use super::duty;
@@ -21,8 +19,9 @@ use super::event::{Done, End, Facts, Failure, Ms};
 use super::health::RECHECK_MS;
 use super::history::{Lsn, Relation};
 use super::node::Standing;
+use super::operations::{Aim, Attempt, Phase, Stage, Start, StopOrder, Switchover};
+use super::promises;
 use super::record::Why;
-use super::restart::Restart;
 use super::rules::{Agent, Rules};
 use super::state::{self, Gate, State};
 
@@ -50,81 +49,6 @@ const DOUBT_MS: Ms = 1_000;
 const RETRY_MS: Ms = 500;
 /// A standby that lacks more would hold the stop up: a server that stops sends all log first.
 const LAG_BYTES_MAX: u64 = 128 << 20;
-
-/// Wishes of operators that are not fulfilled yet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Planned {
-    /// Named by an operator, and not yet seen as a primary.
-    pub named: Option<NodeId>,
-    /// When the command failed that was to promote it.
-    pub failed_at: Option<Ms>,
-    pub switchover: Option<Switchover>,
-    pub restart: Option<Restart>,
-}
-
-/// See the module.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Switchover {
-    pub from: NodeId,
-    pub to: NodeId,
-    ticket: u64,
-    pub stage: Stage,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Stage {
-    /// Another attempt is under way, or the standby does not stream yet.
-    Waiting {
-        until: Ms,
-        since: Ms,
-        /// The log that the standby had at the first look since then: it must have replayed that.
-        had: Option<Lsn>,
-    },
-    /// The primary writes out what its shutdown would have to.
-    Preparing {
-        until: Ms,
-    },
-    /// An attempt is under way.
-    Taking,
-    /// The old primary takes writes again once it answers to a look of now or later.
-    Undoing {
-        why: String,
-        since: Ms,
-        start: Start,
-        /// The order to stop it, if it was given and is not known to be obeyed.
-        stop: Option<StopOrder>,
-        until: Ms,
-    },
-    /// The files of the old primary are made those of a standby.
-    Following {
-        until: Ms,
-        retry_at: Ms,
-    },
-    Starting {
-        until: Ms,
-        retry_at: Ms,
-    },
-    Returning {
-        until: Ms,
-    },
-}
-
-/// The order to start the old primary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Start {
-    DueAt(Ms),
-    /// Its agent is to end it first.
-    Ending(StopOrder),
-    Ordered,
-    Done,
-}
-
-/// The attempt that had a server stopped, and the start of the server that was meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct StopOrder {
-    pub ballot: Ballot,
-    pub started_at: Option<u64>,
-}
 
 /// How far a switchover goes with an event.
 enum Next {
@@ -271,11 +195,11 @@ fn take(state: &mut State, rules: &Rules, (from, to): (NodeId, NodeId), now: Ms)
     if let Err(why) = is_ready(state, rules, from, to) {
         return Next::End(Err(why));
     }
-    if accept::newer_promise(state).is_some() {
+    if promises::newer_promise(state).is_some() {
         return Next::End(Err("another proxy has begun to replace the primary".into()));
     }
     let started_at = state.facts(from).map(|facts| facts.started_at);
-    attempt::begin(state, rules, Aim::Succeed { node: to, started_at }, Why::SwitchedOver, now);
+    state.begin_attempt(rules, Aim::Succeed { node: to, started_at }, Why::SwitchedOver, now);
     Next::Stage(Stage::Taking)
 }
 
@@ -502,17 +426,6 @@ pub(super) fn gate(state: &State) -> Option<Gate> {
         | Stage::Following { .. }
         | Stage::Starting { .. }
         | Stage::Returning { .. } => None,
-    }
-}
-
-/// When something is due.
-pub(super) fn due(of: &Switchover) -> Ms {
-    match &of.stage {
-        Stage::Waiting { until, .. } | Stage::Preparing { until } | Stage::Returning { until } => *until,
-        Stage::Taking => Ms::MAX,
-        Stage::Undoing { start: Start::DueAt(at), until, .. } => *until.min(at),
-        Stage::Undoing { until, .. } => *until,
-        Stage::Following { until, retry_at } | Stage::Starting { until, retry_at } => *until.min(retry_at),
     }
 }
 

@@ -5,10 +5,10 @@
 
 use super::action::{Action, Lost};
 use super::ballot::NodeId;
+use super::duty;
 use super::event::Ms;
 use super::rules::Rules;
 use super::state::{self, State};
-use super::step;
 
 /// Takes the first node out of use if it is dead and another one is alive.
 pub(super) fn leave_dead(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
@@ -17,7 +17,7 @@ pub(super) fn leave_dead(state: &mut State, rules: &Rules, now: Ms, out: &mut Ve
         let dead =
             state.nodes.get(&first).and_then(|node| node.dead).filter(|_| is_watched && !state::is_untouchable(rules, first));
         let Some((_, failure)) = dead.filter(|_| has_another(state, rules, first)) else { return };
-        step::put_down(state, rules, first, Lost::Failed(failure), now, out);
+        duty::put_down(state, rules, first, Lost::Failed(failure), now, out);
     }
 }
 

@@ -13,7 +13,8 @@ use weir_agent::{
     SlotName, Source, Status, StopMode, TextError, UserName, Word, WordValue,
 };
 use weir_config::{Config, NodeConfig};
-use weir_policy::failover::rejoin::{self, Files, Seen, Server, SoFar, Way};
+use weir_policy::failover::operations::Way;
+use weir_policy::failover::rejoin::{self, Files, Seen, Server, SoFar};
 use weir_policy::failover::{Ballot, Mark, NodeId};
 
 /// Time for a stop in order; then the server is stopped as by a crash.

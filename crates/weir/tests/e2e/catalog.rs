@@ -59,10 +59,11 @@ fn rule(client: &mut Raw, text: &str) -> String {
     client.rows(&format!("show route for '{}'", text.replace('\'', "''")))[0][2].clone()
 }
 
-/// Reads of a rule, as `SHOW pool_rules` counts them: it names the rules that were used.
+/// Statements of a rule, as `SHOW pool_rules` counts them.
 fn counted(client: &mut Raw, rule: &str) -> u64 {
     let rows = client.rows("show pool_rules");
-    rows.iter().find(|row| row[0] == rule).map_or(0, |row| row[1].parse().unwrap())
+    let row = rows.iter().find(|row| row[1] == rule).unwrap_or_else(|| panic!("{rule} is not shown"));
+    row[2].parse().unwrap()
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The part of an attempt that is a switchover's own: the primary is stopped, and one node must hold all that it had.
 
-use super::{Aim, Answer, Attempt, INSPECT_MS, Next, Phase, RECHECK_MS, STOP_MS, ask, promote};
+use super::{INSPECT_MS, Next, RECHECK_MS, STOP_MS, ask, promote};
 use crate::failover::action::{Action, StopMode};
 use crate::failover::ballot::{Ballot, NodeId};
 use crate::failover::choose::{self, Refusal, Sync};
 use crate::failover::event::{End, Facts, Failure, Ms};
 use crate::failover::history::{Lsn, Relation};
+use crate::failover::operations::{Aim, Answer, Attempt, Phase};
 use crate::failover::record::Loss;
 use crate::failover::rules::{Quorum, Rule, Rules};
 use crate::failover::state::State;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use weir_agent::ServerStatus;
 use weir_config::passwd::Secret;
 use weir_config::{Config, RecoveryConfig};
-use weir_policy::failover::rejoin::Way;
+use weir_policy::failover::operations::Way;
 use weir_policy::failover::{Recovering, Request};
 use weir_policy::own_login::OwnUse;
 use weir_wire::pcp::Fault;

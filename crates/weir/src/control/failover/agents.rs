@@ -6,7 +6,7 @@ use crate::control::return_node::{self, Return, ReturnError};
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::{ClusterState, Deed, FailureKind, ServerStatus};
-use weir_policy::failover::rejoin::Way;
+use weir_policy::failover::operations::Way;
 use weir_policy::failover::{Ballot, End, Failure, Lsn, Mark, NodeId, StopMode};
 
 /// A server notes the time of its start twice: for its file when it begins, and for its function when it takes connections. On a busy machine it

@@ -2,7 +2,7 @@
 
 use crate::control::context::Control;
 use crate::log::Level;
-use weir_policy::failover::rejoin::Then;
+use weir_policy::failover::operations::Then;
 use weir_policy::failover::{
     Command, End, Event, Facts, Found, Lost, Mode, Ms, Node, NodeId, Record, Refusal, Report, Rules, State, Why,
 };
