@@ -329,7 +329,11 @@ fn weirs_clients_print_what_debians_print() {
             let meant = ask(&stage.tools.0, Path::new(DEBIANS), port, name, &arguments);
             // Warnings that Pgpool-II sends along show in its clients with some releases only.
             let own = ask(&stage.tools.0, &stage.tools.0, port, name, &arguments);
-            assert_eq!(without_rest_of_life(&own.out), without_rest_of_life(&meant.out), "{name} {arguments:?}");
+            if without_rest_of_life(&own.out) != without_rest_of_life(&meant.out) {
+                // A node may have come into use between the two answers.
+                let after = ask(&stage.tools.0, Path::new(DEBIANS), port, name, &arguments);
+                assert_eq!(without_rest_of_life(&own.out), without_rest_of_life(&after.out), "{name} {arguments:?}");
+            }
             assert_eq!(own.err, meant.err, "{name} {arguments:?}");
             assert_eq!(own.code, i32::from(!own.err.is_empty()), "{name} {arguments:?}: an exit code that tells");
         }
