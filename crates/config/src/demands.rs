@@ -1,4 +1,4 @@
-//! What two parameters ask of all clients beside the rules of `pool_hba.conf`: PgBouncer's `auth_type` and `client_tls_sslmode`.
+//! Demands of two parameters on all clients, beside the rules of `pool_hba.conf`: PgBouncer's `auth_type` and `client_tls_sslmode`.
 
 /// Demands on all clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

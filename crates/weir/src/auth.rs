@@ -1,4 +1,4 @@
-//! Who a client is, and what it may: rules of logins, passwords, directories, limits of guesses. It knows no worker.
+//! Identity and rights of clients: rules of logins, passwords, directories, limits of guesses. It knows no worker.
 
 pub mod access;
 pub mod blocking_jobs;

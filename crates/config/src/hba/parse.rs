@@ -57,7 +57,7 @@ pub(super) fn rules(path: &Path, loader: &mut Loader<'_>, demands: Demands, prob
     rules
 }
 
-/// What says the method of a rule.
+/// The place that names the method of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     Line,

@@ -80,7 +80,7 @@ pub const APPLICATION_NAME: &str = "application_name";
 
 /// Settings that a startup packet asks for.
 pub struct StartupSettings {
-    /// Who asks for them.
+    /// The client that asks for them.
     pub(crate) claim: Rc<Claim>,
     pub(crate) settings: Arc<Settings>,
     /// Number of their meaning: see `Settings::meaning`.
