@@ -170,7 +170,7 @@ pub(crate) fn misplaced(s: &mut Session, w: &Context, tag: u8) -> Fault {
     Fault::fatal(sqlstate::PROTOCOL_VIOLATION, "terminating connection because protocol synchronization was lost")
 }
 
-/// The name of a statement may be as long as in a Parse, since servers know statements by Weir's names. What goes to the server as it is must be small
+/// The name of a statement may be as long as in a Parse, since servers know statements by Weir's names. A message that goes to the server as it is must be small
 /// nevertheless: see `extended`.
 #[inline]
 fn check_name(w: &Context, header: Header) -> Result<(), Fault> {

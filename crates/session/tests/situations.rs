@@ -331,7 +331,7 @@ impl Play {
         panic!("it does not come to rest");
     }
 
-    /// What was done since the last time, in one line.
+    /// All acts since the last time, in one line.
     fn told(&mut self, statement: &str, answers: Answers) -> String {
         let lines = lines_of(&std::mem::take(&mut self.outs), 'A');
         let is_kept = |line: &&String| {
@@ -362,7 +362,7 @@ const LOSSES: &[&str] =
 /// Messages that a statement's server made up.
 const ANSWERS: &[&str] = &["RowDescription", "DataRow", "NoData", "CommandComplete", "ParseComplete", "BindComplete"];
 
-/// What is told of the answers that the client got.
+/// The answers that the client got, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answers {
     Told,

@@ -29,7 +29,7 @@ fn rules_of(import: &Import) -> Vec<String> {
     lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
-/// Those of them that say their method themselves.
+/// Rules that name their method themselves.
 fn own_rules_of(import: &Import) -> Vec<String> {
     rules_of(import).into_iter().filter(|rule| !rule.ends_with(" auth_type")).collect()
 }

@@ -7,7 +7,7 @@ use weir_policy::session_state::Ask;
 use weir_policy::settings::Settings;
 use weir_policy::temporary::Listed;
 
-/// What is known of a session before a statement.
+/// The facts about a session before a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     Nothing,

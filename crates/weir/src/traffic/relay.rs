@@ -16,7 +16,7 @@ use weir_session::teardown::let_go;
 /// A wait of a session for more than its sockets. Boxed: sessions that do not wait hold no room for it.
 type Wait<'a> = Pin<Box<dyn Future<Output = Course> + 'a>>;
 
-/// What a session does after its steps.
+/// The acts of a session after its steps.
 enum Next<'a> {
     Rests,
     Waits(Wait<'a>),
