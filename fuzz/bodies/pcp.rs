@@ -1,6 +1,6 @@
 //! Packets of PCP, read as a server and as a client.
 
-use weir_wire::pcp::{HEADER_BYTES, NodeInfo, Packet, REPLY_LENGTH_MAX, REQUEST_LENGTH_MAX, Reply, Request, read};
+use weir_wire::pcp_protocol::{HEADER_BYTES, NodeInfo, Packet, REPLY_LENGTH_MAX, REQUEST_LENGTH_MAX, Reply, Request, read};
 
 /// Walks the bytes as a stream of packets.
 pub fn run(bytes: &[u8]) {

@@ -10,7 +10,7 @@ use crate::support::server::{Server, WORK_MEM};
 use crate::support::world::World;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use weir_policy::cluster::Probe;
+use weir_failover::cluster::Probe;
 
 /// Small, so that most messages come in parts.
 const BUFFER_BYTES: usize = 512;

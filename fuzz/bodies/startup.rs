@@ -1,6 +1,6 @@
 //! The first packet of a connection.
 
-use weir_wire::startup::{First, STARTUP_BYTES_MAX, read_first, split_options};
+use weir_wire::startup_packet::{First, STARTUP_BYTES_MAX, read_first, split_options};
 
 /// Reads the bytes as a first packet, whole and cut.
 pub fn run(bytes: &[u8]) {

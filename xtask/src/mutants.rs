@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 /// The crates that decide and do no IO, by the folders they are in.
-const PURE: [&str; 7] = ["cache", "catalog", "config", "policy", "session", "sql", "wire"];
+const PURE: [&str; 7] = ["cache", "catalog", "config", "failover", "session", "sql", "wire"];
 
 /// Packages with the tests of the second round.
 const FAR: [&str; 2] = ["weir-session", "weir-sim"];
@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Only these crates, by their folders in `crates`
     #[arg(long, value_delimiter = ',')]
     crates: Vec<String>,
-    /// Only changes with this in their names, as `policy/src/failover` or `Catalog::touches`
+    /// Only changes with this in their names, as `failover/src` or `Catalog::touches`
     #[arg(long, default_value = "")]
     only: String,
     /// Leaves out the second round: the tests of sessions and the simulator
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(row("cache"), "1 1 0 0 100%");
         assert_eq!(row("catalog"), "1 0 1 0 100%");
         assert_eq!(row("config"), "2 1 0 1 50%");
-        assert_eq!(row("policy"), "0 0 0 0 0%");
+        assert_eq!(row("failover"), "0 0 0 0 0%");
         assert_eq!(row("together"), "4 2 1 1 75%");
     }
 

@@ -25,7 +25,7 @@ const PRODUCTION: &[&str] = &[
     "crates/io/src",
     "crates/config/src",
     "crates/catalog/src",
-    "crates/policy/src",
+    "crates/failover/src",
     "crates/cache/src",
     "crates/session/src",
     "crates/weir/src",
@@ -34,7 +34,7 @@ const PURE: &[&str] = &[
     "crates/wire/src",
     "crates/config/src",
     "crates/catalog/src",
-    "crates/policy/src",
+    "crates/failover/src",
     "crates/cache/src",
     "crates/session/src",
 ];
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(lines_of(&check_bans(&Source::new("crates/weir/src/a.rs", text))), [2]);
         assert_eq!(lines_of(&check_bans(&Source::new("crates/weir/src/main.rs", text))), [] as [usize; 0]);
         let clock = "let t = Instant::now();\nuse std::net::IpAddr;\n";
-        assert_eq!(lines_of(&check_bans(&Source::new("crates/policy/src/a.rs", clock))), [1, 2]);
+        assert_eq!(lines_of(&check_bans(&Source::new("crates/failover/src/a.rs", clock))), [1, 2]);
         assert_eq!(lines_of(&check_bans(&Source::new("crates/weir/src/a.rs", clock))), [] as [usize; 0]);
     }
 

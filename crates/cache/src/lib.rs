@@ -6,21 +6,21 @@
 //! was made under. Where several Weirs share the store, that is a position of the primary's log (`Proof`).
 
 mod admission;
-mod follow;
-mod kept;
+mod followed_log;
 mod lookup_policy;
 mod proof;
-mod ring;
 mod shards;
-mod text;
+mod store_hosts;
+mod stored_result;
+mod text_facts;
 mod versions;
 
+pub use crate::followed_log::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
+pub use crate::store_hosts::Ring;
+pub use crate::stored_result::{Kept, Why};
+pub use crate::text_facts::{End, Reads, Text, bind_holds_a_moment, says_a_moment};
 pub use admission::{Admission, Price};
-pub use follow::{Covered, FollowError, Follower, History, Round, Snapshot, Standing};
-pub use kept::{Kept, Why};
 pub use lookup_policy::{LookupPolicy, Seen};
 pub use proof::{Proof, Proving};
-pub use ring::Ring;
 pub use shards::Shards;
-pub use text::{End, Reads, Text, bind_holds_a_moment, says_a_moment};
 pub use versions::{Deps, Outcome, Slot, Versions};

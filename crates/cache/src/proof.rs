@@ -14,8 +14,8 @@
 //! unknown to it, so their floor is the round by which it began to follow. Weirs tell each other nothing: a store that loses,
 //! mixes up or repeats its bytes costs misses.
 
-use super::follow::{Follower, History, Standing};
 use super::versions::{Deps, Slot, Versions};
+use crate::followed_log::{Follower, History, Standing};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Rounds whose positions are remembered. With more, every second one of the older half is forgotten: then a later one stands

@@ -1,7 +1,7 @@
 //! Questions to a server about its catalog, all parts in one transaction, so that they fit together.
 //!
 //! They name things without a schema, and are for connections only that Weir opens for itself with `search_path = pg_catalog, pg_temp`
-//! (`weir_policy::own_login`): `Question` is a type of its own, so that no other place can send them.
+//! (`weir::auth::own_login`): `Question` is a type of its own, so that no other place can send them.
 
 use super::draft::{Cells, Draft, DraftError};
 use super::unseen::REACH;

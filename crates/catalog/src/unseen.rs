@@ -4,15 +4,15 @@
 //! In: the sources of all functions of users, and those that run with a use of a relation. Out: relations whose writing or
 //! reading may leave something, and names of parameters that functions invent, since a server lists those nowhere.
 
-mod reach;
+mod function_reach;
 
 use super::draft::{Cells, Draft, DraftError, number, word};
 use super::tables::closure;
 use super::{Catalog, Names, Path};
 use crate::builtin;
 use crate::functions::Functions;
-use reach::{Followed, ReachDraft, Reached};
-pub(super) use reach::{Named, REACH};
+use crate::unseen::function_reach::{Followed, ReachDraft, Reached};
+pub(super) use crate::unseen::function_reach::{Named, REACH};
 
 use std::collections::{BTreeSet, HashSet};
 use weir_sql::facts::Name;

@@ -1,9 +1,9 @@
 //! Problems that show only when settings are looked at together.
 use std::collections::BTreeSet;
 
-use super::failover::Mode;
 use super::problem::{Problem, Severity};
 use super::{ClusteringMode, Config, Given, Source};
+use crate::failover_settings::Mode;
 use crate::params::Indexed;
 use weir_sql::facts::{Effect, Transaction};
 

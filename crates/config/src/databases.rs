@@ -9,7 +9,7 @@ use crate::PoolMode;
 use crate::passwd::Secret;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weir_wire::startup::cut_name;
+use weir_wire::startup_packet::cut_name;
 
 /// Entries of one file: more is no file of databases.
 const ENTRIES_MAX: usize = 10_000;

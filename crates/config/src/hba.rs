@@ -7,17 +7,17 @@
 
 mod address;
 mod cover;
-mod demands;
+mod demand_rules;
+mod hba_line;
 mod ident;
 mod ldap;
-mod parse;
 mod tokens;
 
 pub use address::Network;
 pub use ldap::{Directory, Scope, Steps};
 pub use tokens::{LoadError, Loader};
 
-use crate::demands::Demands;
+use crate::client_demands::Demands;
 use crate::{Problem, Severity, TlsConfig};
 use address::Address;
 use core::net::IpAddr;
@@ -279,7 +279,7 @@ impl Hba {
         loader: &mut Loader<'_>,
     ) -> (Option<Hba>, Vec<Problem>) {
         let mut problems = Vec::new();
-        let rules = parse::rules(path, loader, demands, &mut problems);
+        let rules = hba_line::rules(path, loader, demands, &mut problems);
         let maps = ident.map(|path| ident::read(path, loader, &mut problems)).unwrap_or_default();
         if rules.is_empty() && problems.is_empty() {
             // It would refuse everyone, which is more likely a mistake.

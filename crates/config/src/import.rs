@@ -3,19 +3,19 @@
 //! In: the bytes of the files. Out: texts of `pgpool.conf`, `pool_hba.conf` and `pool_passwd`, and notes. No IO.
 
 use crate::databases::OTHERS;
+use crate::import::imported_databases::{Entry, Place};
+use crate::import::imported_settings::{DEFAULTS, Fate, SETTINGS, SYSTEM_AUTHORITIES, by_value, quoted, seconds, whole_seconds};
 use crate::limits::read_overrides;
-use databases::{Entry, Place};
-use settings::{DEFAULTS, Fate, SETTINGS, SYSTEM_AUTHORITIES, by_value, quoted, seconds, whole_seconds};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-mod access;
-mod databases;
+mod imported_access;
+mod imported_databases;
+mod imported_settings;
 mod ini;
-mod settings;
 mod users;
 
-pub use settings::{Meaning, equals, meaning_of, names};
+pub use crate::import::imported_settings::{Meaning, equals, meaning_of, names};
 pub use users::read_users;
 
 /// A line of `pgbouncer.ini` without an equal here, or one that the operator should look at.
@@ -293,7 +293,7 @@ impl Work {
     fn look_ups_of_others(&mut self) {
         let Some(others) = self.entries.iter().find(|entry| entry.name == OTHERS && entry.looks_up()).cloned() else { return };
         let default = |word: &str| crate::params::find(word).map_or("", |param| param.default).to_string();
-        for word in databases::LOOK_UPS {
+        for word in imported_databases::LOOK_UPS {
             let Some(value) = others.look_up(word) else { continue };
             let line = others.line;
             let former = self.given.insert(word.to_string(), (value.to_string(), line)).map(|(former, _)| former);
@@ -322,7 +322,7 @@ impl Work {
     /// The servers there are, and the fate of each database.
     fn place(&mut self) -> Place {
         let folder = if self.given.contains_key("unix_socket_dir") { self.value("unix_socket_dir") } else { "/tmp" };
-        let place = databases::place(&self.entries, folder);
+        let place = imported_databases::place(&self.entries, folder);
         for (line, text) in &place.notes {
             self.note(*line, text.clone());
         }
@@ -346,7 +346,7 @@ impl Work {
     }
 
     fn rules(&mut self, place: &Place, load: &mut Load<'_>) -> String {
-        let setup = access::Setup {
+        let setup = imported_access::Setup {
             auth_type: Some(self.value("auth_type")).filter(|word| !word.is_empty()).unwrap_or("md5"),
             tls: self.value("client_tls_sslmode"),
             hba_file: self.value("auth_hba_file"),
@@ -355,11 +355,11 @@ impl Work {
             forced: &place.forced,
             replication: place.replication,
         };
-        let (text, notes) = access::rules(&setup, load);
+        let (text, notes) = imported_access::rules(&setup, load);
         let auth_type = setup.auth_type.to_string();
         let line = self.line_of("auth_type");
         notes.into_iter().for_each(|text| self.note(line, text));
-        self.set("auth_type", if access::is_by_parameter(&auth_type) { auth_type.as_str() } else { "hba" });
+        self.set("auth_type", if imported_access::is_by_parameter(&auth_type) { auth_type.as_str() } else { "hba" });
         text
     }
 

@@ -4,7 +4,7 @@
 
 use crate::params::{self, Value};
 use crate::{Config, Override, PoolMode, SequenceSessions};
-use weir_wire::startup::cut_name;
+use weir_wire::startup_packet::cut_name;
 
 /// The limits of one user in one database. A limit of 0 is none, except for `pool_size`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use std::fmt;
 use subtle::ConstantTimeEq;
 use weir_wire::md5::Md5Secret;
 use weir_wire::scram::{Challenge, SaltedKeys, ScramError, Verifier};
-use weir_wire::startup::cut_name;
+use weir_wire::startup_packet::cut_name;
 use zeroize::Zeroizing;
 
 /// Longest line read. A line holds two names and two credentials; a SCRAM verifier has about 140 bytes.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::pattern::Patterns;
 
 use super::encryption::SslMode;
-use crate::demands::Demands;
+use crate::client_demands::Demands;
 use crate::redirect::Redirect;
 use crate::routing::{CausalReads, OnWrite};
 use crate::value::Value;

@@ -3,9 +3,9 @@
 //!
 //! rustls does the protocol. This module decides how much is taken at once, and knows the peer by its handshake.
 
-mod fault;
+mod tls_fault;
 
-pub use fault::explain;
+pub use crate::tls::tls_fault::explain;
 
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};

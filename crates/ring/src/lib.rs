@@ -6,19 +6,19 @@
 //! Needs Linux 6.1 (deferred task work; multishot receive is 6.0): [`Ring::new`] fails where it is missing or forbidden, and the event loop
 //! then works with epoll alone.
 
-mod alarm;
-mod door;
+mod kernel_timer;
+mod listening;
 mod outgoing;
 mod provided;
-mod ring;
 mod scheduling;
-mod stream;
+mod stream_rounds;
 mod token;
 mod unread;
+mod uring;
 
-pub use alarm::Wait;
+pub use crate::kernel_timer::Wait;
+pub use crate::uring::{Flow, Host, Ring, available};
 pub use outgoing::{Bytes, Piece};
-pub use ring::{Flow, Host, Ring, available};
 pub use scheduling::yield_when_woken;
 pub use token::Token;
 pub use unread::Chunk;

@@ -4,7 +4,7 @@
 //! A catalog is known by its edition, a number never given twice. Edition 0 means that nothing is known, or that something has
 //! changed since: statements with names go to the primary then. So a statement pays one look at a number, and never waits.
 
-use crate::follow::Follow;
+use crate::query_cache::log_progress::Follow;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

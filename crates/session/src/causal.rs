@@ -1,25 +1,25 @@
-//! The state that a session has seen, and the servers that may therefore answer it. Decisions are `policy::causal`'s, facts about the servers
+//! The state that a session has seen, and the servers that may therefore answer it. Decisions are `session::causal::standbys`'s, facts about the servers
 //! are in `positions`. On the hot path: a few atomic loads, no lock, no allocation.
 
-pub mod tables;
+pub mod by_table;
 
+use crate::causal::by_table::Extent;
+use crate::causal::positions::Positions;
+pub use crate::causal::seen_positions::SETTING;
+use crate::causal::seen_positions::{Causal, ChangeToShow};
+use crate::causal::standbys::{Covers, Kept, Life, Nodes, Seen, Throw, dice_of_turn};
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::metrics::Metric;
-use crate::positions::Positions;
 use crate::session::Session;
-pub use crate::session::causal::SETTING;
-use crate::session::causal::{Causal, ChangeToShow};
 use crate::statements::Statement;
 use crate::table_changes::LateReads;
 use crate::task::Us;
 use std::cell::Cell;
 use std::time::Instant;
-use tables::Extent;
 use weir_config::{CausalReads, OnLost};
-use weir_policy::causal::{Covers, Kept, Life, Nodes, Seen, Throw, dice_of_turn};
-use weir_policy::cluster::ClusterView;
+use weir_failover::cluster::ClusterView;
 use weir_wire::write::{self, Report};
 
 /// The server of the session's server connection has said something, which is about to reach the client.
@@ -115,7 +115,7 @@ pub fn begin_read(s: &mut Session, w: &Context, statement: &Statement, begins: b
     let mode = s.reads.causal.mode(w);
     let extent = if begins || !s.reads.is_alone { Extent::Open } else { Extent::One };
     let change = match mode {
-        CausalReads::Tables if w.has_readers() => tables::to_show(s, w, statement, extent),
+        CausalReads::Tables if w.has_readers() => by_table::to_show(s, w, statement, extent),
         // The primary answers. A standby that comes while the read waits must show all.
         CausalReads::Tables => ChangeToShow { round: w.shared.positions.next_round(), slot: None },
         CausalReads::Off | CausalReads::Session | CausalReads::Global => ChangeToShow::default(),
@@ -188,7 +188,7 @@ pub fn may_follow(s: &mut Session, w: &Context, statement: &Statement) -> bool {
     if s.reads.causal.mode(w) != CausalReads::Tables || s.replies().is_unsynced() {
         return true;
     }
-    let change = tables::to_show(s, w, statement, Extent::One);
+    let change = by_table::to_show(s, w, statement, Extent::One);
     change.round == 0 || s.conn().is_some_and(|conn| covers(w, conn, change.round))
 }
 
@@ -334,8 +334,14 @@ pub fn wake_sampler(w: &Context) {
     w.program.sample();
 }
 
+pub mod asking;
 #[cfg(test)]
-mod orders;
+mod exploration;
+pub mod held_read;
+pub mod positions;
+pub mod seen_positions;
+pub mod standbys;
+pub mod waiting;
 
 #[cfg(test)]
 mod tests {

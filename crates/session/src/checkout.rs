@@ -1,35 +1,33 @@
 //! Gives a session the server connection its next statement needs.
 
+pub mod pool_grant;
+
+use crate::causal::standbys::Nodes;
 use crate::causal::{self, Shown};
-use crate::classify;
+use crate::checkout::pool_grant::Fit;
 use crate::conn::{Conn, Reading};
 use crate::context::Context;
+use crate::doubt::transaction_number;
 use crate::fault::{Fault, sqlstate};
 use crate::flow::{Flow, Need};
-use crate::lazy_begin;
+use crate::lazy_begin::transaction_place::Way;
 use crate::metrics::Metric;
-use crate::outcome;
 use crate::pipeline::{self, Ahead};
-use crate::read_preference;
-use crate::read_retry;
+use crate::replies::Expect;
+use crate::routing::{self, Ask, Class, Side, Target, classify, read_preference};
 use crate::sequences::{self, Claim};
 use crate::session::{FAILED, IDLE, LazyBegin, Misread, Server, Session};
-use crate::session_state;
-use crate::session_state::defaults::{self, Met};
+use crate::session_state::connection_defaults::{self, Met};
 use crate::statements::{Statement, Trait};
 use crate::stats::Stat;
 use crate::upstream::{Flushed, TakenFor};
+use crate::{lazy_begin, read_retry, session_state};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use weir_catalog::rule::Rule;
 use weir_config::{CausalReads, PoolMode};
-use weir_policy::causal::Nodes;
-use weir_policy::cluster::NodeIndex;
-use weir_policy::pool::Fit;
-use weir_policy::replies::Expect;
-use weir_policy::route::{self, Ask, Class, Side, Target};
-use weir_policy::transaction::Way;
+use weir_failover::cluster::NodeIndex;
 use weir_sql::facts::Transaction;
 use weir_wire::frame::front;
 use weir_wire::write;
@@ -56,7 +54,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
             if flow.is_none() {
                 sequences::prepare(s, w, statement);
                 begin_here(s, w, statement, begins);
-                outcome::ask_ahead(s, w, statement);
+                transaction_number::ask_ahead(s, w, statement);
             }
             return Ok(flow);
         }
@@ -85,7 +83,7 @@ pub fn try_now(s: &mut Session, w: &Context, statement: &Statement) -> Result<Op
     let check_after_ms = check_after_ms(w);
     let fit_now = |conn: &Conn| match check_after_ms {
         Some(ms) if conn.has_rested(w.now_us(), ms) => Fit::Unasked,
-        Some(_) | None if defaults::are_stale(conn, w) || w.shared.stale.moves.is_doubted(conn) => Fit::Unasked,
+        Some(_) | None if connection_defaults::are_stale(conn, w) || w.shared.stale.moves.is_doubted(conn) => Fit::Unasked,
         Some(_) | None => fit_of(s, w, conn),
     };
     match s.host.take_idle(node, sequences::best_fit(s), &fit_now) {
@@ -142,12 +140,12 @@ fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -
     if s.state.listening.is_some() {
         session_state::prepare(s, w, statement);
     }
-    if s.is_gate_shut() || outcome::waits_for_line(s, w) {
+    if s.is_gate_shut() || transaction_number::waits_for_line(s, w) {
         return Some(Flow::Hold);
     }
     sequences::prepare(s, w, statement);
     begin_here(s, w, statement, begins);
-    outcome::ask_ahead(s, w, statement);
+    transaction_number::ask_ahead(s, w, statement);
     None
 }
 
@@ -355,7 +353,7 @@ pub fn settle_in(s: &mut Session, w: &Context, conn: Box<Conn>, on_primary: Take
     (s.retry.again, s.retry.refused_under) = (None, None);
     s.account.stats.add(Stat::Assignments, 1);
     s.take(w, conn, role);
-    let met = defaults::meet(s, w);
+    let met = connection_defaults::meet(s, w);
     session_state::bring(s, w);
     if s.account.limits.get().mode == PoolMode::Session {
         session_state::keep(s, w, None);
@@ -373,7 +371,7 @@ fn bring_again(s: &mut Session, w: &Context, statement: &Statement) -> Option<Fl
     if s.state.listening.is_some() {
         session_state::prepare(s, w, statement);
     }
-    (s.is_gate_shut() || outcome::waits_for_line(s, w)).then_some(Flow::Hold)
+    (s.is_gate_shut() || transaction_number::waits_for_line(s, w)).then_some(Flow::Hold)
 }
 
 /// The choice for a statement.
@@ -416,7 +414,7 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
     let shares = shares.as_ref().map_or(&[][..], |shares| shares.as_slice());
     let (view, favourite) = (&**view, s.reads.favourite);
     let ask = Ask { class, view, favourite, statement_level, wish, shares, prefers_lower_delay, dice, fit, hopeful };
-    let route = route::choose(&ask);
+    let route = routing::choose(&ask);
     s.handle.clock.rule.set(route.rule);
     let at = match route.target {
         Target::Node(at) if view.primary == Some(at) && read_retry::is_refused_there(s, view) => {
@@ -432,8 +430,8 @@ pub fn choose(s: &mut Session, w: &Context, need: Need, may_wait: bool) -> Chose
     let id = view.nodes[at].id;
     if class.side == Side::Reader {
         // A favourite that only lags now stays the favourite, and a session that names a node for one read keeps its own.
-        let has_favourite = s.reads.favourite.is_some_and(|favourite| route::may_stay(view, favourite, wish));
-        if !statement_level && !has_favourite && s.reads.favourite != Some(at) && route::becomes_favourite(&ask, route.rule) {
+        let has_favourite = s.reads.favourite.is_some_and(|favourite| routing::may_stay(view, favourite, wish));
+        if !statement_level && !has_favourite && s.reads.favourite != Some(at) && routing::becomes_favourite(&ask, route.rule) {
             s.reads.favourite = Some(at);
             s.handle.status.favourite.store(u32::from(id), Ordering::Relaxed);
         }

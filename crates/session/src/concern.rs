@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::lazy_begin::DeferredBegin;
 use crate::query_cache::QueryCache;
 use crate::read_retry::ReadRetry;
-use crate::repeat::Replay;
+use crate::rerun::repeatable::Replay;
 use crate::sequences::Sequences;
 use crate::session::Session;
 use crate::session_state::SessionState;

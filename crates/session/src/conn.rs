@@ -1,8 +1,13 @@
 //! A server connection as a session uses it: the known state of its server, and the ways to use it. Its socket is the program's.
 
-use crate::conn_settings::ConnSettings;
 use crate::flow::Kept;
+use crate::prepared::{Known, Shape, StatementId};
 use crate::reports::Reports;
+use crate::sequences::drawn_values::Tally;
+use crate::session_state::by_sql::BySql;
+use crate::session_state::client_settings::{ENCODING, ESCAPES_UNLESS, Recoding};
+use crate::session_state::conn_settings::ConnSettings;
+use crate::session_state::server_defaults::Defaults;
 use crate::task::Us;
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -12,15 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::SystemTime;
 use weir_config::{Config, SslMode};
-use weir_policy::by_sql::BySql;
-use weir_policy::cluster::ClusterView;
-use weir_policy::defaults::Defaults;
-use weir_policy::outcome::Line;
-use weir_policy::prepared::{Known, Shape, StatementId};
-use weir_policy::sequences::Tally;
-use weir_policy::settings::{ENCODING, ESCAPES_UNLESS, Recoding};
+use weir_failover::cluster::ClusterView;
+use weir_failover::commit_outcome::Line;
 use weir_wire::gather::Exceeded;
-use weir_wire::startup::Version;
+use weir_wire::startup_packet::Version;
 
 /// Time for which other sessions take a server connection last after a session has drawn on it. A session that asks for its draws mostly does so at once.
 const FRESH_DRAWS_US: Us = 1_000_000;

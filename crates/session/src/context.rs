@@ -1,23 +1,26 @@
 //! All that sessions are handed beside their messages: configuration, cluster view, catalogs, positions, tables of a worker, time and dice.
 
-use crate::cached_results::CachedResults;
 use crate::catalogs::{Catalogs, Database};
+use crate::causal::positions::Positions;
 use crate::conn::{Address, Refusals};
 use crate::host::{Level, Program, Who};
 use crate::last_look::LastLook;
-use crate::loads::Loads;
 use crate::local::ViewOf;
 use crate::metrics::{Counters, Metric, NODES_MAX};
 use crate::moves::Moves;
-use crate::name_scopes::Places;
-use crate::positions::Positions;
+use crate::query_cache::cached_results::CachedResults;
+use crate::query_cache::result_store::Store;
+use crate::routing::loads::Loads;
+use crate::routing::pick::EVEN_STEP;
+use crate::routing::suspects::Suspects;
+use crate::session_state::by_sql::BySql;
+use crate::session_state::client_settings::Settings;
+use crate::session_state::name_scopes::Places;
+use crate::session_state::server_defaults::Defaults;
 use crate::statements::Statements;
 use crate::status::SessionStatuses;
-use crate::store::Store;
-use crate::suspects::Suspects;
 use crate::table_changes::TableChanges;
-use crate::task::Us;
-use crate::task::WorkerId;
+use crate::task::{Us, WorkerId};
 use crate::upstream::Upstream;
 use foldhash::{HashMap, HashSet};
 use parking_lot::Mutex;
@@ -28,13 +31,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 use weir_catalog::functions::Books;
 use weir_config::{CausalReads, Config};
+use weir_failover::cluster::ClusterView;
 use weir_io::buffers::Buffers;
 use weir_io::clock::Clock;
-use weir_policy::by_sql::BySql;
-use weir_policy::cluster::ClusterView;
-use weir_policy::defaults::Defaults;
-use weir_policy::pick::EVEN_STEP;
-use weir_policy::settings::Settings;
 
 /// Fewer interned settings than this are never swept for their number.
 const SETTINGS_SWEEP_MIN: usize = 1024;

@@ -1,21 +1,24 @@
 //! A COMMIT whose answer was lost with its server connection: its client waits until the primary has said what became of it, or cannot be asked
-//! (`commit_outcome`). `outcome` has asked for the transaction's number, `weir::traffic::outcome` asks the primary.
+//! (`commit_outcome`). `outcome` has asked for the transaction's number, `weir::traffic::ask_outcome` asks the primary.
 
-use crate::causal;
+pub mod commit_in_doubt;
+pub mod loss_choices;
+pub mod transaction_number;
+
 use crate::context::Context;
+use crate::doubt::commit_in_doubt::Doubt;
 use crate::fault::{Fault, sqlstate};
+use crate::loss::{Outcome, Then};
 use crate::metrics::Metric;
-use crate::replay;
-use crate::session::doubt::Doubt;
-use crate::session::replay::Told;
+use crate::replies::Owed;
+use crate::rerun::kept_transaction::Told;
 use crate::session::{Entered, Server, Session, Skip, WITHIN};
 use crate::status::Doing;
 use crate::upstream::Heard;
 use crate::upstream::numbered::{Asked, Deeds, Numbered};
+use crate::{causal, rerun};
 use std::collections::VecDeque;
-use weir_policy::loss::{Outcome, Then};
-use weir_policy::outcome::Verdict;
-use weir_policy::replies::Owed;
+use weir_failover::commit_outcome::Verdict;
 
 /// The server connection is lost, and the outcome of what was under way is not known: the COMMIT of a transaction that has a number, or has only read,
 /// if it is nothing else.
@@ -59,7 +62,7 @@ pub fn wait(s: &mut Session, w: &Context, doubt: Box<Doubt>) {
 pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
     let Some(doubt) = s.intake.doubt.take() else { return };
     if verdict != Verdict::RolledBack {
-        replay::forget(s);
+        rerun::forget(s);
     }
     let Doubt { answer, owed, unknown, mut journal, .. } = *doubt;
     match (verdict, answer) {
@@ -88,7 +91,7 @@ pub fn settle(s: &mut Session, w: &Context, verdict: Verdict) {
                 Fault::error(sqlstate::SERIALIZATION_FAILURE, text).detail(unknown.detail).hint("Run the transaction again.");
             // It has given the transaction's number.
             let told = Told { then: Then::Outside, owed, fault, heard: Heard::Something };
-            let Some(told) = replay::begin(s, w, told) else { return };
+            let Some(told) = rerun::begin(s, w, told) else { return };
             w.count(Metric::TransactionsLost);
             tell(s, w, owed, &told.fault);
         }

@@ -3,7 +3,6 @@
 //! A named statement lives on the servers under a name of ours, one per distinct text, so that clients share it. A Parse of a text
 //! the server connection has already costs the server nothing. Bind and Describe bring the statement along when the server connection lacks it.
 
-use crate::answer;
 use crate::checkout::{self, hold, refusal};
 use crate::context::Context;
 use crate::fault::{Fault, garbled, sqlstate};
@@ -11,22 +10,18 @@ use crate::flow::Flow;
 use crate::local::Local;
 use crate::metrics::Metric;
 use crate::plan::{self, Planned};
-use crate::query_cache;
-use crate::result_shape;
-use crate::reuse::{self, UnnamedParse};
+use crate::prepared::reuse::{self, UnnamedParse};
+use crate::prepared::{NAME_PREFIX, Need, Shape, StatementId, key, push_name, result_shape};
+use crate::replies::Expect;
 use crate::session::{Change, Misread, Own, Portal, Refusal, Server, Session, Skip};
-use crate::session_state;
-use crate::signals;
 use crate::statements::{self, Naming, Prepared, Statement, Trait};
 use crate::stats::Stat;
-use crate::timing;
 use crate::unit::Unit;
-use crate::upstream::changes::{LongUnnamed, OwnStatements, ServerName, Whose};
+use crate::upstream::prepared_changes::{LongUnnamed, OwnStatements, ServerName, Whose};
 use crate::upstream::{Flushed, Gate};
+use crate::{own_answers, query_cache, session_state, signals, timing};
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_policy::prepared::{NAME_PREFIX, Need, Shape, StatementId, key, push_name};
-use weir_policy::replies::Expect;
 use weir_sql::facts::{StateKind, StateKinds};
 use weir_wire::back::Report;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
@@ -81,7 +76,7 @@ pub fn on_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
     if let Some(fault) = refusal(s, &prepared.statement) {
         return refuse(s, w, header, fault);
     }
-    if answer::is_in_doubt(s, &prepared.statement) {
+    if own_answers::is_in_doubt(s, &prepared.statement) {
         return Ok(Flow::Hold);
     }
     if ours(s, &prepared).is_some() {
@@ -321,7 +316,7 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
         let fault = no_such_statement(s, w, name);
         return refuse(s, w, header, fault);
     };
-    if answer::is_in_doubt(s, &prepared.statement) {
+    if own_answers::is_in_doubt(s, &prepared.statement) {
         return Ok(Flow::Hold);
     }
     if ours(s, &prepared).is_some_and(|local| !is_command(local) || runs_at_once(s, header)) {
@@ -611,7 +606,7 @@ fn begin_unknown(s: &mut Session, w: &Context, header: Header, is_bind: bool) ->
 /// The command of a prepared statement that Weir answers itself. One with parameters goes to a server, which complains of it.
 fn ours<'a>(s: &Session, prepared: &'a Prepared) -> Option<&'a Local> {
     let takes_none = || split_cstr(&prepared.tail).is_some_and(|(_, rest)| rest.starts_with(&[0, 0]));
-    answer::is_ours(s, &prepared.statement).filter(|local| !is_command(local) || takes_none())
+    own_answers::is_ours(s, &prepared.statement).filter(|local| !is_command(local) || takes_none())
 }
 
 fn is_command(local: &Local) -> bool {
@@ -649,10 +644,10 @@ fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepare
     let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
     let types = split_cstr(&prepared.tail).and_then(|(_, rest)| rest.first_chunk::<2>());
     let parameters = types.map_or(0, |count| usize::from(u16::from_be_bytes(*count)));
-    if let Some(fault) = answer::refuses_values(body, parameters) {
+    if let Some(fault) = own_answers::refuses_values(body, parameters) {
         return refuse(s, w, header, fault);
     }
-    let formats = match answer::result_formats(body) {
+    let formats = match own_answers::result_formats(body) {
         Ok(formats) => formats,
         Err(text) => return refuse(s, w, header, Fault::garbled(text)),
     };
@@ -700,7 +695,7 @@ pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow,
             return Ok(hold(s, w));
         }
         write::no_parameters(s.down.extra(&w.buffers));
-        answer::describe(s, w, local, &[]);
+        own_answers::describe(s, w, local, &[]);
         s.up.eat(header);
         return Ok(Flow::Next);
     }
@@ -733,7 +728,7 @@ fn describe_local(s: &mut Session, w: &Context, header: Header) -> Flow {
     }
     if let Some(portal) = s.statements.portal.take() {
         if let Some(local) = &portal.prepared.statement.local {
-            answer::describe(s, w, local, &portal.formats);
+            own_answers::describe(s, w, local, &portal.formats);
         }
         s.statements.portal = Some(portal);
     }
@@ -780,12 +775,12 @@ fn execute_local(s: &mut Session, w: &Context, header: Header) -> Flow {
         return hold(s, w);
     }
     let local = s.statements.portal.as_ref().and_then(|portal| portal.prepared.statement.local.as_ref());
-    if local.is_some_and(|local| !answer::is_fresh(s, w, local)) {
+    if local.is_some_and(|local| !own_answers::is_fresh(s, w, local)) {
         return Flow::Hold;
     }
     s.up.eat(header);
     if let Some(mut portal) = s.statements.portal.take() {
-        if answer::execute(s, w, &portal.prepared.statement, portal.done).is_err() {
+        if own_answers::execute(s, w, &portal.prepared.statement, portal.done).is_err() {
             s.intake.skip = Skip::ToSync;
         }
         portal.done = true;

@@ -1,8 +1,8 @@
 //! Small words that many modules use: the fate of a client's message, and the reason why a server connection stays with a session.
 
-use weir_policy::route::Class;
-use weir_policy::sequences::Wanted;
-use weir_policy::wish::ReadPreference;
+use crate::routing::Class;
+use crate::routing::read_targets::ReadPreference;
+use crate::sequences::drawn_values::Wanted;
 use weir_sql::facts::StateKind;
 
 /// The step after a message of the client.

@@ -2,30 +2,22 @@
 //!
 //! A message that must wait is left where it is, and is decided on anew from the top.
 
-use crate::answer;
-use crate::checkout;
-use crate::classify;
 use crate::context::Context;
-use crate::extended;
 use crate::fault::{Fault, garbled, sqlstate};
 use crate::flow::Flow;
+use crate::loss::owed_error;
 use crate::metrics::Metric;
-use crate::owed;
 use crate::plan::{self, Planned};
-use crate::query_cache;
-use crate::read_retry;
-use crate::replay;
+use crate::replies::Expect;
+use crate::routing::classify;
 use crate::session::{Change, IDLE, Misread, Presence, Refusal, Server, Session, Skip};
-use crate::session_state;
-use crate::signals;
-use crate::statement_log;
 use crate::statements::{self, Statement};
 use crate::status::Doing;
 use crate::unit::Unit;
-use crate::upstream::changes::{Claim, LongUnnamed};
+use crate::upstream::prepared_changes::{Claim, LongUnnamed};
 use crate::upstream::{Flushed, Gate};
+use crate::{checkout, extended, own_answers, query_cache, read_retry, rerun, session_state, signals, statement_log};
 use std::rc::Rc;
-use weir_policy::replies::Expect;
 use weir_wire::frame::{Header, front};
 use weir_wire::write;
 
@@ -46,18 +38,18 @@ pub fn notify(s: &mut Session, w: &Context) -> Result<bool, Fault> {
 /// Decides on one message of the client.
 #[inline]
 pub fn on_client(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
-    if replay::is_on(s) || s.intake.replay.is_some() { on_kept(s, w, header) } else { decide_on(s, w, header) }
+    if rerun::is_on(s) || s.intake.replay.is_some() { on_kept(s, w, header) } else { decide_on(s, w, header) }
 }
 
 /// The same, and keeps the message for a transaction that runs again.
 #[cold]
 fn on_kept(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
-    let mark = match replay::keep(s, w, header) {
+    let mark = match rerun::keep(s, w, header) {
         Ok(mark) => mark,
         Err(flow) => return Ok(flow),
     };
     let flow = decide_on(s, w, header);
-    replay::kept(s, header, &mark, &flow);
+    rerun::kept(s, header, &mark, &flow);
     flow
 }
 
@@ -70,7 +62,7 @@ fn decide_on(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault
             s.up.eat(header);
             return Ok(Flow::Next);
         }
-        if let Some(flow) = owed::tell(s, w, header)? {
+        if let Some(flow) = owed_error::tell(s, w, header)? {
             return Ok(flow);
         }
     }
@@ -290,20 +282,20 @@ fn other_names(s: &mut Session, w: &Context, header: Header) -> Statement {
 }
 
 fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statement>) -> Result<Flow, Fault> {
-    if answer::is_in_doubt(s, &statement) {
+    if own_answers::is_in_doubt(s, &statement) {
         return Ok(Flow::Hold);
     }
-    if let Some(local) = answer::is_ours(s, &statement) {
+    if let Some(local) = own_answers::is_ours(s, &statement) {
         if !s.may_speak() || s.replies().is_unsynced() {
             return Ok(settle_first(s, w));
         }
-        if !answer::is_fresh(s, w, local) {
+        if !own_answers::is_fresh(s, w, local) {
             return Ok(Flow::Hold);
         }
         // As after any simple query.
         s.statements.drop_unnamed();
         statement_log::answered(s, w);
-        answer::simple(s, w, &statement, local);
+        own_answers::simple(s, w, &statement, local);
         s.up.eat(header);
         return Ok(Flow::Next);
     }

@@ -1,32 +1,24 @@
 //! Messages of a server: passed on, looked into where the session must know of them, or eaten where they answer a query of ours.
 
-use crate::causal;
-use crate::concern;
 use crate::context::Context;
-use crate::extended;
+use crate::doubt::transaction_number;
 use crate::fault::Fault;
 use crate::from_client::misplaced;
 use crate::host::Nudge;
-use crate::lazy_begin;
-use crate::outcome;
-use crate::query_cache;
-use crate::read_retry;
-use crate::result_shape;
-use crate::reuse::{self, Begun};
+use crate::loss::Control;
+use crate::prepared::result_shape;
+use crate::prepared::reuse::{self, Begun};
+use crate::read_retry::standby_errors::is_of_recovery;
+use crate::replies::{Dropped, Failed, Reply, Rest, Whose};
 use crate::session::{FAILED, IDLE, LazyBegin, Presence, Refusal, Server, Session, Skip, WITHIN};
-use crate::session_state;
+use crate::session_state::state_question::{Failure, ROW_LOOK_BYTES_MAX};
 use crate::stats::Stat;
-use crate::teardown;
-use crate::timing;
 use crate::unit::Ended;
-use crate::upstream::changes::{Claim, OwnStatements};
 use crate::upstream::left::{Parting, Telling};
+use crate::upstream::prepared_changes::{Claim, OwnStatements};
 use crate::upstream::{Flushed, Heard, Upstream};
+use crate::{causal, concern, extended, lazy_begin, query_cache, read_retry, session_state, teardown, timing};
 use std::collections::VecDeque;
-use weir_policy::loss::Control;
-use weir_policy::read_retry::is_of_recovery;
-use weir_policy::replies::{Dropped, Failed, Reply, Rest, Whose};
-use weir_policy::session_state::{Failure, ROW_LOOK_BYTES_MAX};
 use weir_wire::back::{Report, read_report};
 use weir_wire::frame::{HEADER_BYTES, Header, back};
 use weir_wire::gather::Exceeded;
@@ -160,7 +152,7 @@ fn on_reply(s: &mut Session, w: &Context, header: Header, looks: bool, reply: Re
             if !s.down.has_whole(header.frame_bytes()) {
                 return Ok(false);
             }
-            outcome::on_row(s, header);
+            transaction_number::on_row(s, header);
             s.down.eat(header);
         }
         Reply::NumberRefused => {
@@ -237,7 +229,7 @@ fn garbled(s: &mut Session, w: &Context, header: Header) -> Result<bool, Fault> 
 fn on_number_refused(s: &mut Session, w: &Context, header: Header, looks: bool) {
     let body = looks.then(|| s.down.whole(header).map(<[u8]>::to_vec)).flatten().unwrap_or_default();
     let report = read_report(&body);
-    outcome::on_refused(s, w, &report);
+    transaction_number::on_refused(s, w, &report);
     let word = is_end(&report).then(|| last_word(&report));
     if let Some(upstream) = s.upstream_mut().filter(|_| word.is_some()) {
         upstream.final_error = word;
@@ -261,7 +253,7 @@ fn on_pass(s: &mut Session, w: &Context, header: Header, looks: bool) -> Result<
         return Ok(());
     }
     if header.tag == back::COMMAND_COMPLETE {
-        outcome::on_tag(s);
+        transaction_number::on_tag(s);
         query_cache::on_tag(s, w, header);
     }
     s.down.pass(header, &w.buffers);
@@ -285,7 +277,7 @@ fn on_session_tag(s: &mut Session, w: &Context, header: Header) {
 fn is_of_reload(s: &mut Session, w: &Context, header: Header) -> bool {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let said = s.down.whole(header).and_then(weir_wire::back::read_parameter).map(|(name, value)| (text(name), text(value)));
-    said.is_some_and(|(name, value)| session_state::defaults::on_own_report(s, w, &name, &value))
+    said.is_some_and(|(name, value)| session_state::connection_defaults::on_own_report(s, w, &name, &value))
 }
 
 /// Notes a parameter's report. True: the client does not hear of it now. Error: the server reports more than is kept.
@@ -358,7 +350,7 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: Whose, status: u8) {
         Whose::Inventory => session_state::on_answer(s, w),
         Whose::Unlisten => session_state::unlistened(s, w),
         Whose::Begin => s.lazy_begin = LazyBegin::No,
-        Whose::Number => outcome::on_answer(s, w, status),
+        Whose::Number => transaction_number::on_answer(s, w, status),
         Whose::Statement => drop(s.upstream_mut().and_then(|upstream| upstream.brought.by_sql.pop_front())),
         Whose::Sync => on_our_sync(s, w, status),
         Whose::Client | Whose::ClientChange | Whose::Settings | Whose::Prepare => {}

@@ -2,15 +2,14 @@
 
 use crate::conn::ConnStatus;
 use crate::fault::Fault;
+use crate::lazy_begin::transaction_place::HeldLimits;
+use crate::loss::Commits;
 use crate::status::SessionStatus;
-use crate::task::TaskId;
-use crate::task::Us;
+use crate::task::{TaskId, Us};
+use crate::time_limits::Unfinished;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use weir_catalog::rule::Rule;
-use weir_policy::loss::Commits;
-use weir_policy::timeouts::Unfinished;
-use weir_policy::transaction::HeldLimits;
 
 /// Since when a session does what it does; see `timing`.
 pub struct Clock {

@@ -3,8 +3,9 @@
 //! [`Program`] is for all sessions and threads. [`Host`] is one session's: its task, and its way to server connections.
 
 use crate::catalogs::Database;
+use crate::checkout::pool_grant::Fit;
 use crate::conn::Conn;
-use crate::listen_hub::Hub;
+use crate::session_state::listen::listen_hub::Hub;
 use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::rc::Rc;
@@ -12,9 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 pub use weir_config::LogLevel as Level;
 use weir_config::visibility::Viewer;
-use weir_policy::cluster::NodeIndex;
-use weir_policy::failover::LinkEnd;
-use weir_policy::pool::Fit;
+use weir_failover::LinkEnd;
+use weir_failover::cluster::NodeIndex;
 
 pub use crate::task::{NO_TASK, TaskId, Waiter, WorkerId};
 

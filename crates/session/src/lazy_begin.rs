@@ -3,31 +3,30 @@
 //! The client is answered at once. Its next message takes a server connection. The BEGIN goes in front of that message in the same write, and the
 //! answer to the BEGIN is eaten. A transaction that ends or fails before a server knew of it never costs one. If a statement follows the
 //! failure, the server is made to fail too, so that it says the words of a failed transaction. Reads that need no transaction run on standbys as outside of one
-//! (`Way::Outside`), and only the status their client is told is the transaction's. Decisions are `policy::transaction`'s.
+//! (`Way::Outside`), and only the status their client is told is the transaction's. Decisions are `session::lazy_begin::transaction_place`'s.
 
-use crate::classify;
+pub mod transaction_place;
+
 use crate::context::Context;
+use crate::doubt::transaction_number;
 use crate::fault::{Fault, sqlstate};
 use crate::handle::Overdue;
+use crate::lazy_begin::transaction_place::{Ask, HeldLimits, Tie, Way};
 use crate::local::Local;
+use crate::loss::{Before, Commits};
 use crate::metrics::Metric;
-use crate::outcome;
-use crate::read_preference;
-use crate::read_retry;
+use crate::replies::Expect;
+use crate::routing::{Class, Side, classify, read_preference};
 use crate::session::{FAILED, IDLE, LazyBegin, Session, WITHIN};
-use crate::session_state;
 use crate::statements::{Statement, Trait};
 use crate::stats::Stat;
 use crate::status::Doing;
 use crate::unit::{Concern, Ended, Unit};
+use crate::{read_retry, session_state};
 use std::rc::Rc;
 use weir_catalog::rule::Rule;
 use weir_config::PoolMode;
 use weir_config::redirect::ReadTarget;
-use weir_policy::loss::{Before, Commits};
-use weir_policy::replies::Expect;
-use weir_policy::route::{Class, Side};
-use weir_policy::transaction::{self, Ask, HeldLimits, Tie, Way};
 use weir_sql::facts::{Begin, Ending, Hint, StateKind, StateKinds, Transaction, Verb};
 use weir_wire::frame::{HEADER_BYTES, Header, front, read_header};
 
@@ -118,7 +117,7 @@ pub fn way_of(s: &mut Session, w: &Context, statement: &Statement) -> Option<Way
     if !w.has_readers() {
         return Some(Way::Begins(Class::primary(if class.side == Side::Reader { Rule::TransactionControl } else { class.rule })));
     }
-    let way = transaction::way(&Ask {
+    let way = transaction_place::way(&Ask {
         begin: options_of(&begin),
         defaults: classify::defaults(s, w),
         class,
@@ -223,7 +222,7 @@ pub fn fail_lost(s: &mut Session, w: &Context) {
 /// end a transaction.
 #[inline]
 fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
-    outcome::note(s, w, statement);
+    transaction_number::note(s, w, statement);
     let transacts = statement.transaction != Transaction::None;
     if transacts || statement.class.rule == Rule::TooLong {
         note_control(s, statement.transaction);
@@ -231,7 +230,7 @@ fn note_write(s: &mut Session, w: &Context, statement: &Statement) {
     let mode = w.peek_config().routing.on_write;
     if mode.remembers() {
         let writes = statement.has(Trait::Writes)
-            || transaction::may_write(classify::class_of(s, w, statement), statement.has(Trait::Calls));
+            || transaction_place::may_write(classify::class_of(s, w, statement), statement.has(Trait::Calls));
         s.wrote.written.at_all |= writes;
         s.wrote.written.in_transaction |= writes && (s.transaction() != IDLE || statement.transaction == Transaction::Many);
     }
@@ -295,7 +294,7 @@ pub fn send(s: &mut Session, w: &Context, first: &Statement) {
         LazyBegin::Failed(statement) => (statement.clone(), true),
         LazyBegin::No | LazyBegin::Sent(_) => return,
     };
-    s.reads.causal.renews = transaction::takes_snapshots(options_of(&statement), classify::defaults(s, w));
+    s.reads.causal.renews = transaction_place::takes_snapshots(options_of(&statement), classify::defaults(s, w));
     let before = std::mem::take(&mut s.lazy_begin);
     let Some(upstream) = s.upstream_mut() else { return };
     upstream.txn.began = Some(before);

@@ -5,14 +5,13 @@
 
 pub mod batch;
 
-use crate::classify;
 use crate::context::Context;
 use crate::pipeline::batch::Batch;
+use crate::prepared::key;
+use crate::routing::{Side, classify};
 use crate::session::Session;
 use crate::statements::{Naming, Prepared};
 use std::rc::Rc;
-use weir_policy::prepared::key;
-use weir_policy::route::Side;
 use weir_sql::facts::Transaction;
 use weir_wire::frame::{HEADER_BYTES, front, read_header, split_cstr};
 

@@ -1,7 +1,7 @@
 //! The stages of a message that runs something, from top to bottom.
 //!
 //! 1. classify: `classify`, `read_preference`, `lazy_begin` and `read_retry` say what kind of server the statement needs;
-//! 2. choose: `policy::route` names the node;
+//! 2. choose: `session::routing` names the node;
 //! 3. check out: the session keeps its server connection, takes one at rest, or waits for one (`checkout`);
 //! 4. bring: the server connection gets the session's settings and statements (`session_state`), and a deferred BEGIN goes in front;
 //! 5. refuse: a statement that cannot run where its transaction is;
@@ -10,17 +10,14 @@
 //!
 //! Before the stages a statement may be answered without a server: by Weir itself (`answer`) or from the query cache (`query_cache`).
 
-use crate::checkout;
-use crate::concern;
+use crate::causal::held_read::{self, Within};
 use crate::context::Context;
 use crate::fault::Fault;
 use crate::flow::Flow;
-use crate::held_read::{self, Within};
-use crate::query_cache;
-use crate::sequences;
 use crate::session::Session;
 use crate::statements::Statement;
 use crate::unit::Unit;
+use crate::{checkout, concern, query_cache, sequences};
 use weir_wire::frame::Header;
 
 /// Why a statement cannot run where it would.

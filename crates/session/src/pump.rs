@@ -10,7 +10,7 @@ use crate::from_client::{self, on_client};
 use crate::session::{Presence, Session};
 use crate::stats::Stat;
 use crate::teardown::{conn_lost, is_in_vain};
-use crate::{from_server, replay, session_state, timing};
+use crate::{from_server, rerun, session_state, timing};
 use std::io;
 use weir_io::lane::Got;
 
@@ -293,14 +293,14 @@ impl<X: Sockets> Pump<'_, X> {
     /// Sends what waits for the client. True when all is sent.
     #[inline(always)]
     fn drain_down(&mut self) -> Result<bool, Fault> {
-        replay::tap(self.s, self.w);
+        rerun::tap(self.s, self.w);
         if self.s.down.has_pending() { self.send_down() } else { Ok(true) }
     }
 
     #[inline(never)]
     fn send_down(&mut self) -> Result<bool, Fault> {
         let sent = self.sockets.drain_down(self.s);
-        replay::drained(self.s);
+        rerun::drained(self.s);
         sent.map_err(|cause| Fault::fatal(sqlstate::CONNECTION_FAILURE, format!("could not send to the client: {cause}")))
     }
 

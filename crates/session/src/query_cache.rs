@@ -4,24 +4,31 @@
 //! Only with nothing under way: then one of our answers stands where one of the server's would, and a session's own writes are settled. In
 //! transactions only while no server knows of them (`begun`). Without a cache all of this is one look at a pointer.
 
+pub mod cache_side;
+pub mod cached_results;
 mod fresh;
+pub mod log_progress;
+pub mod result_store;
 mod stored;
 mod writes;
 
-use crate::cached_results::{CachedResult, CachedResults, Caching, Key, WHO_BYTES};
 use crate::context::Context;
 use crate::flow::Flow;
+use crate::lazy_begin::{self, transaction_place};
 use crate::metrics::Metric;
 use crate::pipeline::batch::Batch;
 use crate::pipeline::{self, Ahead};
-use crate::session::query_cache::{Asker, Capture, Fetched};
+use crate::prepared::{self, Shape};
+use crate::query_cache::cache_side::{Asker, Capture, Fetched};
+use crate::query_cache::cached_results::{CachedResult, CachedResults, Caching, Key, WHO_BYTES};
+use crate::routing::classify;
 use crate::session::{FAILED, IDLE, LazyBegin, Own, Server, Session};
-use crate::statement_log;
+use crate::session_state::client_settings::{Recoding, shapes_answers};
 use crate::statements::{Naming, Prepared, Statement};
 use crate::unit::{Concern, Ended, Unit};
-use crate::upstream::changes::LongUnnamed;
+use crate::upstream::prepared_changes::LongUnnamed;
 use crate::upstream::{Upstream, Writes};
-use crate::{causal, classify, lazy_begin};
+use crate::{causal, statement_log};
 use sha2::{Digest, Sha256};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,9 +37,6 @@ use std::time::{Duration, Instant};
 use stored::Look;
 use weir_cache::{Deps, Reads, Slot, bind_holds_a_moment, says_a_moment};
 use weir_config::PoolMode;
-use weir_policy::prepared::{self, Shape};
-use weir_policy::settings::{Recoding, shapes_answers};
-use weir_policy::transaction;
 use weir_sql::facts::Begin;
 use weir_wire::frame::{Header, back};
 use writes::{moves, note_rest, note_write, settle};
@@ -134,7 +138,7 @@ fn ask_batch(s: &mut Session, w: &Context, before: Option<Box<Capture>>) -> Opti
 /// True if a read of a pipeline may have its snapshot in common with what stands behind it, or that may need the transaction that both share.
 /// That one was not begun by its client.
 fn shares_snapshot(s: &mut Session, w: &Context) -> bool {
-    let reads_committed = transaction::may_ask_memory(Begin::default(), classify::defaults(s, w), true);
+    let reads_committed = transaction_place::may_ask_memory(Begin::default(), classify::defaults(s, w), true);
     !reads_committed || (!s.lazy_begin.is_open() && s.transaction() == IDLE && pipeline::look(s, w) != Ahead::Reads)
 }
 
@@ -260,7 +264,7 @@ fn may_ask_here(s: &mut Session, w: &Context) -> bool {
         (LazyBegin::No, IDLE) => true,
         (LazyBegin::Deferred(begin) | LazyBegin::Reading(begin), _) => {
             let begin = lazy_begin::options_of(begin);
-            transaction::may_ask_memory(begin, classify::defaults(s, w), s.reads.causal.sees_on(w))
+            transaction_place::may_ask_memory(begin, classify::defaults(s, w), s.reads.causal.sees_on(w))
         }
         (LazyBegin::No | LazyBegin::Failed(_) | LazyBegin::Sent(_), _) => false,
     }

@@ -8,16 +8,18 @@
 //! Messages that may write are kept as well, where there are several nodes. They are sent again if the connection broke before a byte of them
 //! left, or if the server refused the one statement among them for not being the primary any more.
 
-use crate::classify;
+pub mod kept_messages;
+pub mod standby_errors;
+
 use crate::conn::Conn;
 use crate::context::Context;
-use crate::host::Nudge;
-use crate::host::Stop;
-use crate::host::{Level, Who};
+use crate::host::{Level, Nudge, Stop, Who};
 use crate::metrics::Metric;
+use crate::prepared::reuse;
+use crate::read_retry::kept_messages::{AGAIN_MAX, Group, Net, Refused, State, Statements};
+use crate::read_retry::standby_errors::{RefusedWrite, Remedy, Standing, Verdict, is_by_standby, judge, remedy};
 use crate::reports::Told;
-use crate::reuse;
-use crate::session::read_retry::{AGAIN_MAX, Group, Net, Refused, State, Statements};
+use crate::routing::{Class, Side, classify};
 use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
 use crate::statements::{Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
@@ -25,11 +27,9 @@ use crate::upstream::Flushed;
 use crate::upstream::left::Parting;
 use std::num::NonZero;
 use weir_catalog::rule::Rule;
-use weir_policy::cluster::ClusterView;
-use weir_policy::failover::LinkEnd;
-use weir_policy::looks::is_primary_by_configuration;
-use weir_policy::read_retry::{RefusedWrite, Remedy, Standing, Verdict, is_by_standby, judge, remedy};
-use weir_policy::route::{Class, Side};
+use weir_failover::LinkEnd;
+use weir_failover::cluster::ClusterView;
+use weir_failover::looks::is_primary_by_configuration;
 use weir_sql::facts::Verb;
 use weir_wire::back::Report;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header};

@@ -1,4 +1,4 @@
-//! `currval` and `lastval` through shared server connections. Decisions are `policy::sequences`'.
+//! `currval` and `lastval` through shared server connections. Decisions are `session::sequences::drawn_values`'.
 //!
 //! Drawing keeps nobody's server connection, unless `sequence_sessions` is `pin`. A session prefers the server connection on which it drew.
 //!
@@ -6,19 +6,21 @@
 //! them: one more query of ours when the drawer changes. Until then they forget the first thousand times, so that the first that asks is
 //! seldom refused.
 
+pub mod drawn_values;
+
+use crate::checkout::pool_grant::Fit;
 use crate::conn::Conn;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
+use crate::replies::Expect;
+use crate::sequences::drawn_values::{Facts, Use, Wanted};
 use crate::session::{FAILED, Server, Session};
 use crate::session_state;
 use crate::statements::{Recalls, Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
-use crate::upstream::changes::LongUnnamed;
+use crate::upstream::prepared_changes::LongUnnamed;
 use weir_catalog::Hidden;
 use weir_config::{PoolMode, SequenceSessions};
-use weir_policy::pool::Fit;
-use weir_policy::replies::Expect;
-use weir_policy::sequences::{Facts, Use, Wanted};
 use weir_sql::facts::StateKind;
 use weir_wire::frame::Header;
 

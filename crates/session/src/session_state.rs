@@ -1,39 +1,38 @@
 //! Keeps a session's state and its server connection's together. Notes the state that statements may leave, and asks the server after their
 //! transaction. Brings a server connection to the session's state, and lets it go as soon as nothing keeps it. Decisions are `policy::inventory`'s.
 
-pub mod defaults;
-pub mod listening;
+pub mod connection_defaults;
+pub(crate) mod hidden_state;
 mod long_texts;
-mod pins;
-mod unseen;
+pub(crate) mod pins;
 
-use crate::choice::Choice;
 use crate::conn::Conn;
 use crate::context::Context;
+use crate::doubt::loss_choices::Choice;
 use crate::fault::Fault;
 use crate::metrics::Metric;
+use crate::replies::Expect;
 use crate::session::{FAILED, IDLE, Server, Session};
-use crate::state::{Plain, State};
+use crate::session_state::by_sql::{Bound, Change, Entry};
+use crate::session_state::client_settings::Settings;
+use crate::session_state::held_state::{Plain, State};
+pub use crate::session_state::hidden_state::note_analysed;
+use crate::session_state::hidden_state::{assumed, by_execute, hidden, left_by_values, name_made_up, note_prepared};
+pub(crate) use crate::session_state::hidden_state::{knows, left_unseen, may_have_left};
+pub use crate::session_state::listen::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
+use crate::session_state::state_question::{Answer, Cost, SOURCES_MAX, Statements, settings_after, told_by};
 use crate::statements::{Prepared, Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
-use crate::upstream::changes::{Claim, LongUnnamed};
 use crate::upstream::left::{Asking, Left, Parting, Telling, Unproven};
+use crate::upstream::prepared_changes::{Claim, LongUnnamed};
 use crate::upstream::{Gate, Upstream};
-pub use listening::{deliver, deliver_now, holds_ready, is_holding, prepare, takes, unlistened};
 pub use long_texts::{note_long_bound, note_long_parse, pass_on};
 use pins::show_pin;
 pub use pins::{note_unfinished, show_unfinished};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-pub use unseen::note_analysed;
-use unseen::{assumed, by_execute, hidden, left_by_values, may_act_unseen, name_made_up, note_prepared};
-pub(crate) use unseen::{knows, left_unseen, may_have_left};
 use weir_catalog::Hidden;
 use weir_catalog::functions::Verdict;
-use weir_policy::by_sql::{Bound, Change, Entry};
-use weir_policy::replies::Expect;
-use weir_policy::session_state::{Answer, Cost, SOURCES_MAX, Statements, settings_after, told_by};
-use weir_policy::settings::Settings;
 use weir_sql::facts::{Reset, StateKind, StateKinds, Transaction};
 use weir_sql::own;
 use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
@@ -370,7 +369,7 @@ pub fn settle(s: &mut Session, w: &Context) {
     if !upstream.left.due.is_empty() {
         return ask(s, w);
     }
-    if s.state.listening.is_some() && listening::advance(s, w) {
+    if s.state.listening.is_some() && listen::advance(s, w) {
         return;
     }
     if s.has_found(StateKind::Prepare) {
@@ -569,13 +568,13 @@ pub fn on_answer(s: &mut Session, w: &Context) {
             }
             conn.settings.set(w.shared.intern_settings(outcome.of_conn).0);
             if ask.any_setting || ask.is_about_all() {
-                defaults::look(conn, w);
+                connection_defaults::look(conn, w);
             }
             set_settings(s, w, outcome.of_session);
         }
     }
     if told.has(StateKind::Listen) && !answer.is_torn {
-        listening::on_answer(s, w, answer.channels);
+        listen::on_answer(s, w, answer.channels);
     }
     show_pin(s, w);
     bring_back(s, w);
@@ -880,5 +879,15 @@ pub fn discarded(s: &mut Session, w: &Context) {
     show_pin(s, w);
 }
 
+pub mod by_sql;
+pub mod client_settings;
+pub mod conn_settings;
+pub mod held_state;
+pub mod listen;
+pub mod made_up;
+pub mod name_scopes;
+pub mod server_defaults;
+pub mod state_question;
+pub mod temporary;
 #[cfg(test)]
 mod tests;

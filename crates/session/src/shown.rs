@@ -1,12 +1,12 @@
 //! The answers to SHOW and `PGPOOL SHOW`: lists of `views`, parameters as this session has set them, and `SHOW route`.
 
 use crate::checkout;
-use crate::classify;
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::host::Table;
 use crate::local::Local;
-use crate::read_preference;
+use crate::routing::read_targets::ReadPreference;
+use crate::routing::{self, Side, classify, read_preference};
 use crate::session::Session;
 use crate::statements::Statement;
 use std::borrow::Cow;
@@ -14,9 +14,7 @@ use weir_catalog::rule::Rule;
 use weir_config::redirect::ReadTarget;
 use weir_config::visibility::Viewer;
 use weir_config::{self as config, ShowError};
-use weir_policy::cluster::ClusterView;
-use weir_policy::route::{self, Side};
-use weir_policy::wish::ReadPreference;
+use weir_failover::cluster::ClusterView;
 use weir_sql::facts::{Hint, Mark, Name};
 
 /// Columns of a list of parameters.
@@ -110,7 +108,7 @@ fn readers(session: &Session, w: &Context, statement: &Statement, of_text: Rule)
     let view = w.view();
     let takes_reads: Vec<usize> = (0..view.nodes.len()).filter(|at| view.takes_reads(*at)).collect();
     let wish = read_preference::for_show(session, w, statement);
-    let stays = session.reads.favourite.filter(|favourite| route::may_stay(&view, *favourite, wish));
+    let stays = session.reads.favourite.filter(|favourite| routing::may_stay(&view, *favourite, wish));
     let (nodes, rule) = match (wish, stays) {
         (Some(wish), None) => (wanted(&view, wish, &takes_reads), wish.rule),
         (Some(wish), Some(_)) if wish.is_own() => (wanted(&view, wish, &takes_reads), wish.rule),

@@ -3,14 +3,16 @@
 //! A session may end and cancel those of its own user, as on a server. It does so where its statement is about to be sent; the server runs
 //! in its place one that answers alike. All other process ids are the server's affair.
 
+pub mod process_ids;
+
 use crate::context::Context;
 use crate::host;
 use crate::session::{FAILED, Session};
+use crate::signals::process_ids::{Call, Signal};
 use crate::statements::{Prepared, Statement, Trait};
 use crate::status::SessionStatus;
 use std::rc::Rc;
 use std::sync::Arc;
-use weir_policy::signals::{Call, Signal};
 use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
 
 /// A session that a statement is to hit.

@@ -4,7 +4,7 @@
 use crate::context::Context;
 use crate::handle::Clock;
 use crate::host::{Field, Level, Who};
-use crate::read_preference::{Line, Logged};
+use crate::routing::read_preference::{Line, Logged};
 use crate::session::Session;
 use crate::statements::Prepared;
 use crate::unit::{Concern, Ended, Unit};

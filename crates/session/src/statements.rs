@@ -1,5 +1,8 @@
 //! The texts a worker has seen: facts and class are kept, trees are not.
 
+use crate::prepared::StatementId;
+use crate::routing::{self, Class, Side};
+use crate::signals::process_ids::Call;
 use foldhash::fast::RandomState;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
@@ -11,15 +14,12 @@ use weir_catalog::rule::Rule;
 use weir_catalog::{Hidden, Names};
 use weir_config::Config;
 use weir_config::redirect::ReadTarget;
-use weir_policy::prepared::StatementId;
-use weir_policy::route::{self, Class, Side};
-use weir_policy::signals::Call;
 use weir_sql::beyond_ascii::names_beyond_ascii;
 use weir_sql::facts::{Changes, Effect, Facts, Hint, Mark, Name, Reset, SessionVerb, StateKind, StateKinds, Transaction, Verb};
 
-use crate::cached_results::Caching;
 use crate::local::{Local, ViewOf, local_of};
-use crate::state::Plain;
+use crate::query_cache::cached_results::Caching;
+use crate::session_state::held_state::Plain;
 
 /// Texts a worker remembers.
 const TEXTS_MAX: usize = 4096;
@@ -561,7 +561,7 @@ const NOTIFY: &[u8] = b"notify";
 fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
     let facts = weir_sql::facts(text);
     let readable = String::from_utf8_lossy(text);
-    let class = route::class_of(&facts, &readable, config);
+    let class = routing::class_of(&facts, &readable, config);
     let functions: Box<[String]> = facts.named.functions.iter().filter(|f| !leaves_nothing(f)).map(|f| f.name.clone()).collect();
     let unknown = if functions.is_empty() { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) };
     // The functions that a PREPARE calls run later only.
@@ -590,7 +590,7 @@ fn judge(text: &[u8], config: &Config, view_of: ViewOf) -> Statement {
         .with_if(Trait::Draws, draws)
         .with_if(Trait::Read, facts.effect == Effect::Reads)
         .with_if(Trait::OfSession, is_of_session(&facts))
-        .with_if(Trait::Commented, route::is_held_by_comment(&facts))
+        .with_if(Trait::Commented, routing::is_held_by_comment(&facts))
         .with_if(Trait::Notifies, readable.as_bytes().windows(NOTIFY.len()).any(|word| word.eq_ignore_ascii_case(NOTIFY)))
         .with_if(Trait::ShowsChannels, readable.contains("pg_listening_channels"))
         .with_if(Trait::Writes, facts.effect == Effect::Writes || facts.state.keeps.has(StateKind::Unknown))
@@ -754,13 +754,13 @@ fn defines(facts: &Facts, text: &str) -> bool {
 fn plain(facts: &Facts) -> Option<Plain> {
     if let Some((name, value)) = &facts.parameters.sets {
         // The server's own word for a value is what tells later whether code set it or the session itself.
-        if !weir_policy::settings::is_anybodys(name) {
+        if !crate::session_state::client_settings::is_anybodys(name) {
             return None;
         }
         return Some(Plain::Set { name: name.clone(), value: value.clone() });
     }
     match (&facts.parameters.resets, &facts.session) {
-        (Some(Reset::Name(name)), _) if weir_policy::settings::WHO.contains(&name.as_str()) => None,
+        (Some(Reset::Name(name)), _) if crate::session_state::client_settings::WHO.contains(&name.as_str()) => None,
         (Some(reset @ Reset::All), SessionVerb::ResetAll) => Some(Plain::Reset(reset.clone())),
         (Some(reset @ Reset::Name(_)), _) => Some(Plain::Reset(reset.clone())),
         _ => None,

@@ -1,28 +1,22 @@
 //! The end of a session: the fate of its server connection, and the last words to its client. Also the fate of a session whose server connection ends.
 
-use crate::concern;
 use crate::conn::Address;
 use crate::context::Context;
-use crate::doubt;
+use crate::doubt::commit_in_doubt::Doubt;
 use crate::fault::{Fault, sqlstate};
 use crate::flow::Kept;
-use crate::host::Nudge;
-use crate::host::Stop;
-use crate::lost::{take_outcome, tell};
+use crate::host::{Nudge, Stop};
+use crate::loss::loss_words::{take_outcome, tell};
+use crate::loss::{Lost, Outcome, Then, UnderWay, judge};
 use crate::metrics::Metric;
-use crate::query_cache;
-use crate::read_retry;
-use crate::replay;
-use crate::session::doubt::Doubt;
-use crate::session::replay::Told;
+use crate::rerun::kept_transaction::Told;
 use crate::session::{Fate, IDLE, LazyBegin, Presence, Server, Session};
-use crate::session_state;
 use crate::upstream::Heard;
 use crate::upstream::left::{Parting, Telling};
+use crate::{concern, doubt, query_cache, read_retry, rerun, session_state};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use weir_policy::failover::LinkEnd;
-use weir_policy::loss::{Lost, Outcome, Then, UnderWay, judge};
+use weir_failover::LinkEnd;
 use weir_wire::frame::Header;
 
 /// Time a server may say nothing when its client has left; then the server connection is closed. A client that only ended its sending
@@ -137,10 +131,10 @@ pub fn conn_lost(s: &mut Session, w: &Context, cause: &str) -> Result<(), Fault>
     s.host.close(conn);
     s.up.drop_rest();
     let owed = match remedy {
-        Remedy::None => replay::give_up(s, w, owed),
+        Remedy::None => rerun::give_up(s, w, owed),
         Remedy::Replay(then) => {
             concern::lost(s, w);
-            replay::begin_or_tell(s, w, Told { then, owed, fault, heard });
+            rerun::begin_or_tell(s, w, Told { then, owed, fault, heard });
             return Ok(());
         }
         Remedy::Ask(doubt) => {
@@ -176,9 +170,9 @@ enum Remedy {
 
 fn remedy(s: &mut Session, w: &Context, outcome: Outcome, fault: &Fault) -> Remedy {
     match outcome {
-        Outcome::RolledBack(then) if replay::may_begin(s, w) || replay::is_under_way(s) => Remedy::Replay(then),
+        Outcome::RolledBack(then) if rerun::may_begin(s, w) || rerun::is_under_way(s) => Remedy::Replay(then),
         // Answers that the client has are among those that are owed.
-        Outcome::Unknown(_) if replay::is_under_way(s) => Remedy::None,
+        Outcome::Unknown(_) if rerun::is_under_way(s) => Remedy::None,
         Outcome::Unknown(_) => doubt::doubt(s, outcome, fault).map_or(Remedy::None, Remedy::Ask),
         Outcome::RolledBack(_) | Outcome::Unharmed | Outcome::Ended => Remedy::None,
     }

@@ -6,6 +6,7 @@ use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::handle::{Overdue, SessionHandle};
 use crate::histogram::add;
+use crate::lazy_begin::transaction_place::{self, HeldLimits, HeldTooLong};
 use crate::session::{IDLE, Session};
 use crate::statement_log;
 use crate::stats::Stat;
@@ -14,7 +15,6 @@ use crate::task::Us;
 use crate::unit::{Concern, Ended, Unit};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use weir_policy::transaction::{self, HeldLimits, HeldTooLong};
 use weir_sql::facts::Verb;
 use weir_wire::frame::Header;
 
@@ -69,7 +69,7 @@ pub fn held_too_long(handle: &SessionHandle, now: Us) -> Option<Fault> {
     }
     let whole_ms = now.saturating_sub(clock.transaction_since.get()?) / 1000;
     let idle_ms = now.saturating_sub(handle.active_at.get().max(clock.ready_at.get())) / 1000;
-    Some(match transaction::held_too_long(limits, whole_ms, idle_ms)? {
+    Some(match transaction_place::held_too_long(limits, whole_ms, idle_ms)? {
         HeldTooLong::Idle => {
             Fault::fatal(sqlstate::IDLE_IN_TRANSACTION_TIMEOUT, "terminating connection due to idle-in-transaction timeout")
         }

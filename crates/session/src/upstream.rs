@@ -3,23 +3,23 @@
 //! It is plain data. A session has it as long as it has the connection (`session::Server`). A session that loses the connection drops
 //! it, and all that hung on the connection is gone with it. One that was used comes to rest and is used again, so that nothing is allocated.
 
-pub mod changes;
 pub mod left;
 pub mod numbered;
+pub mod prepared_changes;
 pub mod reused;
 
 use crate::fault::Fault;
+use crate::loss::{Behind, Commits, Control};
+use crate::replies::Replies;
 use crate::statements::Statement;
 use crate::table_changes::Raised;
-use changes::{Brought, Entered};
+use crate::upstream::prepared_changes::{Brought, Entered};
 use left::{Left, Resetting};
 use numbered::Numbered;
 use reused::Reused;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use weir_cache::Slot;
-use weir_policy::loss::{Behind, Commits, Control};
-use weir_policy::replies::Replies;
 
 /// Transaction status of a server connection at rest. Source: PostgreSQL manual, `ReadyForQuery`.
 pub const IDLE: u8 = b'I';
@@ -306,7 +306,7 @@ impl Upstream {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_policy::replies::{Expect, REPLIES_MAX};
+    use crate::replies::{Expect, REPLIES_MAX};
 
     fn replies(count: usize) -> Replies {
         let mut replies = Replies::default();

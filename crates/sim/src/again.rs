@@ -1,9 +1,9 @@
 //! Transactions that run again after a loss. One changes a row and is shown its version by the same statement; then its client sends the COMMIT.
-//! `weir_policy::replay` says how often it runs, and if it was shown the same.
+//! `weir_failover::rerun_rules` says how often it runs, and if it was shown the same.
 
-use weir_policy::failover::Ms;
-use weir_policy::outcome::Verdict;
-use weir_policy::replay::{Came, came_out};
+use weir_failover::Ms;
+use weir_failover::commit_outcome::Verdict;
+use weir_failover::rerun_rules::{Came, came_out};
 
 use crate::doubt::{PERIOD_MS, WAIT_MS};
 use crate::kinds::Proof;

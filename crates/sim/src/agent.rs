@@ -1,11 +1,10 @@
 //! Agents beside servers: they stop, start and change them, die, and do an order although its answer is lost.
 
-use weir_policy::failover::{Action, Done, End, Event, Failure, Lsn, Ms, NodeId, StopMode};
+use weir_failover::{Action, Done, End, Event, Failure, Lsn, Ms, NodeId, StopMode};
 
 use crate::fault::{Repair, Restarted};
 use crate::server::{Power, Role, WriteId};
-use crate::weir;
-use crate::weir::Weir;
+use crate::weir::{self, Weir};
 use crate::world::{Due, World};
 
 #[derive(Clone, Debug, Default)]

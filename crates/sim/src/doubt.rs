@@ -1,10 +1,10 @@
-//! COMMITs whose answers are lost. Weirs ask the server that takes writes for the transaction's number, `weir_policy::outcome` judges its answers, and
+//! COMMITs whose answers are lost. Weirs ask the server that takes writes for the transaction's number, `weir_failover::commit_outcome` judges its answers, and
 //! a transaction that was rolled back runs again.
 
 use std::num::NonZeroU64;
 
-use weir_policy::failover::{Ms, NodeId, Numbers};
-use weir_policy::outcome::{Answer, Horizon, Line, Number, Promoted, Status, Verdict, judge};
+use weir_failover::commit_outcome::{Answer, Horizon, Line, Number, Promoted, Status, Verdict, judge};
+use weir_failover::{Ms, NodeId, Numbers};
 
 use crate::again::Place;
 use crate::kinds::Proof;

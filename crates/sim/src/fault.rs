@@ -1,6 +1,6 @@
 //! Faults of servers, networks and Weirs, and how long they last.
 
-use weir_policy::failover::{Ms, NodeId, Request};
+use weir_failover::{Ms, NodeId, Request};
 
 use crate::kinds::{Fault, Scripted};
 use crate::plan;

@@ -1,5 +1,5 @@
 //! A seeded simulation of PostgreSQL servers, the network, clients, an operator and several Weirs, around the real decisions of
-//! `weir_policy::failover`. A seed is a run: the same events in the same order.
+//! `weir_failover`. A seed is a run: the same events in the same order.
 //!
 //! [`run`] plays one seed and returns the invariants that were broken. Nothing in here waits, opens a socket or asks a clock.
 

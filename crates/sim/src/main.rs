@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-use weir_policy::failover::Rule;
+use weir_failover::Rule;
 use weir_sim::{Options, Outcome, Proof, run, run_planned, run_returning};
 
 const USAGE: &str =

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_policy::failover::{Loss, Ms, NodeId, Record, Why};
-use weir_policy::outcome::{Number, Verdict};
-use weir_policy::replay::Losses;
+use weir_failover::commit_outcome::{Number, Verdict};
+use weir_failover::rerun_rules::Losses;
+use weir_failover::{Loss, Ms, NodeId, Record, Why};
 
 use crate::again::{ROWS, Version};
 use crate::doubt::Told;

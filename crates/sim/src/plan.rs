@@ -1,7 +1,7 @@
 //! The shape of one run: how many of everything, which rule of synchronous standbys, which faults are likely. Drawn from the seed, so that
 //! seeds differ in kind and not only in luck.
 
-use weir_policy::failover::{
+use weir_failover::{
     Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, Ms, NodeId, NodeRules, OnLinkEnd,
     Returns, Rule, Rules, Servers,
 };

@@ -1,8 +1,8 @@
-//! The return of replaced primaries by their agents, deed by deed as `weir_policy::failover::rejoin` decides; `control::return_node` of Weir does the same.
+//! The return of replaced primaries by their agents, deed by deed as `weir_failover::rejoin` decides; `control::return_node` of Weir does the same.
 
-use weir_policy::failover::operations::Way;
-use weir_policy::failover::rejoin::{self, Deed, Files, Seen, SoFar};
-use weir_policy::failover::{Ballot, Done, Event, Ms, NodeId};
+use weir_failover::operations::Way;
+use weir_failover::rejoin::{self, Deed, Files, Seen, SoFar};
+use weir_failover::{Ballot, Done, Event, Ms, NodeId};
 
 use crate::fault::{Repair, Restarted};
 use crate::server::{Power, Role};

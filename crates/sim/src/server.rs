@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use weir_policy::failover::{
+use weir_failover::commit_outcome::Status;
+use weir_failover::{
     Ballot, Facts, Follower, History, Lsn, Mark, Ms, NodeId, Numbers as Promotion, Pledge, Received, Recovery, Relation,
     Repointed, Stream, SyncRule, Vote, parse_sync_names,
 };
-use weir_policy::outcome::Status;
 
 /// Which write it is.
 pub type WriteId = u64;

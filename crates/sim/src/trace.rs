@@ -1,6 +1,6 @@
 //! A run as lines of text.
 
-use weir_policy::failover::{Action, Event, Found};
+use weir_failover::{Action, Event, Found};
 
 /// An action as a line; `None` for what happens all the time.
 pub fn action(action: &Action) -> Option<String> {

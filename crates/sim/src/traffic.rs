@@ -1,6 +1,6 @@
 //! Clients that write through Weirs, and standbys that stream.
 
-use weir_policy::failover::{History, LinkEnd, Lsn, Ms, NodeId};
+use weir_failover::{History, LinkEnd, Lsn, Ms, NodeId};
 
 use crate::again::ROWS;
 use crate::oracle::{Path, Run, Transaction, Write};

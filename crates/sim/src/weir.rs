@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weir_policy::failover::rejoin::SoFar;
-use weir_policy::failover::{
+use weir_failover::rejoin::SoFar;
+use weir_failover::{
     Action, Done, Durable, End, Event, Failure, Found, Lost, Ms, NodeId, Pledge, Record, Repointed, Report, Request, State,
     Transactions, step,
 };

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use weir_policy::failover::{Action, Done, Event, Failure, Found, LinkEnd, Ms, NodeId};
+use weir_failover::{Action, Done, Event, Failure, Found, LinkEnd, Ms, NodeId};
 
 use crate::again::{Again, Version};
 use crate::agent::{self, Agent, Job};

@@ -1,6 +1,6 @@
 //! All orders of few faults: after the primary was killed, two more at every two moments of the failover. A moment is an order that a Weir obeys.
 
-use weir_policy::failover::{Company, Rule};
+use weir_failover::{Company, Rule};
 use weir_sim::{Options, Outcome, Plan, Scripted, run_script};
 
 /// Orders of one failover, with room for a second attempt.

@@ -5,7 +5,7 @@ mod support;
 use std::ops::Range;
 
 use support::{check_unbroken, play};
-use weir_policy::failover::Rule;
+use weir_failover::Rule;
 use weir_sim::{Broken, Options, Outcome, Proof, Told, run, run_returning};
 
 const SEEDS: u64 = 10_000;

@@ -3,7 +3,7 @@
 mod support;
 
 use support::{check_unbroken, play};
-use weir_policy::failover::Rule;
+use weir_failover::Rule;
 use weir_sim::{Options, run_planned};
 
 const SEEDS: u64 = 2_500;

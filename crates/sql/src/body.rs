@@ -3,7 +3,7 @@
 //! No parse: PL/pgSQL has a grammar of its own, and only a few words matter. A source in doubt counts as leaving something.
 
 use crate::leaves::left_by_function;
-use crate::settings::moves_names;
+use crate::set_statements::moves_names;
 
 /// Result of reading a function's source.
 #[derive(Clone, Debug, PartialEq, Eq)]

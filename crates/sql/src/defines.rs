@@ -4,7 +4,7 @@ use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{IntoClause, RangeVar, TransactionStmtKind};
 use pg_raw_parse::raw::NodeTag;
 
-use crate::names::is_temporary_schema;
+use crate::met_names::is_temporary_schema;
 use crate::statement::writes;
 
 /// True if a statement may change the meaning of a name for others, or the defaults of new sessions.

@@ -1,6 +1,6 @@
 //! Facts about a text, as plain data: the parser's tree is read once and dropped, facts are kept.
 //!
-//! Nothing here decides. `policy::route` weighs the facts against configuration and catalog.
+//! Nothing here decides. `session::routing` weighs the facts against configuration and catalog.
 
 pub use crate::leaves::{StateKind, StateKinds};
 

@@ -1,7 +1,7 @@
 //! Text to facts: PostgreSQL's own parser reads a query string, and a walk over its tree notes the facts for routing, pooling
 //! and caching. The tree is dropped.
 //!
-//! Invariants: no text panics, aborts or overflows a stack (`walk` keeps its own); nothing here decides anything.
+//! Invariants: no text panics, aborts or overflows a stack (`tree_walk` keeps its own); nothing here decides anything.
 //!
 //! The parser assumes two things of the session, which the caller must know. The names in the text are UTF-8, as a database in
 //! UTF-8 has them: in other sessions, names beyond ASCII are others than they are here (`beyond_ascii`). And
@@ -16,21 +16,21 @@ pub mod passing;
 pub mod skeleton;
 pub mod syntax;
 
-mod changes;
 mod children;
 mod defines;
 mod hint;
-mod names;
+mod met_names;
 mod parse;
-mod refused;
-mod settings;
+mod refused_text;
+mod set_statements;
 mod statement;
+mod statement_changes;
+mod tree_walk;
 mod verb;
-mod walk;
 
+pub use crate::set_statements::{Names, names_set};
 pub use executed::prepared_query;
 pub use parse::{facts, prepare_named};
-pub use settings::{Names, names_set};
 
 /// The longest text that is parsed, in bytes; a longer one is `Refused` and `Unknown`.
 ///

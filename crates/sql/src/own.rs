@@ -3,14 +3,14 @@
 //! A server looks names up along the `search_path`, which the client, the owner of the database or the role's owner may have chosen. An operator
 //! of theirs that fits better than PostgreSQL's is taken, and then their code runs with the rights of whoever asked (CVE-2018-1058). So a text
 //! of ours names the schema of everything in it (`check`). Questions about catalogs are long, and go over connections that Weir opens for itself
-//! with a `search_path` of its own, as all of those have it (`weir_policy::own_login`).
+//! with a `search_path` of its own, as all of those have it (`weir::auth::own_login`).
 
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, WithClause};
 use std::collections::BTreeSet;
 
 use crate::children::push_children;
-use crate::names::qualified;
+use crate::met_names::qualified;
 
 /// Refuses a text of Weir's own that a `search_path` could bend. In debug builds only, so that any test that has the text sent finds it.
 ///

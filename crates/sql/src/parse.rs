@@ -6,21 +6,17 @@ use std::panic::catch_unwind;
 use pg_raw_parse::Node;
 use pg_raw_parse::nodes::RawStmt;
 
-use crate::TEXT_BYTES_MAX;
 use crate::beyond_ascii::names_beyond_ascii;
-use crate::changes::changes;
-use crate::defines;
 use crate::executed::executed;
 use crate::facts::{
     Changes, Effect, Facts, Mark, Marks, Name, Named, Reset, SessionVerb, StateChange, StateKind, StateKinds, Transaction,
 };
-use crate::hint;
 use crate::leaves::ended_by_function;
-use crate::refused;
 use crate::skeleton::skeleton;
 use crate::statement::{self, Verdict};
-use crate::verb;
-use crate::walk::Walk;
+use crate::statement_changes::changes;
+use crate::tree_walk::Walk;
+use crate::{TEXT_BYTES_MAX, defines, hint, refused_text, verb};
 
 /// Reads the facts of `text`, which may be any bytes; about 1.5 us for a short statement.
 ///
@@ -121,7 +117,7 @@ fn has_unreadable_names(text: &[u8]) -> bool {
 
 fn refused(text: &[u8]) -> Facts {
     let state = StateChange { keeps: StateKinds::of(StateKind::Unread), ..StateChange::default() };
-    let (marks, changes) = (Marks::of(Mark::Moves), refused::changes(text));
+    let (marks, changes) = (Marks::of(Mark::Moves), refused_text::changes(text));
     Facts { effect: Effect::Refused, state, changes, marks, ..Facts::default() }
 }
 

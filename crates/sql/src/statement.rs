@@ -10,9 +10,9 @@ use crate::facts::{
     AccessMode, Begin, Changes, Effect, Ending, Isolation, Mark, Marks, ParameterChange, Reset, SessionVerb, StateChange,
     StateKind, StateKinds, Transaction,
 };
-use crate::names::qualified;
-use crate::settings;
-use crate::walk::{Run, Walk};
+use crate::met_names::qualified;
+use crate::set_statements;
+use crate::tree_walk::{Run, Walk};
 
 /// `DECLARE ... WITH HOLD`: `CURSOR_OPT_HOLD` in PostgreSQL's parsenodes.h.
 const CURSOR_HOLD: i32 = 0x20;
@@ -82,7 +82,7 @@ pub(crate) fn judge<'a>(node: Node<'a>, walk: &mut Walk<'a>) -> Verdict {
         Node::SelectStmt(_) => Verdict::effect(nested.max(Effect::Reads)),
         Node::CopyStmt(copy) => Verdict::effect(copy_effect(copy, nested)),
         Node::TransactionStmt(verb) => judge_transaction(verb),
-        Node::VariableSetStmt(set) => settings::judge_set(set).marked(Mark::OfSession),
+        Node::VariableSetStmt(set) => set_statements::judge_set(set).marked(Mark::OfSession),
         Node::VariableShowStmt(show) => {
             let name = show.name().map(str::to_ascii_lowercase);
             Verdict { effect: Effect::Unsure, show: name, ..Verdict::default() }.marked(Mark::OfSession)

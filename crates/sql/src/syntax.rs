@@ -49,5 +49,5 @@ pub(crate) fn function_of(node: Node<'_>) -> Option<(&'static str, i32)> {
 }
 
 fn is_json_object(call: &pg_raw_parse::nodes::FuncCall) -> bool {
-    crate::names::qualified(call.funcname().iter()) == ("pg_catalog", "json_object")
+    crate::met_names::qualified(call.funcname().iter()) == ("pg_catalog", "json_object")
 }

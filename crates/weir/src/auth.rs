@@ -7,6 +7,8 @@ pub mod client_limits;
 pub mod directory;
 pub mod greetings;
 pub mod guesses;
+pub mod own_login;
 pub mod pam;
 pub mod privileges;
+pub mod throttle;
 pub mod trust;

@@ -1,4 +1,4 @@
 //! A client, from its first packet to its session.
 
-pub mod peers;
+pub mod peer_cancels;
 pub mod startup;

@@ -9,3 +9,4 @@ pub mod own_sql;
 pub mod password_tools;
 pub mod pcp_client;
 pub mod prompt;
+pub mod readiness;

@@ -1,4 +1,4 @@
-//! Weir: a proxy for clusters of PostgreSQL. Time, files and threads; decisions are those of `weir_config`, `weir_catalog`, `weir_policy` and
+//! Weir: a proxy for clusters of PostgreSQL. Time, files and threads; decisions are those of `weir_config`, `weir_catalog`, `weir_failover` and
 //! `weir_cache`.
 //!
 //! Layers, each using only those below it (checked by `cargo xtask layers`): see `xtask/src/layers.rs`, and ARCHITECTURE.md for the folders.

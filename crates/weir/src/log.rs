@@ -3,12 +3,12 @@
 //! Threads of its own write it (`writer`): a terminal, a disk or a daemon that hangs holds up nobody who logs.
 
 mod file;
-mod line;
+mod log_line;
 mod outlet;
 mod repeats;
 mod writer;
 
-use line::Form;
+use crate::log::log_line::Form;
 use outlet::Outlet;
 use repeats::{Omission, Repeat, Repeats};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_config::LogConfig;
 use writer::Writer;
 
-pub use line::utc;
+pub use crate::log::log_line::utc;
 pub use outlet::last_words;
 pub use weir_config::LogLevel as Level;
 pub use weir_session::host::{Field, Who};

@@ -9,3 +9,4 @@ pub mod supervisor;
 pub mod takeover;
 pub mod tasks;
 pub mod thread;
+pub mod turns;

@@ -15,7 +15,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 use weir::process::supervisor;
-use weir::runtime::files::Files;
+use weir::runtime::operator_files::Files;
 use weir_demo::{Cluster, Options, ReservedPort};
 
 #[global_allocator]

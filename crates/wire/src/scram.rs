@@ -6,13 +6,13 @@
 //! PostgreSQL departs from the RFC twice. The user name in the messages is ignored, because the startup message has it already.
 //! A password that SASLprep refuses is used as it is.
 
-mod client;
 mod keys;
-mod server;
+mod scram_client;
+mod scram_server;
 
-pub use client::{Challenge, Client, ClientSecret};
+pub use crate::scram::scram_client::{Challenge, Client, ClientSecret};
+pub use crate::scram::scram_server::{Accepted, Server, ServerSecret};
 pub use keys::{Key, SaltedKeys, Verifier, fingerprint, steady_salt};
-pub use server::{Accepted, Server, ServerSecret};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

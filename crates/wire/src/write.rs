@@ -1,7 +1,7 @@
 //! Encoders of messages. All append to a buffer the caller owns.
 
 use crate::frame::{back, front};
-use crate::startup::Version;
+use crate::startup_packet::Version;
 
 /// Appends one message: the tag, its length, and the bytes that `body` writes.
 pub fn message(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
@@ -261,7 +261,7 @@ pub fn cancel_request(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
 
 /// A cancel request that a client brought, for another Weir.
 pub fn passed_cancel_request(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
-    cancel(out, crate::startup::PASSED_CANCEL, pid, key);
+    cancel(out, crate::startup_packet::PASSED_CANCEL, pid, key);
 }
 
 fn cancel(out: &mut Vec<u8>, code: u32, pid: u32, key: &[u8]) {

@@ -34,11 +34,11 @@ const CRATES: &[Crate] = &[
     row("crates/io", &["weir-wire", "weir-ring"], 0),
     row("crates/config", &["weir-wire", "weir-sql"], 2),
     row("crates/catalog", &["weir-wire", "weir-sql", "weir-config"], 4),
-    row("crates/policy", &["weir-wire", "weir-sql", "weir-config", "weir-catalog"], 0),
+    row("crates/failover", &["weir-config"], 0),
     row("crates/cache", &["weir-sql", "weir-config", "weir-catalog"], 2),
-    row("crates/session", &["weir-wire", "weir-sql", "weir-io", "weir-config", "weir-catalog", "weir-policy", "weir-cache"], 0),
+    row("crates/session", &["weir-wire", "weir-sql", "weir-io", "weir-config", "weir-catalog", "weir-failover", "weir-cache"], 0),
     row("crates/agent", &[], 0),
-    row("crates/sim", &["weir-config", "weir-policy"], 9),
+    row("crates/sim", &["weir-config", "weir-failover"], 9),
     row("crates/demo", &[], 0),
     row(
         "crates/weir",
@@ -49,7 +49,7 @@ const CRATES: &[Crate] = &[
             "weir-io",
             "weir-config",
             "weir-catalog",
-            "weir-policy",
+            "weir-failover",
             "weir-cache",
             "weir-session",
             "weir-agent",
@@ -184,7 +184,7 @@ mod tests {
         let text = "[dependencies]\nweir-wire.workspace = true\nweir-demo = { path = \"x\" }\nmio = \"1\"\n\
                     [dev-dependencies]\nweir-sql = \"1\"\n";
         let lines = |allowed: &[&str]| -> Vec<usize> {
-            check_manifest("crates/policy/Cargo.toml", text, allowed).iter().map(|finding| finding.line).collect()
+            check_manifest("crates/failover/Cargo.toml", text, allowed).iter().map(|finding| finding.line).collect()
         };
         assert_eq!(lines(&["weir-wire"]), [3]);
         assert_eq!(lines(&["weir-wire", "weir-demo"]), [] as [usize; 0]);

@@ -3,9 +3,9 @@
 //! store and are served. A result that is served shows all that its Weir's last covered round saw, and nothing behind the round
 //! that is told with it. With any one rule left out, some run serves a wrong result.
 
-use super::super::follow::{Round, Snapshot};
 use super::super::versions::Outcome;
 use super::*;
+use crate::followed_log::{Round, Snapshot};
 
 /// A rule left out, to see that the search would find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

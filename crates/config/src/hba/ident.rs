@@ -1,9 +1,9 @@
 //! Maps from the name in a certificate to users. Source: PostgreSQL manual, "User Name Maps"; `check_ident_usermap` in hba.c.
 
-use super::parse::{pattern, user};
 use super::tokens::{self, Line, Loader};
 use super::{Fit, Visit, Word, problem};
 use crate::Problem;
+use crate::hba::hba_line::{pattern, user};
 use regex::Regex;
 use std::path::Path;
 

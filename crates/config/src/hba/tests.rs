@@ -1,5 +1,5 @@
 use super::*;
-use crate::demands::{ClientTls, CommonMethod};
+use crate::client_demands::{ClientTls, CommonMethod};
 use std::collections::HashMap;
 
 /// Reads files of these names and texts, `main` first, with the maps of `ident` if it is among them.

@@ -106,12 +106,13 @@ fn an_empty_file_means_what_pgbouncer_does_by_default() {
         rules_of(&import),
         ["local \"a\",\"pgbouncer\",replication all auth_type", "host \"a\",\"pgbouncer\",replication all all auth_type"]
     );
-    assert_eq!(config.auth.demands.method, crate::demands::CommonMethod::Md5);
+    assert_eq!(config.auth.demands.method, crate::client_demands::CommonMethod::Md5);
 }
 
 #[test]
 fn every_auth_type_and_tls_mode_has_its_rules() {
-    use crate::demands::{ClientTls::*, CommonMethod::*};
+    use crate::client_demands::ClientTls::*;
+    use crate::client_demands::CommonMethod::*;
     // auth_type, client_tls_sslmode, the demands on all, the rules' own method.
     let cases = [
         ("", "", (Md5, Any), ""),
@@ -137,7 +138,7 @@ fn every_auth_type_and_tls_mode_has_its_rules() {
             given("client_tls_sslmode", tls)
         );
         let import = run(&text);
-        let demands = crate::demands::Demands { method, tls: demand };
+        let demands = crate::client_demands::Demands { method, tls: demand };
         assert_eq!(config_of(&import).auth.demands, demands, "{auth_type} {tls}");
         assert_eq!(rules_of(&import)[..2], ["local all,replication all auth_type", "host all,replication all all auth_type"]);
         let databases = if auth_type == "any" { "all" } else { "all,replication" };
@@ -195,8 +196,8 @@ fn a_rule_that_names_a_file_says_that_it_must_be_copied() {
 fn settings_that_are_files_here_are_set_by_them_while_the_proxy_runs() {
     let config = crate::Config::default();
     for (name, word) in [("auth_file", "pool_passwd"), ("auth_hba_file", "pool_hba.conf"), ("auth_type", "enable_pool_hba")] {
-        let meaning = super::settings::meaning_of(name, "x", &config);
-        let is_told = matches!(&meaning, Some(super::settings::Meaning::Nothing(why)) if why.contains(word));
+        let meaning = crate::import::imported_settings::meaning_of(name, "x", &config);
+        let is_told = matches!(&meaning, Some(crate::import::imported_settings::Meaning::Nothing(why)) if why.contains(word));
         assert!(is_told, "{name}: {meaning:?}");
     }
 }

@@ -7,22 +7,22 @@
 use crate::Config;
 use crate::visibility::Visibility;
 
-mod admin;
-mod auth;
-mod backend;
-mod cache;
-mod check;
-mod failover;
+mod admin_params;
+mod auth_params;
+mod backend_params;
+mod cache_params;
+mod check_params;
+mod failover_params;
 mod kind;
 mod limit;
-mod listen;
-mod log;
-mod pool;
-mod recovery;
-mod route;
-mod tls;
-mod watchdog;
-mod weir;
+mod listen_params;
+mod log_params;
+mod pool_params;
+mod recovery_params;
+mod route_params;
+mod tls_params;
+mod watchdog_params;
+mod weir_params;
 
 pub use crate::value::{Value, ValueError};
 pub use kind::Kind;
@@ -156,21 +156,21 @@ const ROW: Param = Param {
 
 /// Every area, in the order of the sample file.
 const TABLES: [(Group, &[Param]); 15] = [
-    (Group::Listen, listen::ROWS),
-    (Group::Pool, pool::ROWS),
-    (Group::Backend, backend::ROWS),
-    (Group::Auth, auth::ROWS),
-    (Group::Tls, tls::ROWS),
-    (Group::Route, route::ROWS),
-    (Group::Check, check::ROWS),
-    (Group::Failover, failover::ROWS),
-    (Group::Recovery, recovery::ROWS),
-    (Group::Watchdog, watchdog::ROWS),
-    (Group::Cache, cache::ROWS),
-    (Group::Log, log::ROWS),
+    (Group::Listen, listen_params::ROWS),
+    (Group::Pool, pool_params::ROWS),
+    (Group::Backend, backend_params::ROWS),
+    (Group::Auth, auth_params::ROWS),
+    (Group::Tls, tls_params::ROWS),
+    (Group::Route, route_params::ROWS),
+    (Group::Check, check_params::ROWS),
+    (Group::Failover, failover_params::ROWS),
+    (Group::Recovery, recovery_params::ROWS),
+    (Group::Watchdog, watchdog_params::ROWS),
+    (Group::Cache, cache_params::ROWS),
+    (Group::Log, log_params::ROWS),
     (Group::Limit, limit::ROWS),
-    (Group::Admin, admin::ROWS),
-    (Group::Weir, weir::ROWS),
+    (Group::Admin, admin_params::ROWS),
+    (Group::Weir, weir_params::ROWS),
 ];
 
 /// Every parameter, always in the same order.

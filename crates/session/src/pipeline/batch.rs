@@ -1,7 +1,7 @@
 //! A run of messages of the extended protocol that asks one question: `[Parse] Bind [Describe] Execute Sync`, or without the Sync in a
 //! pipeline.
 
-use weir_policy::prepared::{Shape, key};
+use crate::prepared::{Shape, key};
 use weir_wire::frame::{HEADER_BYTES, Header, front, read_header, split_cstr};
 
 /// Messages of a run.

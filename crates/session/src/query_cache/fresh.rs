@@ -6,8 +6,8 @@ use crate::catalogs::Database;
 use crate::causal;
 use crate::context::Context;
 use crate::metrics::Metric;
+use crate::query_cache::cache_side::Wait;
 use crate::session::Session;
-use crate::session::query_cache::Wait;
 use std::time::Duration;
 
 /// Time for a slot to go that is in the way of a statement.

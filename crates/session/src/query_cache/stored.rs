@@ -1,10 +1,10 @@
 //! Answers that lie in a store: asked for while the client's message waits, given out if they prove themselves.
 
 use super::{Context, Fetched, Key, Session, fresh};
-use crate::cached_results::{CachedResults, Fill};
 use crate::causal;
 use crate::metrics::Metric;
-use crate::store::{Pending, Store, digest_of};
+use crate::query_cache::cached_results::{CachedResults, Fill};
+use crate::query_cache::result_store::{Pending, Store, digest_of};
 use std::rc::Rc;
 use weir_cache::{Deps, Kept, Slot, Why};
 

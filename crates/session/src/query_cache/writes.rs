@@ -3,15 +3,15 @@
 
 use super::{Context, Session};
 use crate::catalogs::UNKNOWN;
-use crate::classify;
+use crate::routing::classify;
 use crate::session::{FAILED, IDLE, Server};
+use crate::session_state::temporary::Temporaries;
 use crate::statements::{Statement, Trait};
 use crate::table_changes::{Raised, TableChanges};
 use crate::upstream::{Ending, Upstream, Writes};
 use std::rc::Rc;
 use weir_cache::{End, Outcome, Slot};
 use weir_catalog::{Path, Touched};
-use weir_policy::temporary::Temporaries;
 use weir_sql::facts::{StateKind, StateKinds};
 
 /// True if it is not certain what names without a schema mean, to a statement that is about to be sent. Once something that may change

@@ -1,8 +1,8 @@
 //! Texts that are too long to be parsed, or that the server reads otherwise than they look: they pass as they are.
 
+use crate::prepared::key;
 use crate::session::{Server, Session};
 use crate::upstream::left::{Reads, Unnamed};
-use weir_policy::prepared::key;
 use weir_sql::passing::Defines;
 use weir_wire::frame::{HEADER_BYTES, Header, split_cstr};
 

@@ -6,12 +6,12 @@ use crate::handle::SessionHandle;
 use crate::host::{Level, Who};
 use crate::metrics::Metric;
 use crate::session::Session;
+use crate::time_limits::Unfinished;
 use std::sync::atomic::Ordering;
-use weir_policy::timeouts::Unfinished;
 use weir_sql::facts::StateKind;
 
 /// Shows that the server connection is kept, or is no longer. A pin that is shown already is not told again.
-pub(super) fn show_pin(s: &Session, w: &Context) {
+pub(crate) fn show_pin(s: &Session, w: &Context) {
     let kept = s.pin();
     let Some(conn) = s.conn() else { return };
     let was_kept = conn.status.set_pin(kept, w.now_ms());

@@ -1,11 +1,11 @@
 //! The state that a statement may leave, as it is noted before it is sent.
 
 use super::*;
+use crate::session_state::client_settings::Settings;
+use crate::session_state::state_question::Ask;
+use crate::session_state::temporary::Listed;
 use crate::statements::Statements as Texts;
 use weir_config::Config;
-use weir_policy::session_state::Ask;
-use weir_policy::settings::Settings;
-use weir_policy::temporary::Listed;
 
 /// The facts about a session before a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,13 +3,13 @@
 //! After a transaction that may have left something the server is asked (`inventory`), so that `found` says what is true at the last rest,
 //! and `due` what may be more.
 
-use crate::state::Plain;
+use crate::session_state::held_state::Plain;
+use crate::session_state::state_question::{Answer, Ask, Failure, Statements};
+use crate::session_state::temporary::Temporaries;
 use crate::upstream::Heard;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use weir_catalog::{Hidden, Names};
-use weir_policy::session_state::{Answer, Ask, Failure, Statements};
-use weir_policy::temporary::Temporaries;
 use weir_sql::facts::{Name, Reset, StateKind, StateKinds};
 use weir_sql::leaves::names_library;
 use weir_sql::passing::{Defines, Passed, Passing};

@@ -1,8 +1,8 @@
 //! The number of the open transaction, and the COMMIT behind it. `outcome` works with them.
 
+use crate::loss::{Behind, Commits, Control};
 use crate::task::Us;
-use weir_policy::loss::{Behind, Commits, Control};
-use weir_policy::outcome::Number;
+use weir_failover::commit_outcome::Number;
 use weir_sql::facts::{Ending, Transaction, Verb};
 
 /// The number of the open transaction, as far as it is known.

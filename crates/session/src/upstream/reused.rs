@@ -1,4 +1,4 @@
-//! Messages behind a Parse that was not sent: see `crate::reuse`.
+//! Messages behind a Parse that was not sent: see `crate::prepared::reuse`.
 
 /// Room that is kept for them between statements.
 const ROOM_BYTES_MAX: usize = 1 << 10;

@@ -1,5 +1,5 @@
 //! A client and its session, moved by the session's own loop (`pump`), without sockets: bytes come when a test says so, and go into the
-//! log. Server connections are chosen as in `crates/weir/src/traffic/checkout.rs`.
+//! log. Server connections are chosen as in `crates/weir/src/traffic/checkout_wait.rs`.
 
 use super::host::TestHost;
 use super::log::{Action, Out};
@@ -11,22 +11,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_catalog::rule::Rule;
 use weir_io::lane::{Got, Lane};
-use weir_policy::route::{Class, Side};
-use weir_policy::sequences::{Waited, Wanted};
-use weir_policy::settings::Settings;
 use weir_session::causal::{self, Shown};
 use weir_session::checkout::{Chosen, choose, count, fails_anyway, role_for, settle_in, shown_by};
 use weir_session::context::Context;
 use weir_session::fault::{Fault, Severity, sqlstate};
 use weir_session::flow::Need;
 use weir_session::handle::SessionHandle;
+use weir_session::loss::owed_error;
 use weir_session::pump::{End, Pump, Sockets, Step};
-use weir_session::sequences;
+use weir_session::routing::{Class, Side};
+use weir_session::sequences::drawn_values::{Waited, Wanted};
 use weir_session::session::Session;
-use weir_session::state::State;
+use weir_session::session_state::client_settings::Settings;
+use weir_session::session_state::held_state::State;
 use weir_session::status::{Ends, Number, SessionStatus, Whose};
 use weir_session::teardown::{self, let_go};
-use weir_session::{owed, timing};
+use weir_session::{sequences, timing};
 
 /// Rounds in which a session must come to rest.
 const ROUNDS_MAX: usize = 10_000;
@@ -255,7 +255,7 @@ impl Client {
 
     fn fail(&mut self, fault: Fault) {
         let failed = match fault.severity {
-            Severity::Error => owed::fail_next(&mut self.s, &self.w, &fault),
+            Severity::Error => owed_error::fail_next(&mut self.s, &self.w, &fault),
             Severity::Fatal => Err(fault),
         };
         if let Err(fault) = failed {

@@ -7,16 +7,16 @@ use super::world::{World, name_of};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use weir_policy::cluster::Probe;
-use weir_policy::outcome::Verdict;
-use weir_policy::settings::Recoding;
-use weir_policy::timeouts::Unfinished;
+use weir_failover::cluster::Probe;
+use weir_failover::commit_outcome::Verdict;
 use weir_session::conn::Reading;
 use weir_session::doubt::settle;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::Overdue;
 use weir_session::metrics::METRICS;
+use weir_session::session_state::client_settings::Recoding;
 use weir_session::stats::Stat;
+use weir_session::time_limits::Unfinished;
 use weir_session::timing::held_too_long;
 
 /// Makes it happen. Panics at a line that means nothing.

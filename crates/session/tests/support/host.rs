@@ -7,12 +7,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 use weir_config::visibility::Viewer;
-use weir_policy::cluster::NodeIndex;
-use weir_policy::pool::Fit;
+use weir_failover::cluster::NodeIndex;
+use weir_session::checkout::pool_grant::Fit;
 use weir_session::conn::Conn;
 use weir_session::context::Context;
 use weir_session::host::{Host, Table, Waiter};
-use weir_session::listen_hub::Hub;
+use weir_session::session_state::listen::listen_hub::Hub;
 
 pub struct TestHost {
     pub name: char,

@@ -12,23 +12,23 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use weir_cache::{History, Round, Snapshot, Standing};
 use weir_config::{Config, SslMode};
+use weir_failover::LinkEnd;
+use weir_failover::cluster::{ClusterView, Probe};
 use weir_io::buffers::Buffers;
 use weir_io::clock::Clock;
-use weir_policy::causal::{Covers, Lag, Mark};
-use weir_policy::cluster::{ClusterView, Probe};
-use weir_policy::failover::LinkEnd;
-use weir_policy::prepared::Known;
-use weir_policy::sequences::Tally;
 use weir_session::account::Account;
 use weir_session::catalogs::Database;
+use weir_session::causal::standbys::{Covers, Lag, Mark};
 use weir_session::conn::{Address, Breaker, Conn, ConnStatus, Keeping, LastStatement, Reading, ServerLine, Terms};
-use weir_session::conn_settings::ConnSettings;
 use weir_session::context::{Common, Context, Parts};
 use weir_session::host::{Field, Level, Nudge, Program, Signal, Stop, Who};
-use weir_session::listen_hub::Hub;
+use weir_session::prepared::Known;
 use weir_session::reports::Reports;
+use weir_session::sequences::drawn_values::Tally;
+use weir_session::session_state::conn_settings::ConnSettings;
+use weir_session::session_state::listen::listen_hub::Hub;
 use weir_session::task::WorkerId;
-use weir_wire::startup::Version;
+use weir_wire::startup_packet::Version;
 
 /// The primary takes no reads, so that the node of a read does not hang on dice.
 const CONFIG: &str = "

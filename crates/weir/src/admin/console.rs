@@ -1,14 +1,16 @@
 //! The administration console: a database that exists in Weir only. It speaks PgBouncer's language, so that programs for
-//! PgBouncer's console work here: `policy::console` reads the commands, `console::show` makes the tables, `console::act` does
+//! PgBouncer's console work here: `weir::admin::console::language` reads the commands, `console::show` makes the tables, `console::act` does
 //! the rest.
 //!
 //! One task serves one administrator, beside the hot path: whole messages, answered one after the other, in the simple protocol
 //! and the extended one.
 
 mod act;
-mod show;
+pub mod language;
+mod show_views;
 mod table;
 
+use crate::admin::console::language::Command;
 use crate::runtime::shared::Stop;
 use crate::runtime::worker::{Entry, Worker};
 use std::collections::HashMap;
@@ -19,7 +21,6 @@ use table::Table;
 use weir_config::visibility::Viewer;
 use weir_io::reactor::parked;
 use weir_io::socket::{Got, Socket};
-use weir_policy::console::Command;
 use weir_session::fault::{Fault, sqlstate};
 use weir_wire::frame::{HEADER_BYTES, back, front, read_header, split_cstr};
 use weir_wire::write::{self, Report};
@@ -341,7 +342,7 @@ impl Console<'_> {
     fn on_bind(&mut self, body: &[u8]) -> Result<(), Fault> {
         let (portal, rest) = split_cstr(body).ok_or_else(malformed)?;
         let (name, _) = split_cstr(rest).ok_or_else(malformed)?;
-        let formats = weir_session::answer::result_formats(body).map_err(|_| malformed())?;
+        let formats = weir_session::own_answers::result_formats(body).map_err(|_| malformed())?;
         let command = self.find(name)?.clone();
         if self.portals.len() >= NAMES_MAX && !self.portals.contains_key(portal) {
             return Err(Fault::error(sqlstate::TOO_MANY_CONNECTIONS, format!("more than {NAMES_MAX} portals in the console")));
@@ -378,7 +379,7 @@ impl Console<'_> {
             }
             _ => return Err(malformed()),
         };
-        match command.as_ref().and_then(show::columns_of) {
+        match command.as_ref().and_then(show_views::columns_of) {
             Some(columns) => table::describe(&mut self.out, &columns, &formats),
             None => write::bare(&mut self.out, back::NO_DATA),
         }
@@ -433,7 +434,7 @@ impl Console<'_> {
     }
 }
 
-fn syntax(error: weir_policy::console::CommandError) -> Fault {
+fn syntax(error: crate::admin::console::language::CommandError) -> Fault {
     Fault::error(sqlstate::SYNTAX_ERROR, error.to_string())
 }
 

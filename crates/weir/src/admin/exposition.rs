@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use weir_policy::cluster::{ClusterView, Health, Usage};
+use weir_failover::cluster::{ClusterView, Health, Usage};
 use weir_session::histogram::{Counted, limit_us};
 use weir_session::metrics::{Counters, ERROR_CLASSES, METRICS, SEVERITIES, VERBS};
 use weir_session::stats::{Stat, Totals, Whose};

@@ -4,7 +4,7 @@
 mod paced;
 
 use crate::admin::exposition;
-use crate::control::context::{Control, Subject};
+use crate::control::control_context::{Control, Subject};
 use crate::log::Level;
 use crate::runtime::inherit::Inherited;
 use crate::runtime::listeners::{self, Share, Shortage};

@@ -4,21 +4,21 @@
 
 mod actions;
 mod answers;
-mod line;
-mod login;
-pub mod recovery;
+pub mod online_recovery;
+mod pcp_connection;
+mod pcp_login;
 
+use crate::admin::pcp::pcp_connection::{Break, Line};
+use crate::admin::pcp::pcp_login::Visit;
 use crate::auth::guesses::ProofOrigin;
-use crate::control::context::{Control, Subject};
+use crate::control::control_context::{Control, Subject};
 use crate::log::{Level, Log};
-use crate::runtime::files::Files;
 use crate::runtime::inherit::Inherited;
 use crate::runtime::listeners::{self, Door, Made, Share, Shortage, SocketRights};
+use crate::runtime::operator_files::Files;
 use crate::runtime::places::Port;
 use crate::runtime::shared::Stop;
 use anyhow::Context;
-use line::{Break, Line};
-use login::Visit;
 use parking_lot::Mutex;
 use std::io;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::Instant;
 use weir_config::{Config, PcpUsers, Problem};
 use weir_session::metrics::Metric;
-use weir_wire::pcp::{Fault, Reply, Request, Severity};
+use weir_wire::pcp_protocol::{Fault, Reply, Request, Severity};
 
 /// Connections at once, for each listening socket. A client that fills those of a port does not shut out one that comes over the unix socket.
 const CONNECTIONS_MAX: usize = 32;
@@ -184,7 +184,7 @@ async fn receive(c: &Rc<Control>, caller: Caller, book: Arc<Book>) {
 }
 
 /// Answers the requests of one connection. Cancel safe: the connection is closed.
-async fn converse<S: line::Stream>(c: &Rc<Control>, mut line: Line<S>, mut visit: Visit) {
+async fn converse<S: pcp_connection::Stream>(c: &Rc<Control>, mut line: Line<S>, mut visit: Visit) {
     log(c, &visit, "connected");
     let mut limit = Instant::now() + LOGIN_LIMIT;
     loop {
@@ -207,13 +207,13 @@ async fn converse<S: line::Stream>(c: &Rc<Control>, mut line: Line<S>, mut visit
             break;
         }
         let answer = match visit.admit(c, &request).await {
-            login::Admission::Known if request == Request::UpgradeWalk => {
+            pcp_login::Admission::Known if request == Request::UpgradeWalk => {
                 let Some(answer) = perform_attended(c, &mut line, &visit, &request).await else { break };
                 answer
             }
-            login::Admission::Known => perform(c, &visit, &request).await,
-            login::Admission::Said(reply) => Answer::Replies(vec![reply]),
-            login::Admission::Refused(fault) => Answer::Last(fault),
+            pcp_login::Admission::Known => perform(c, &visit, &request).await,
+            pcp_login::Admission::Said(reply) => Answer::Replies(vec![reply]),
+            pcp_login::Admission::Refused(fault) => Answer::Last(fault),
         };
         match answer {
             Answer::Replies(replies) if line.say(&replies).await.is_ok() => {}
@@ -235,7 +235,7 @@ async fn converse<S: line::Stream>(c: &Rc<Control>, mut line: Line<S>, mut visit
 }
 
 /// Tells one whom we cannot go on with why, if there is something to tell. Cancel safe.
-async fn part<S: line::Stream>(line: &mut Line<S>, cause: Break) {
+async fn part<S: pcp_connection::Stream>(line: &mut Line<S>, cause: Break) {
     let fault = match cause {
         Break::Malformed(error) => Fault::new(Severity::Fatal, "invalid PCP packet").detail(error.to_string()),
         Break::Late => Fault::new(Severity::Fatal, "no PCP request came in time"),
@@ -277,7 +277,7 @@ async fn perform(c: &Rc<Control>, visit: &Visit, request: &Request) -> Answer {
 }
 
 /// Carries out a request for as long as the client is there; `None`: it went away. Cancel safe as `perform` is.
-async fn perform_attended<S: line::Stream>(
+async fn perform_attended<S: pcp_connection::Stream>(
     c: &Rc<Control>,
     line: &mut Line<S>,
     visit: &Visit,

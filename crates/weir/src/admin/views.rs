@@ -2,8 +2,8 @@
 //!
 //! Columns of Pgpool-II's commands are Pgpool's, in its order (4.7). All values are text.
 
-mod cache;
-pub mod failover;
+mod cache_views;
+pub mod failover_views;
 pub mod pgpool;
 
 use crate::runtime::worker::{PoolSet, Worker};
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use weir_catalog::rule::Rule;
 use weir_config::visibility::{Viewer, Visibility};
-use weir_policy::cluster::NodeIndex;
+use weir_failover::cluster::NodeIndex;
 use weir_session::catalogs::{Database, UNKNOWN};
 use weir_session::host::Table;
 use weir_session::metrics::METRICS;
@@ -130,14 +130,14 @@ pub const VIEWS: &[View] = &[
     View {
         name: "pool_failover",
         help: "What would happen if the primary failed now, and changes of the primary.",
-        columns: failover::POOL_FAILOVER,
-        rows: Source::Plain(failover::pool_failover),
+        columns: failover_views::POOL_FAILOVER,
+        rows: Source::Plain(failover_views::pool_failover),
     },
     View {
         name: "pool_agents",
         help: "Agents beside servers (`weir agent`), as they were last asked.",
         columns: POOL_AGENTS,
-        rows: Source::Plain(|ask| failover::pool_agents(&ask.w.shared)),
+        rows: Source::Plain(|ask| failover_views::pool_agents(&ask.w.shared)),
     },
     View {
         name: "pool_version",
@@ -184,32 +184,32 @@ pub const VIEWS: &[View] = &[
     View {
         name: "pool_cache",
         help: "Work and fill of the query cache.",
-        columns: cache::POOL_CACHE,
-        rows: Source::Plain(cache::pool_cache),
+        columns: cache_views::POOL_CACHE,
+        rows: Source::Plain(cache_views::pool_cache),
     },
     View {
         name: "pool_cache_entries",
         help: "Cached results of this database: statement, hits, and time saved.",
-        columns: cache::POOL_CACHE_ENTRIES,
-        rows: Source::Roles(cache::pool_cache_entries),
+        columns: cache_views::POOL_CACHE_ENTRIES,
+        rows: Source::Roles(cache_views::pool_cache_entries),
     },
     View {
         name: "pool_causal",
         help: "Reads that a standby could not answer at once with `causal_reads = tables`, since somebody had changed what they read: by the relation that was changed last. Tables that share a place of the bounded list show together.",
-        columns: cache::POOL_CAUSAL,
-        rows: Source::Plain(cache::pool_causal),
+        columns: cache_views::POOL_CAUSAL,
+        rows: Source::Plain(cache_views::pool_causal),
     },
     View {
         name: "pool_cache_tables",
         help: "How often the tables of this database changed. Each change invalidates their cached results.",
-        columns: cache::POOL_CACHE_TABLES,
-        rows: Source::Plain(cache::pool_cache_tables),
+        columns: cache_views::POOL_CACHE_TABLES,
+        rows: Source::Plain(cache_views::pool_cache_tables),
     },
     View {
         name: "pool_cache_wal",
         help: "Databases whose log is followed, so that writes past Weir invalidate cached results.",
-        columns: cache::POOL_CACHE_WAL,
-        rows: Source::Plain(cache::pool_cache_wal),
+        columns: cache_views::POOL_CACHE_WAL,
+        rows: Source::Plain(cache_views::pool_cache_wal),
     },
     View {
         name: "pool_help",

@@ -4,21 +4,21 @@
 //! stands in a file.
 
 mod deeds;
-mod desk;
-mod door;
-mod files;
 mod look;
+mod order_connections;
+mod order_desk;
 mod processes;
 mod program;
 mod site;
 pub mod source;
+mod synced_files;
 
+use crate::agent::keeper::order_connections::{Certificates, Door, Tls};
+use crate::agent::keeper::order_desk::Desk;
 use crate::log::{Level, Log};
 use crate::runtime::tls_files;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use desk::Desk;
-use door::{Certificates, Door, Tls};
 use site::{Site, Words};
 use std::fs::{File, TryLockError};
 use std::io::Read;
@@ -101,7 +101,7 @@ pub fn run(options: &Keeper) -> anyhow::Result<ExitCode> {
     })?;
     check_owner(&site)?;
     let tls = tls(options)?;
-    files::make_folder(&site.work)
+    synced_files::make_folder(&site.work)
         .with_context(|| format!("cannot make {} (--work-dir names another place)", site.work.display()))?;
     let _lock = lock(&site)?;
     hold(&site)?;

@@ -7,10 +7,10 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_config::hba::Replication;
-use weir_policy::defaults::Defaults;
-use weir_policy::settings::{Recoding, Settings};
 use weir_session::conn::Reading;
-use weir_wire::startup::Parameters;
+use weir_session::session_state::client_settings::{Recoding, Settings};
+use weir_session::session_state::server_defaults::Defaults;
+use weir_wire::startup_packet::Parameters;
 use weir_wire::write;
 
 /// Welcomes a worker remembers.

@@ -1,14 +1,14 @@
-//! Places for proofs that clients and administrators give: a proof is judged once it has one. Decisions are `policy::throttle`'s.
+//! Places for proofs that clients and administrators give: a proof is judged once it has one. Decisions are `weir::auth::throttle`'s.
 //!
 //! Invariant: a reader of a proof has a `Guess` before he judges it. A guess that is dropped without a verdict was wrong.
 
+use crate::auth::throttle::{Judgement, Pass, Throttle, Visitor};
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_policy::throttle::{Judgement, Pass, Throttle, Visitor};
 
 /// Time until a proof asks again that found no place because too many are being judged.
 pub const CROWD_PERIOD: Duration = Duration::from_millis(20);

@@ -10,7 +10,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use weir_config::{Config, NodeConfig, PasswdProof};
-use weir_wire::startup::Version;
+use weir_wire::startup_packet::Version;
 use weir_wire::write;
 
 /// Time for each step of one question. A server that takes longer is looked at by the probes of roles, which name it.

@@ -3,17 +3,20 @@
 //! A client is welcomed with the parameters a server reported for the same user, database and settings. The first such client
 //! waits for a server; the others cost none.
 
+mod client_proof;
 mod encrypt;
-mod gate;
+mod login_gate;
+pub mod notice_level;
 mod place;
-mod proof;
 mod replicate;
-mod unread;
+mod unread_bytes;
 
 use crate::admin::console::{self, Right};
 use crate::auth::client_limits::{Full, Places, Seat};
 use crate::auth::greetings::{APPLICATION_NAME, Claim, Interned, StartupSettings, Welcome};
-use crate::client::peers;
+use crate::client::peer_cancels;
+use crate::client::startup::login_gate::{Admission, Caller, wrong_password};
+use crate::client::startup::unread_bytes::Unread;
 use crate::log::{Level, Who};
 use crate::runtime::lease;
 use crate::runtime::mail::Nudge;
@@ -21,13 +24,13 @@ use crate::runtime::pool::server_conn::{self, OpenError, ServerConn};
 use crate::runtime::pool::{Patience, Purpose, Wait};
 use crate::runtime::shared::{Shared, Stop, seconds};
 use crate::runtime::tls_files::certificate::Subject;
+use crate::runtime::user_roles::{self, Standing};
 use crate::runtime::worker::{CancelKey, Entry, PoolSet, Worker};
 use crate::server::first_look::{self, Ended};
 use crate::server::vouch;
-use crate::traffic::host::SessionHost;
 use crate::traffic::relay;
 use crate::traffic::served::{Served, SessionSockets};
-use gate::{Admission, Caller, wrong_password};
+use crate::traffic::session_ports::SessionHost;
 use place::Claimant;
 use std::cell::RefCell;
 use std::io;
@@ -35,25 +38,22 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use unread::Unread;
 use weir_config::PoolMode;
 use weir_config::hba::Replication;
 use weir_config::limits::{self, ClientsMax};
 use weir_io::reactor::parked;
 use weir_io::socket::Socket;
-use weir_policy::notices;
-use weir_policy::pool::Refused;
-use weir_policy::roles::{self, Standing};
-use weir_policy::settings::{Settings, SettingsError};
+use weir_session::checkout::pool_grant::Refused;
 use weir_session::conn::of_database;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::SessionHandle;
 use weir_session::metrics::Metric;
 use weir_session::session::Session;
-use weir_session::state::State;
+use weir_session::session_state::client_settings::{Settings, SettingsError};
+use weir_session::session_state::held_state::State;
 use weir_session::stats::Stat;
 use weir_session::status::{Ends, SessionStatus, Whose};
-use weir_wire::startup::{First, NAME_BYTES_MAX, OptionsError, Startup, Version, cut_name, read_first};
+use weir_wire::startup_packet::{First, NAME_BYTES_MAX, OptionsError, Startup, Version, cut_name, read_first};
 use weir_wire::write;
 
 /// Time a server gets to say which role a user is; then his server connections are closed instead.
@@ -82,7 +82,7 @@ fn welcome_from(conn: &ServerConn) -> Welcome {
     let mut statuses = Vec::new();
     // A server says the first of them before it looks at what a client asks for. Source: `InitPostgres` in postinit.c.
     let early = [&*conn.transport.notices.early, &conn.transport.notices.last].concat();
-    let late = notices::shown(&conn.transport.notices.late, conn.settings.get("client_min_messages"));
+    let late = notice_level::shown(&conn.transport.notices.late, conn.settings.get("client_min_messages"));
     for (name, value) in reported.iter().filter(|(name, _)| *name != APPLICATION_NAME) {
         write::parameter_status(&mut statuses, name, value);
     }
@@ -323,7 +323,7 @@ impl Door<'_> {
                         let text = format_args!("Cancel message from frontend. DETAIL:  process id: {pid}");
                         self.w.shared.log.say(Level::Log, text);
                     }
-                    peers::route_cancel(self.w, pid, key, bearer);
+                    peer_cancels::route_cancel(self.w, pid, key, bearer);
                     return Ok(None);
                 }
                 First::Unsupported(version) => {
@@ -703,7 +703,8 @@ async fn look_at_role(w: &Rc<Worker>, pools: &PoolSet) {
 /// Asks over a server connection which role its user is. True: another one than before. Error: it could not be asked, and is closed.
 async fn ask_role(w: &Rc<Worker>, conn: ServerConn) -> Result<(ServerConn, bool), OpenError> {
     let user = conn.transport.pool.key.user.clone();
-    let (conn, answer) = server_conn::ask(w, conn, &roles::question([&*user].into_iter()), Instant::now() + ROLE_LIMIT).await;
+    let (conn, answer) =
+        server_conn::ask(w, conn, &user_roles::question([&*user].into_iter()), Instant::now() + ROLE_LIMIT).await;
     match answer {
         Ok(rows) => {
             let oid = rows.first().and_then(|row| row.get(1)?.as_deref()).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `weir agent-status`: asks the agents of all nodes what they see.
 
-use crate::control::agent::Agent;
-use crate::runtime::files::Files;
+use crate::control::agent_client::Agent;
+use crate::runtime::operator_files::Files;
 use anyhow::Context;
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::{Data, ServerStatus, Status};
 use weir_config::Config;
-use weir_policy::failover::show_lsn;
+use weir_failover::show_lsn;
 
 /// Time for one agent.
 const LIMIT: Duration = Duration::from_secs(15);

@@ -1,12 +1,18 @@
-//! `weir check --connect`: asks each server for all that a failover needs. `policy::readiness` judges the answers.
+//! `weir check --connect`: asks each server for all that a failover needs. `weir::commands::readiness` judges the answers.
 
 use crate::auth::access::AccessFiles;
-use crate::control::conn::Conn;
+use crate::auth::own_login::OwnUse;
+use crate::commands::readiness::surplus::{self, Errand, OwnUser};
+use crate::commands::readiness::{
+    Asked, Clock, Cluster, ConnsMax, FailedLogin, Finding, Follower, Level, Needed, Receiver, Refused, Right, Role, Server,
+    Settings, Switch, findings,
+};
+use crate::control::control_conn::Conn;
 use crate::control::failover;
 use crate::counted;
 use crate::log::Log;
-use crate::runtime::pool::login::protocol;
 use crate::runtime::pool::server_conn::{Address, Login, OpenError, Rows};
+use crate::runtime::pool::server_login::protocol;
 use crate::runtime::shared::Shared;
 use crate::runtime::tls_files::TlsFiles;
 use anyhow::Context;
@@ -20,14 +26,8 @@ use tokio::time::Instant;
 use weir_config::look_up::LookUp;
 use weir_config::passwd::Secret;
 use weir_config::{CheckConfig, Config, NodeConfig};
-use weir_policy::defaults::Defaults;
-use weir_policy::failover::Rules;
-use weir_policy::own_login::OwnUse;
-use weir_policy::readiness::surplus::{self, Errand, OwnUser};
-use weir_policy::readiness::{
-    Asked, Clock, Cluster, ConnsMax, FailedLogin, Finding, Follower, Level, Needed, Receiver, Refused, Right, Role, Server,
-    Settings, Switch, findings,
-};
+use weir_failover::Rules;
+use weir_session::session_state::server_defaults::Defaults;
 
 /// As servers show it.
 const NAME: &str = "weir_check";
@@ -265,7 +265,7 @@ fn surplus_of(rows: &Rows) -> Vec<String> {
 /// The settings that a session of that user begins with. A login that is refused is told of elsewhere. Cancel safe: the connection is closed.
 async fn defaults(shared: &Arc<Shared>, node: &NodeConfig, check: &CheckConfig) -> Option<Defaults> {
     let mut conn = open_for(shared, node, check, OwnUse::Defaults, &[("application_name", NAME)]).await.ok()?;
-    let rows = conn.query(weir_policy::defaults::QUESTION).await.ok()?;
+    let rows = conn.query(weir_session::session_state::server_defaults::QUESTION).await.ok()?;
     Defaults::of(node.id, &rows, std::iter::empty()).ok()
 }
 

@@ -8,7 +8,7 @@ use crate::commands::pcp_client::{self, PcpCommand};
 use crate::counted;
 use crate::process::supervisor::{self, Start};
 use crate::process::{pcp_programs, pid_file};
-use crate::runtime::files::{Called, Files};
+use crate::runtime::operator_files::{Called, Files};
 use crate::runtime::places;
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};

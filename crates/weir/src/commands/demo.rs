@@ -1,7 +1,7 @@
 //! `weir demo`: a PostgreSQL primary with standbys, and Weir before them, in one command.
 
 use crate::process::supervisor::{self, Start};
-use crate::runtime::files::Files;
+use crate::runtime::operator_files::Files;
 use crate::runtime::shared::Stop;
 use anyhow::{Context, bail};
 use clap::Args;

@@ -3,16 +3,19 @@
 //! `weir docs` makes docs/own-sql.md of it and refuses a text that a `search_path` could bend (`weir_sql::own`). `cargo xtask own-sql` finds SQL in
 //! the sources of which the list knows nothing. Tests play each text under the worst path that a user can make.
 
-use crate::admin::pcp::recovery;
+use crate::admin::pcp::online_recovery;
 use crate::agent::keeper::source;
+use crate::auth::own_login;
 use crate::commands::check_servers;
-use crate::control::failover::{facts, hands, marks};
+use crate::control::failover::{hands, marks, node_facts};
 use crate::control::node_monitor::question;
 use crate::control::{catalog_watch, return_node, wal_follower};
 use crate::runtime::pool::server_conn;
+use crate::runtime::user_roles;
 use crate::server::inquiry;
-use crate::traffic::{outcome, timeouts};
-use weir_policy::{defaults, own_login, roles, session_state, settings, signals};
+use crate::traffic::{ask_outcome, timeouts};
+use weir_session::session_state::{client_settings, server_defaults, state_question};
+use weir_session::signals::process_ids;
 use weir_session::{lazy_begin, sequences};
 
 /// Whose connection a text goes over.
@@ -65,7 +68,7 @@ pub const PLACES: &[SqlPlace] = &[
         file: "weir/src/control/failover/facts.rs",
         user: HEALTH,
         purpose: "The facts that decide about a failover.",
-        texts: facts::own_texts,
+        texts: node_facts::own_texts,
         ..OWN
     },
     SqlPlace {
@@ -114,7 +117,7 @@ pub const PLACES: &[SqlPlace] = &[
         file: "weir/src/admin/pcp/recovery.rs",
         user: "`recovery_user`",
         purpose: "The functions of online recovery by scripts.",
-        texts: recovery::own_texts,
+        texts: online_recovery::own_texts,
         ..OWN
     },
     SqlPlace {
@@ -154,13 +157,13 @@ pub const PLACES: &[SqlPlace] = &[
     SqlPlace {
         file: "weir/src/traffic/outcome.rs",
         purpose: "The outcome of a COMMIT whose answer was lost (`commit_outcome`).",
-        texts: outcome::own_texts,
+        texts: ask_outcome::own_texts,
         ..CLIENTS
     },
     SqlPlace {
         file: "session/src/outcome.rs",
         purpose: "The number of a transaction (`commit_outcome`).",
-        texts: weir_session::outcome::own_texts,
+        texts: weir_session::doubt::transaction_number::own_texts,
         ..CLIENTS
     },
     SqlPlace {
@@ -173,32 +176,37 @@ pub const PLACES: &[SqlPlace] = &[
     SqlPlace {
         file: "session/src/session_state/listening.rs",
         purpose: "Channels that a session listens to.",
-        texts: weir_session::session_state::listening::own_texts,
+        texts: weir_session::session_state::listen::own_texts,
         ..CLIENTS
     },
     SqlPlace {
         file: "policy/src/session_state.rs",
         purpose: "What a session left on its server connection.",
-        texts: session_state::own_texts,
+        texts: state_question::own_texts,
         ..CLIENTS
     },
     SqlPlace {
         file: "policy/src/defaults.rs",
         purpose: "The settings that a new connection begins with, and those of one at rest after a reload of its server.",
-        texts: defaults::own_texts,
+        texts: server_defaults::own_texts,
         ..CLIENTS
     },
-    SqlPlace { file: "policy/src/settings.rs", purpose: "Settings of the next session.", texts: settings::own_texts, ..CLIENTS },
+    SqlPlace {
+        file: "policy/src/settings.rs",
+        purpose: "Settings of the next session.",
+        texts: client_settings::own_texts,
+        ..CLIENTS
+    },
     SqlPlace {
         file: "policy/src/roles.rs",
         purpose: "The role that a user's name stands for.",
-        texts: roles::own_texts,
+        texts: user_roles::own_texts,
         ..CLIENTS
     },
     SqlPlace {
         file: "policy/src/signals.rs",
         purpose: "The answer to a client that ended another session of Weir's.",
-        texts: signals::own_texts,
+        texts: process_ids::own_texts,
         ..CLIENTS
     },
 ];

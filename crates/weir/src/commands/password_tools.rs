@@ -1,7 +1,7 @@
 //! `pg_md5` and `pg_enc`: what `pcp.conf` and `pool_passwd` have of passwords. Options and output are Pgpool-II's.
 
 use crate::commands::prompt;
-use crate::runtime::files::Files;
+use crate::runtime::operator_files::Files;
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use std::fs;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weir_config::passwd::{self, PoolKey};
 use weir_wire::md5::Md5Secret;
-use weir_wire::pcp::Stored;
+use weir_wire::pcp_protocol::Stored;
 use zeroize::Zeroizing;
 
 /// Longest password. Source: Pgpool-II, `MAX_PGPASS_LEN`.

@@ -13,7 +13,7 @@ use connection::{Connection, Target};
 use output::Shape;
 use std::io::Write;
 use std::process::ExitCode;
-use weir_wire::pcp::{Aim, Request, Scope, Stop, When};
+use weir_wire::pcp_protocol::{Aim, Request, Scope, Stop, When};
 use zeroize::Zeroizing;
 
 /// Highest number of a node. Source: Pgpool-II, `MAX_NUM_BACKENDS`.

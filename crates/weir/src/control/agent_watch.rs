@@ -2,8 +2,8 @@
 //!
 //! Nothing is decided by it: who gives an order asks anew.
 
-use crate::control::agent::{Agent, AgentError};
-use crate::control::context::{Control, Subject};
+use crate::control::agent_client::{Agent, AgentError};
+use crate::control::control_context::{Control, Subject};
 use crate::control::return_node::agent_of;
 use crate::log::Level;
 use crate::runtime::agent_line::LineError;

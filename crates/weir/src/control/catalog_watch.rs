@@ -12,20 +12,20 @@
 //! All databases share a few places for such connections (`look_places`). A task keeps its place and its connection between two looks unless
 //! another one waits, so that a server with a database for each tenant is not filled by looks.
 
-use crate::control::conn::Conn;
-use crate::control::context::{Bell, Control, Subject};
+use crate::auth::own_login::OwnUse;
+use crate::control::control_conn::Conn;
+use crate::control::control_context::{Bell, Control, Subject};
 use crate::log::{Level, Who};
+use crate::runtime::pool::look_places::{Urgency, hold, looks_max};
 use crate::runtime::pool::server_conn::{Address, Login, OpenError};
 use crate::runtime::shared::{Message, Shared, Stop, Victim};
+use crate::runtime::user_roles;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_catalog::{Catalog, Draft, DraftError, PARTS, Question};
 use weir_config::Config;
 use weir_config::passwd::Secret;
-use weir_policy::look_places::{Urgency, hold, looks_max};
-use weir_policy::own_login::OwnUse;
-use weir_policy::roles;
 use weir_session::catalogs::{Database, Mark, Reading, UNKNOWN};
 use weir_session::fault::sqlstate;
 use weir_session::metrics::Metric;
@@ -366,7 +366,7 @@ async fn look_at_roles(c: &Control, line: &mut Conn) -> Result<(), SurveyError> 
     if users.is_empty() {
         return Ok(());
     }
-    for row in line.query(&roles::question(users.iter().map(|user| &**user))).await? {
+    for row in line.query(&user_roles::question(users.iter().map(|user| &**user))).await? {
         let [Some(name), oid] = row.as_slice() else { continue };
         if let Some(user) = users.get(name.as_str()) {
             note_role(c, user, oid.as_deref().unwrap_or_default());
@@ -602,7 +602,7 @@ async fn take(conn: &mut Conn, part: usize, draft: &mut Draft) -> Result<(), Sur
                     tokio::task::yield_now().await;
                 }
             }
-            back::ERROR => error = Some(crate::runtime::pool::login::refused(&conn.address, &body)),
+            back::ERROR => error = Some(crate::runtime::pool::server_login::refused(&conn.address, &body)),
             back::READY => return error.map_or(Ok(()), |error| Err(error.into())),
             _ => {}
         }

@@ -3,7 +3,7 @@
 //! Two have a hand in it: `node_monitor` notes roles and lags, `failover` says which node takes writes and which are out of use. Both change
 //! `Control::view` and publish it.
 
-use crate::control::context::{Control, Subject};
+use crate::control::control_context::{Control, Subject};
 use crate::log::Level;
 use crate::runtime::pool::Pool;
 use crate::runtime::pool::server_conn::ConnStatus;
@@ -11,7 +11,7 @@ use crate::runtime::shared::{Message, seconds};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
-use weir_policy::cluster::{ClusterView, Gate, Health, NodeView, Role};
+use weir_failover::cluster::{ClusterView, Gate, Health, NodeView, Role};
 
 /// Publishes `Control::view`. `changed`: another generation.
 pub fn publish(c: &Control, changed: bool) {

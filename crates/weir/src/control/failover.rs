@@ -1,28 +1,28 @@
-//! Obeys the decisions about failover: the only caller of `policy::failover::step`.
+//! Obeys the decisions about failover: the only caller of `failover::step`.
 //!
 //! One task feeds facts to `step` and obeys its actions in their order. A deed that takes time is a task of its own, with a limit. Its outcome is
 //! the next fact, so that no node delays another. Demands on this: `docs/design/failover.md`.
 
-mod action;
-mod agents;
+mod agent_orders;
 mod command;
 mod drain;
-pub mod facts;
-mod files;
-mod gate;
 pub mod hands;
 pub mod marks;
+pub mod node_facts;
+mod node_logins;
+mod obey;
 mod presence;
-mod reach;
 mod say;
+mod state_files;
+mod write_gate;
 
-use crate::control::context::{Control, Subject};
+use crate::control::control_context::{Control, Subject};
 pub use crate::control::failover::drain::open;
-use crate::control::failover::files::Files;
-pub use crate::control::failover::files::{discard_status, obstacle};
-use crate::control::failover::gate::Door;
+use crate::control::failover::node_logins::Reach;
 use crate::control::failover::presence::Presence;
-use crate::control::failover::reach::Reach;
+use crate::control::failover::state_files::Files;
+pub use crate::control::failover::state_files::{discard_status, obstacle};
+use crate::control::failover::write_gate::Door;
 use crate::log::Level;
 use crate::runtime::shared::Stop;
 use std::collections::HashMap;
@@ -32,8 +32,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use weir_config::Config;
-use weir_policy::failover::pace::{Cause, PAUSE_MS, Pace, Pause};
-use weir_policy::failover::{self, AtAddress, Durable, Event, FailoverView, Found, Mode, Ms, Rules, Standing, State};
+use weir_failover::pace::{Cause, PAUSE_MS, Pace, Pause};
+use weir_failover::{self, AtAddress, Durable, Event, FailoverView, Found, Mode, Ms, Rules, Standing, State};
 use weir_session::metrics::Metric;
 use weir_session::reports::Told;
 
@@ -183,7 +183,7 @@ impl Driver {
         let now = self.now();
         // First of all, so that nobody takes a connection to the server of before for one to the primary that this step may accept.
         self.note_move(event);
-        let actions = failover::step(&mut self.state, &self.rules, event, now);
+        let actions = weir_failover::step(&mut self.state, &self.rules, event, now);
         say::event(&self.c, event);
         self.reach.learn(&self.state);
         for action in actions {

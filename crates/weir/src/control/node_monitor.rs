@@ -1,30 +1,30 @@
 //! Watches the nodes: roles, lag and WAL positions. The only writer of `Shared::positions`.
 //!
-//! Each node has one task with one connection (`node`). This task asks all of them for their role in rounds, every `sr_check_period` and
+//! Each node has one task with one connection (`node_task`). This task asks all of them for their role in rounds, every `sr_check_period` and
 //! whenever somebody saw a reason (`Nudge`), and publishes what follows. Each node's answer counts when it comes. Decisions are
-//! `policy::looks`'s.
+//! `failover::looks`'s.
 
-mod desk;
-mod node;
+mod monitor_desk;
+mod node_task;
 pub mod question;
 
 use crate::control::cluster_view;
-use crate::control::context::{Control, Subject};
+use crate::control::control_context::{Control, Subject};
+use crate::control::node_monitor::monitor_desk::Desk;
 use crate::control::supervised::{Kept, keep};
 use crate::log::Level;
 use crate::runtime::mail::Nudge;
 use crate::runtime::shared::{Stop, seconds};
-use desk::Desk;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::Config;
-use weir_policy::cluster::ClusterView;
-use weir_policy::failover::Event;
-use weir_policy::lag::History;
-use weir_policy::looks::{self, Answer, News, Next, Weight};
-use weir_policy::streams::Streams;
+use weir_failover::Event;
+use weir_failover::cluster::ClusterView;
+use weir_failover::lag::History;
+use weir_failover::looks::{self, Answer, News, Next, Weight};
+use weir_failover::streams::Streams;
 
 /// The nodes of one configuration, and the tasks that ask them.
 struct Nodes {
@@ -107,7 +107,7 @@ impl Nodes {
         let tasks = (0..config.nodes.len()).map(|at| {
             let (own, theirs) = (desk.clone(), desk.clone());
             let name = format!("node {}", config.nodes[at].id);
-            keep(c, name, move || node::attend(own.clone(), at), move || theirs.mend(at))
+            keep(c, name, move || node_task::attend(own.clone(), at), move || theirs.mend(at))
         });
         let tasks = tasks.collect();
         Nodes { config, desk, _tasks: tasks }

@@ -1,8 +1,8 @@
-//! Brings a server back as a standby by its agent, deed by deed as `policy::failover::rejoin` decides.
+//! Brings a server back as a standby by its agent, deed by deed as `failover::rejoin` decides.
 
-use crate::control::agent::{Agent, AgentError};
-use crate::control::conn::Conn;
-use crate::control::context::{Control, Subject};
+use crate::control::agent_client::{Agent, AgentError};
+use crate::control::control_conn::Conn;
+use crate::control::control_context::{Control, Subject};
 use crate::log::Level;
 use crate::runtime::pool::server_conn::OpenError;
 use std::path::Path;
@@ -13,9 +13,9 @@ use weir_agent::{
     SlotName, Source, Status, StopMode, TextError, UserName, Word, WordValue,
 };
 use weir_config::{Config, NodeConfig};
-use weir_policy::failover::operations::Way;
-use weir_policy::failover::rejoin::{self, Files, Seen, Server, SoFar};
-use weir_policy::failover::{Ballot, Mark, NodeId};
+use weir_failover::operations::Way;
+use weir_failover::rejoin::{self, Files, Seen, Server, SoFar};
+use weir_failover::{Ballot, Mark, NodeId};
 
 /// Time for a stop in order; then the server is stopped as by a crash.
 const STOP_MS: u32 = 30_000;

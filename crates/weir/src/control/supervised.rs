@@ -1,6 +1,6 @@
 //! Tasks of the control thread. One that panics ends alone, and is begun again.
 
-use crate::control::context::Control;
+use crate::control::control_context::Control;
 use crate::log::Level;
 use std::rc::Rc;
 use std::time::Duration;

@@ -4,25 +4,25 @@
 //! temporary: it goes with the connection, and keeps nothing back on the primary after it. Data that arrive are taken in at once and
 //! kept nowhere, so that there is nothing that could fill up. Decisions are `weir_cache`'s (`Follower`), the knowledge lies in `follow`.
 
-use crate::control::conn::{Conn, read_row};
-use crate::control::context::{Bell, Control, Subject};
+use crate::auth::own_login::OwnUse;
+use crate::control::control_conn::{Conn, read_row};
+use crate::control::control_context::{Bell, Control, Subject};
 use crate::log::{Level, Who};
-use crate::runtime::pool::login::{Greeting, protocol, refused};
 use crate::runtime::pool::server_conn::{Address, Login, OpenError};
+use crate::runtime::pool::server_login::{Greeting, protocol, refused};
 use crate::runtime::shared::Stop;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_cache::{FollowError, History, Slot};
-use weir_policy::causal::read_position;
-use weir_policy::failover::may_acknowledge;
-use weir_policy::own_login::OwnUse;
+use weir_failover::may_acknowledge;
 use weir_session::catalogs::Database;
+use weir_session::causal::standbys::read_position;
 use weir_session::fault::sqlstate;
 use weir_session::metrics::Metric;
 use weir_wire::frame::{WireError, back, front};
-use weir_wire::stream::{COPY_BOTH, Change, Piece, Plugin, Stream, Table, read_change, status};
+use weir_wire::replication_stream::{COPY_BOTH, Change, Piece, Plugin, Stream, Table, read_change, status};
 use weir_wire::write;
 
 /// Time for connecting, or for one answer.

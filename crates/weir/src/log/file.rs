@@ -1,7 +1,7 @@
 //! Files of the log: their names, and when the next one begins.
 
-use super::line::civil;
 use super::outlet::Unwritten;
+use crate::log::log_line::civil;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

@@ -3,8 +3,8 @@
 //! The thread of the destination owns it, and may be held up by it.
 
 use super::file::LogFile;
-use super::line::Form;
 use super::{Level, Who, now};
+use crate::log::log_line::Form;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::io;

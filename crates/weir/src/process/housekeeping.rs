@@ -2,14 +2,14 @@
 //! gives a sign of life.
 
 use crate::log::Level;
+use crate::process::turns::{Ran, Turns};
 use crate::runtime::pool::server_conn::Address;
 use crate::runtime::worker::Worker;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_policy::cluster::ClusterView;
-use weir_policy::pool::{Retire, retire};
-use weir_policy::turns::{Ran, Turns};
+use weir_failover::cluster::ClusterView;
+use weir_session::checkout::pool_grant::{Retire, retire};
 
 /// Time between two rounds of housekeeping: server connections at rest, idle clients.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_config::{Config, Problem, Severity};
-use weir_wire::pcp::Layout;
+use weir_wire::pcp_protocol::Layout;
 
 /// Where packages put the program whose answers differ most. Sources: Debian's `pgpool2`, and the RPM packages.
 const PLACES: [&str; 2] = ["/usr/sbin/pcp_node_info", "/usr/bin/pcp_node_info"];

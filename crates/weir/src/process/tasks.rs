@@ -1,6 +1,6 @@
 //! A worker's life: the tasks it begins, the mail it reads, and its end. The only module that knows all its tasks.
 
-use crate::client::peers;
+use crate::client::peer_cancels;
 use crate::log::Level;
 use crate::process::{acceptor, housekeeping};
 use crate::runtime::lease;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use subtle::ConstantTimeEq;
 use weir_io::reactor::{NO_TASK, TaskId};
 use weir_session::status::Doing;
-use weir_wire::startup::Bearer;
+use weir_wire::startup_packet::Bearer;
 
 /// Rounds in which a worker that stops lets its listening sockets be closed; usually two are needed.
 const LAST_TURNS_MAX: u32 = 16;
@@ -237,7 +237,7 @@ fn cancel(w: &Rc<Worker>, pid: u32, key: &[u8], bearer: Bearer) {
     let entries = w.entries.borrow();
     let Some(entry) = entries.get(&pid).filter(|entry| bool::from(entry.key.ct_eq(key))) else {
         // A session of another Weir may have this number, too.
-        if bearer == Bearer::Client && peers::pass_cancel(w, pid, key) {
+        if bearer == Bearer::Client && peer_cancels::pass_cancel(w, pid, key) {
             return;
         }
         let text = format_args!("wrong key in cancel request for process {pid}");

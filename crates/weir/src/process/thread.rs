@@ -2,7 +2,7 @@
 
 use crate::admin::http;
 use crate::admin::pcp::{self, Entrance};
-use crate::control::context::{Control, Subject};
+use crate::control::control_context::{Control, Subject};
 use crate::control::supervised::{Kept, keep, run};
 use crate::control::{agent_watch, catalog_watch, failover, node_monitor, wal_follower};
 use crate::log::Level;
@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
-use weir_policy::failover::Event;
+use weir_failover::Event;
 use weir_session::catalogs::Database;
 
 /// Name of the thread.

@@ -1,7 +1,7 @@
 //! A server connection of a pool for anybody who asks. It was at rest and can be used, is opened, or is given back by another.
 
 use crate::runtime::mail::Nudge;
-use crate::runtime::pool::server_conn::{self, Login, OpenError, ServerConn, TERMINATE, Transport, defaults};
+use crate::runtime::pool::server_conn::{self, Login, OpenError, ServerConn, TERMINATE, Transport, ask_defaults};
 use crate::runtime::pool::{Lease, Limit, Pool, Purpose, Refusal, Wait};
 use crate::runtime::shared::Message;
 use crate::runtime::worker::Worker;
@@ -11,15 +11,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
+use weir_failover::LinkEnd;
+use weir_failover::looks::is_primary_by_configuration;
 use weir_io::reactor::parked;
-use weir_policy::failover::LinkEnd;
-use weir_policy::looks::is_primary_by_configuration;
-use weir_policy::pool::Refused;
 use weir_session::checkout::check_after_ms;
+use weir_session::checkout::pool_grant::Refused;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::metrics::Metric;
 use weir_session::reports::Told;
-use weir_session::session_state::defaults::are_stale;
+use weir_session::session_state::connection_defaults::are_stale;
 
 /// Time the worker that has a server connection gets to let go of it.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -121,7 +121,7 @@ pub async fn fit(w: &Worker, mut conn: ServerConn) -> Option<ServerConn> {
         // Boxed: where no server is asked nobody pays for the room.
         let conn = if must_ask { Box::pin(ask_first(w, conn)).await? } else { conn };
         let are_stale = are_stale(&conn.conn, w);
-        return if are_stale { Box::pin(defaults::ask_again(w, conn)).await } else { Some(conn) };
+        return if are_stale { Box::pin(ask_defaults::ask_again(w, conn)).await } else { Some(conn) };
     }
     w.close_conn(conn);
     None

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::{Notify, oneshot};
-use weir_policy::failover::{LinkEnd, Request};
+use weir_failover::{LinkEnd, Request};
 use weir_session::catalogs::Database;
 pub use weir_session::host::Nudge;
 

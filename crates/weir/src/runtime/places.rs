@@ -2,13 +2,13 @@
 //!
 //! Nothing is opened or made: the proxy that is to be reloaded may run with the same places.
 
-use crate::runtime::files::Files;
+use crate::runtime::operator_files::Files;
 use anyhow::Context;
 use rustix::fs::{Access, access};
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use weir_config::failover::Mode;
+use weir_config::failover_settings::Mode;
 use weir_config::{Config, Problem, Severity};
 
 /// A thing that is wrong with a place.

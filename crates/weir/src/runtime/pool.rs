@@ -1,4 +1,4 @@
-//! Server connections at rest, and the waiters for them. Executes `policy::pool`.
+//! Server connections at rest, and the waiters for them. Executes `session::checkout::pool_grant`.
 //!
 //! Pools are shared by all workers: a pool cut into one piece per core would be a worse product. A server connection stays in the event loop
 //! of the worker that used it last and is preferred there; another worker may take it, at the price of two system calls.
@@ -6,16 +6,21 @@
 //! Invariant: `open` counts the server connections of a pool that exist or are permitted to be opened. A server connection or permit is always in one
 //! place: at rest, with a session, or in a waiter's cell.
 
-pub mod login;
-mod refused;
+mod login_outcomes;
+pub mod longest_wait;
+pub mod look_places;
+pub mod recent_logins;
+mod refused_logins;
+pub mod reset;
 mod room;
 pub mod server_conn;
-mod vouching;
+pub mod server_login;
 
 use room::Budget;
 
 use crate::runtime::mail::Order;
 use crate::runtime::pause_state::PauseState;
+use crate::runtime::pool::recent_logins::Vouching;
 use crate::runtime::pool::server_conn::{ConnStatus, OpenError, ServerConn};
 use crate::runtime::shared::{Message, WorkerId};
 use crate::runtime::worker::Worker;
@@ -27,13 +32,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_config::Config;
 use weir_config::limits::{self, Limits};
-use weir_policy::pool::{Backoff, Counts, Fit, Grant, Refused, grant, is_surplus, missing};
-use weir_policy::vouching::Vouching;
+use weir_session::checkout::pool_grant::{Backoff, Counts, Fit, Grant, Refused, grant, is_surplus, missing};
 use weir_session::flow::Kept;
-use weir_session::metrics::Metric;
+use weir_session::metrics::{Metric, NODES_MAX};
 
 use weir_io::reactor::{TaskId, parked};
-use weir_session::metrics::NODES_MAX;
 
 /// Purpose of a pool's server connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -524,7 +527,7 @@ impl Pool {
     #[inline]
     pub fn take_idle(&self, w: &Worker, came_ms: u64, best: Fit, fit: impl Fn(&ServerConn) -> Fit) -> Option<ServerConn> {
         let mut inner = self.inner.lock();
-        if !inner.waiters.is_empty() || inner.paused || !inner.vouching.covers(came_ms, vouching::lifetime_ms(w)) {
+        if !inner.waiters.is_empty() || inner.paused || !inner.vouching.covers(came_ms, login_outcomes::lifetime_ms(w)) {
             return None;
         }
         let wanted = [Fit::Own, Fit::Alike, Fit::Free, Fit::Any].into_iter().filter(|wanted| *wanted <= best);

@@ -5,13 +5,14 @@ use crate::auth::client_limits::Seats;
 use crate::log::Log;
 use crate::runtime::agents_seen::AgentsSeen;
 use crate::runtime::mail::{ControlMail, Order};
-use crate::runtime::names::{Names, News, Question, Wake};
 use crate::runtime::pause_state::PauseState;
 use crate::runtime::pool::Pools;
-use crate::runtime::pool::server_conn::{ServerConn, defaults};
+use crate::runtime::pool::server_conn::{ServerConn, ask_defaults};
 use crate::runtime::probes::Probes;
+use crate::runtime::server_names::{Names, News, Question, Wake};
 use crate::runtime::stores::Common as StoreCommon;
 use crate::runtime::tls_files::TlsFiles;
+use crate::runtime::user_roles::Roles;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use std::fmt::Arguments;
@@ -26,17 +27,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 use weir_config::passwd::Secret;
 use weir_config::{Config, SetError, names_files, shapes_rules};
+use weir_failover::cluster::ClusterView;
+use weir_failover::{FailoverView, LinkEnd};
 use weir_io::reactor::TaskId;
 use weir_io::socket::Ticket;
-use weir_policy::cluster::ClusterView;
-use weir_policy::failover::{FailoverView, LinkEnd};
-use weir_policy::roles::Roles;
 use weir_session::catalogs::Database;
 use weir_session::context::Common;
 use weir_session::host::{Field, Level, Nudge, Program, Signal, Who};
 pub use weir_session::host::{Stop, WorkerId};
 use weir_session::stats::Table;
-use weir_wire::startup::Bearer;
+use weir_wire::startup_packet::Bearer;
 
 /// Message of one thread to a worker.
 pub enum Message {
@@ -169,7 +169,7 @@ pub struct Cluster {
     /// How nodes answered who asked for their roles.
     pub(crate) probes: Probes,
     /// The defaults that connections to each node begin with.
-    pub(crate) defaults: defaults::OfNodes,
+    pub(crate) defaults: ask_defaults::OfNodes,
     /// The last answers of agents beside servers.
     pub(crate) agents: AgentsSeen,
     /// The last addresses of hosts.
@@ -227,7 +227,7 @@ impl Shared {
                 failover: ArcSwap::from_pointee(FailoverView::default()),
                 probes: Probes::default(),
                 agents: AgentsSeen::default(),
-                defaults: defaults::OfNodes::default(),
+                defaults: ask_defaults::OfNodes::default(),
                 names: Arc::default(),
             },
             common,

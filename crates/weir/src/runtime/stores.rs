@@ -9,8 +9,8 @@ mod lanes;
 mod proving;
 
 pub use lanes::Lane;
-pub use weir_session::store::Digest;
-use weir_session::store::{Fetch, Pending, Store};
+pub use weir_session::query_cache::result_store::Digest;
+use weir_session::query_cache::result_store::{Fetch, Pending, Store};
 
 use foldhash::fast::RandomState;
 use std::cell::{Cell, RefCell, RefMut};
@@ -23,7 +23,7 @@ use weir_cache::{Kept, LookupPolicy, Ring, Seen, Shards};
 use weir_config::hosts::{Host, hosts};
 use weir_config::{CacheConfig, Method, StoreConfig};
 use weir_io::reactor::{NO_TASK, TaskId};
-use weir_wire::store::{Ask, Dialect, Expect, Told, is_moved, is_moving};
+use weir_wire::store_protocol::{Ask, Dialect, Expect, Told, is_moved, is_moving};
 
 /// Longest value that is read. Answers that come near it are not stored.
 pub const VALUE_BYTES_MAX: usize = 8 << 20;
@@ -320,7 +320,7 @@ impl Stores {
 mod tests {
     use super::*;
     use weir_cache::{Deps, Why};
-    use weir_session::store::digest_of;
+    use weir_session::query_cache::result_store::digest_of;
 
     /// With one host, which is there.
     fn stores(answer_bytes_max: usize, follows_wal: bool) -> Rc<Stores> {

@@ -2,10 +2,11 @@
 //! reload.
 
 pub mod certificate;
-mod check;
+mod server_certificate;
 
+use crate::runtime::tls_choice::{Attempt, Check, plan, suites};
+use crate::runtime::tls_files::server_certificate::{Authorities, Checker};
 use certificate::Validity;
-use check::{Authorities, Checker};
 use pkcs8::EncryptedPrivateKeyInfo;
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
@@ -24,7 +25,6 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 use weir_config::{Config, PeerFiles, Problem, Severity, SslMode, TlsConfig, TlsVersion};
 use weir_io::tls::{ALPN, Tls};
-use weir_policy::tls::{Attempt, Check, plan, suites};
 use zeroize::Zeroizing;
 
 /// Time for the command that prints a pass phrase: it may ask somewhere, but not a person.

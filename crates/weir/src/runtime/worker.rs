@@ -3,7 +3,7 @@
 use crate::auth::client_limits::{Places, Seat};
 use crate::auth::greetings::Welcomes;
 use crate::log::{Level, Who};
-use crate::runtime::pool::server_conn::inquiry::Inquiry;
+use crate::runtime::pool::server_conn::kept_inquiries::Inquiry;
 use crate::runtime::pool::server_conn::{self, ServerConn, TERMINATE};
 use crate::runtime::pool::{Pool, PoolKey, Purpose};
 use crate::runtime::shared::{Mailbox, Message, Shared, Victim, WorkerId};
@@ -24,12 +24,12 @@ use weir_session::account::Account;
 use weir_session::conn::Address;
 use weir_session::context::{Context, Parts};
 use weir_session::handle::SessionHandle;
-use weir_session::listen_hub::Hub;
 use weir_session::local::ViewOf;
 use weir_session::metrics::Metric;
+use weir_session::query_cache::result_store::Store;
+use weir_session::session_state::listen::listen_hub::Hub;
 use weir_session::stats::Stat;
 use weir_session::status::{Doing, Number, SessionStatus, Whose};
-use weir_session::store::Store;
 use weir_session::task::Us;
 
 mod orders;

@@ -9,21 +9,20 @@
 pub mod viewer;
 
 use crate::auth::access::Credential;
+use crate::auth::own_login::{self, OwnUse};
 use crate::runtime::bounds;
 use crate::runtime::mail::Nudge;
-use crate::runtime::pool::login;
-use crate::runtime::pool::server_conn::inquiry::{Asker, LaneKind, Line, Taken};
+use crate::runtime::pool::server_conn::kept_inquiries::{Asker, LaneKind, Line, Taken};
 use crate::runtime::pool::server_conn::{Address, Login, OpenError, Talk};
+use crate::runtime::pool::server_login;
 use crate::runtime::worker::Worker;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_config::passwd::Secret;
 use weir_io::reactor::parked;
-use weir_policy::own_login::{self, OwnUse};
-use weir_wire::back as server;
 use weir_wire::frame::{back, front};
-use weir_wire::write;
+use weir_wire::{back as server, write};
 use zeroize::Zeroizing;
 
 /// Roles the user $1 is a member of, himself included. Not `pg_has_role`, by which a superuser is a member of every role:
@@ -404,11 +403,11 @@ impl Line {
             let body = Zeroizing::new(body);
             match tag {
                 back::DATA_ROW => {
-                    let row = server::read_row(&body).ok_or_else(|| login::protocol(&self.address, "malformed row"))?;
+                    let row = server::read_row(&body).ok_or_else(|| server_login::protocol(&self.address, "malformed row"))?;
                     rows.push(row.into_iter().map(|value| value.map(|value| value.to_vec().into())).collect());
                 }
                 back::COMMAND_COMPLETE => answers.push(std::mem::take(&mut rows)),
-                back::ERROR => error = Some(login::refused(&self.address, &body)),
+                back::ERROR => error = Some(server_login::refused(&self.address, &body)),
                 back::READY => {
                     answers.resize_with(count, Vec::new);
                     return error.map_or(Ok(answers), Err);

@@ -10,12 +10,12 @@ use crate::runtime::worker::{PoolSet, Worker};
 use std::collections::HashSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use weir_failover::LinkEnd;
 use weir_io::reactor::parked;
 use weir_io::socket::Got;
-use weir_policy::failover::LinkEnd;
 use weir_session::flow::Kept;
-use weir_session::listen_hub::Hub;
 use weir_session::metrics::Metric;
+use weir_session::session_state::listen::listen_hub::Hub;
 use weir_wire::frame::{HEADER_BYTES, back, read_header};
 use weir_wire::write;
 

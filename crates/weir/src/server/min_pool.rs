@@ -9,10 +9,9 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_config::Config;
-use weir_config::limits;
-use weir_policy::cluster::Health;
-use weir_policy::pool::missing;
+use weir_config::{Config, limits};
+use weir_failover::cluster::Health;
+use weir_session::checkout::pool_grant::missing;
 
 /// Time between two looks. A server connection that could not be opened is tried again then.
 const PERIOD: Duration = Duration::from_millis(500);

@@ -13,7 +13,7 @@ use weir_io::reactor::parked;
 use weir_io::socket::{Got, Socket};
 use weir_session::metrics::Metric;
 use weir_wire::gather::{Bound, Budget};
-use weir_wire::store::{advice, is_too_large};
+use weir_wire::store_protocol::{advice, is_too_large};
 
 /// Time between two looks at timers.
 const TICK: Duration = Duration::from_millis(50);

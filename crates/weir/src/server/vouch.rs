@@ -1,8 +1,9 @@
 //! Lets a server say again, every so often, that it still lets a user in, before clients that have just come get connections that are open.
 //!
-//! A real login replaces a connection of the pool, so that it needs no room beyond the limits. `policy::vouching` decides when it is wanted.
+//! A real login replaces a connection of the pool, so that it needs no room beyond the limits. `weir::runtime::pool::recent_logins` decides when it is wanted.
 
 use crate::runtime::lease;
+use crate::runtime::pool::recent_logins::{Voucher, Withdrawal};
 use crate::runtime::pool::server_conn::{OpenError, ServerConn};
 use crate::runtime::pool::{Pool, Wait};
 use crate::runtime::worker::Worker;
@@ -11,7 +12,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_io::reactor::parked;
-use weir_policy::vouching::{Voucher, Withdrawal};
 use weir_session::fault::Fault;
 
 /// Time that a client waits at its login for a server that says nothing.

@@ -1,15 +1,13 @@
 //! The task of a session: one step of its loop after the other (`weir_session::pump`), and the waits between them.
 
-use crate::traffic::checkout;
-use crate::traffic::outcome;
 use crate::traffic::served::Served;
-use crate::traffic::teardown;
+use crate::traffic::{ask_outcome, checkout_wait, session_end};
 use std::pin::Pin;
 use weir_io::reactor::parked;
 use weir_session::fault::{Fault, Severity};
 use weir_session::flow::Need;
 use weir_session::host::{Level, Who};
-use weir_session::owed;
+use weir_session::loss::owed_error;
 use weir_session::pump::{End, Step};
 use weir_session::teardown::let_go;
 
@@ -54,7 +52,7 @@ pub fn serve(mut served: Served) -> impl Future<Output = ()> {
                 break;
             }
         }
-        teardown::dismiss(served);
+        session_end::dismiss(served);
     }
 }
 
@@ -84,12 +82,13 @@ fn step_on(served: &mut Served) -> Next<'_> {
 
 /// Waits for the server connection that the next message needs. Not cancel safe.
 async fn get(served: &mut Served, need: Need) -> Course {
-    let fault = match checkout::wait(served, need).await {
+    let fault = match checkout_wait::wait(served, need).await {
         Ok(()) => return Course::GoesOn,
         Err(fault) => fault,
     };
     // The wait was cancelled: only the statement that waited fails.
-    let outcome = if fault.severity == Severity::Error { owed::fail_next(&mut served.s, &served.w, &fault) } else { Err(fault) };
+    let outcome =
+        if fault.severity == Severity::Error { owed_error::fail_next(&mut served.s, &served.w, &fault) } else { Err(fault) };
     match outcome {
         Ok(()) => Course::GoesOn,
         Err(fault) => Box::pin(end(served, fault)).await,
@@ -98,7 +97,7 @@ async fn get(served: &mut Served, need: Need) -> Course {
 
 /// Finds out what became of a COMMIT. Not cancel safe.
 async fn find(served: &mut Served) -> Course {
-    outcome::find(served).await;
+    ask_outcome::find(served).await;
     Course::GoesOn
 }
 
@@ -106,7 +105,7 @@ async fn find(served: &mut Served) -> Course {
 async fn end(served: &mut Served, fault: Fault) -> Course {
     say_final_error(served, &fault);
     let_go(&mut served.s, &served.w);
-    teardown::tell_all(served).await;
+    session_end::tell_all(served).await;
     Course::Ends
 }
 

@@ -1,7 +1,7 @@
 //! A session with its sockets: reads, writes, and nothing that decides.
 
 use crate::runtime::worker::Worker;
-use crate::traffic::host::SessionHost;
+use crate::traffic::session_ports::SessionHost;
 use std::io;
 use std::rc::Rc;
 use weir_io::socket::{Got, Socket};

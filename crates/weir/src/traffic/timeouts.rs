@@ -10,14 +10,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use weir_policy::loss::Commits;
-use weir_policy::timeouts::{Overtime, Spent, UNFINISHED_SHOWN_MS, Unfinished, look_period_ms, overtime};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::handle::Overdue;
+use weir_session::loss::Commits;
 use weir_session::metrics::Metric;
 use weir_session::session_state::show_unfinished;
 use weir_session::status::Doing;
 use weir_session::task::Us;
+use weir_session::time_limits::{Overtime, Spent, UNFINISHED_SHOWN_MS, Unfinished, look_period_ms, overtime};
 use weir_session::timing::held_too_long;
 
 /// Time a server gets to carry out a cancel request; then the session ends with the statement.

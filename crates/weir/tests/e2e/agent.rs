@@ -412,7 +412,7 @@ fn texts_with_quotes_and_blanks_stay_values() {
     agent.order(Deed::Follow(weir_agent::Follow { user: user.clone(), ..plain })).unwrap();
     agent.order(start()).unwrap();
     let shown = server.value("show primary_conninfo").unwrap();
-    let conninfo = weir_policy::failover::conninfo::Conninfo::parse(&shown).unwrap();
+    let conninfo = weir_failover::conninfo::Conninfo::parse(&shown).unwrap();
     let port = cluster.primary().port().to_string();
     assert_eq!((conninfo.get("user"), conninfo.get("port")), (Some(user.as_str()), Some(port.as_str())));
     cluster.wait_streaming(1).unwrap();

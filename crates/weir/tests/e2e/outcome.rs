@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 use weir_demo::Options;
-use weir_policy::outcome::RESTART_MS;
+use weir_failover::commit_outcome::RESTART_MS;
 
 const ON: &str = "commit_outcome = on";
 

@@ -3,9 +3,9 @@
 use crate::support::ground::{cluster_with, wait_until};
 use crate::support::{Proxy, Raw};
 use std::collections::BTreeSet;
+use weir::auth::own_login::{self, OwnUse};
 use weir::commands::own_sql::{CATALOG, PLACES, SentOver, SqlPlace};
 use weir_demo::{Options, Server, WalLevel};
-use weir_policy::own_login::{self, OwnUse};
 
 /// Makes the traps; the database is `app`, its owner an ordinary user.
 const TRAPS: &str = include_str!("own_sql/traps.sql");

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use weir_demo::{Mode, ReservedPort};
-use weir_wire::pcp::{Code, Fault, Packet, REPLY_LENGTH_MAX, Reply, Request, proof, read};
+use weir_wire::pcp_protocol::{Code, Fault, Packet, REPLY_LENGTH_MAX, Reply, Request, proof, read};
 
 /// `admin` with password `secret`.
 const USERS: &str = "# users\nadmin:5ebe2294ecd0e0f08eab7690d2a6ee69\n";
@@ -629,9 +629,11 @@ fn nobody_learns_who_exists_and_nothing_is_told_before_a_login() {
     }
     words.dedup();
     assert_eq!(words.len(), 1, "{words:?}");
-    for request in
-        [Request::NodeCount, Request::Attach(1), Request::Stop(weir_wire::pcp::Stop::Fast, weir_wire::pcp::Scope::Local)]
-    {
+    for request in [
+        Request::NodeCount,
+        Request::Attach(1),
+        Request::Stop(weir_wire::pcp_protocol::Stop::Fast, weir_wire::pcp_protocol::Scope::Local),
+    ] {
         let mut line = stage.connect();
         line.send(&request);
         assert_eq!(line.fault().message, "authentication failed for new PCP connection");

@@ -1,7 +1,8 @@
 //! Carries out the console's commands.
 
-use super::show::ShowError;
-use super::{Console, Outcome, Right, show};
+use super::{Console, Outcome, Right};
+use crate::admin::console::language::{Command, SetRequest, Shutdown, set_request};
+use crate::admin::console::show_views::{self, ShowError};
 use crate::control::upgrade_walk;
 use crate::log::Level;
 use crate::runtime::shared::{Message, Shared, Stop, Victim};
@@ -13,9 +14,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot::error::TryRecvError;
 use weir_config::{SetError, names_files, shapes_rules};
+use weir_failover::{self, rolling_restart};
 use weir_io::reactor::parked;
-use weir_policy::console::{Command, SetRequest, Shutdown, set_request};
-use weir_policy::failover::{self, walk};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::status::{Doing, SessionStatus};
 
@@ -26,7 +26,7 @@ impl Console<'_> {
     /// Carries out a command. An error of severity FATAL ends the session.
     pub(super) async fn perform(&mut self, command: &Command) -> Result<Outcome, Fault> {
         if let Command::Set { name, .. } = command
-            && show::fake(name).is_some()
+            && show_views::fake(name).is_some()
         {
             let notice = Fault::error("00000", format!("SET {name} has no effect in the console"));
             return Ok(Outcome::Done { tag: "SET".into(), notice: Some(notice) });
@@ -52,12 +52,12 @@ impl Console<'_> {
             Command::WaitClose(database) => self.wait_close(database.as_deref()).await,
             Command::Suspend => self.suspend().await,
             Command::Shutdown(how) => self.shutdown(*how),
-            Command::Attach(node) => self.operate(failover::Request::Attach(*node), "ATTACH").await,
-            Command::Detach(node) => self.operate(failover::Request::Detach(*node), "DETACH").await,
-            Command::SwitchOver(node) => self.operate(failover::Request::SwitchOver(*node), "SWITCHOVER").await,
-            Command::Restart(node) => self.operate(failover::Request::Restart(*node), "RESTART").await,
+            Command::Attach(node) => self.operate(weir_failover::Request::Attach(*node), "ATTACH").await,
+            Command::Detach(node) => self.operate(weir_failover::Request::Detach(*node), "DETACH").await,
+            Command::SwitchOver(node) => self.operate(weir_failover::Request::SwitchOver(*node), "SWITCHOVER").await,
+            Command::Restart(node) => self.operate(weir_failover::Request::Restart(*node), "RESTART").await,
             Command::UpgradeWalk => self.upgrade_walk().await,
-            Command::Promote(node) => self.operate(failover::Request::Promote(*node), "PROMOTE").await,
+            Command::Promote(node) => self.operate(weir_failover::Request::Promote(*node), "PROMOTE").await,
         }
     }
 
@@ -73,7 +73,7 @@ impl Console<'_> {
             let notice = Fault { detail: help(), ..Fault::error("00000", "Console usage") };
             return Ok(Outcome::Done { tag: "SHOW".into(), notice: Some(notice) });
         }
-        let table = show::table_of(self.w, name, &self.right.viewer()).map_err(|error| match error {
+        let table = show_views::table_of(self.w, name, &self.right.viewer()).map_err(|error| match error {
             ShowError::Unknown => Fault::error(sqlstate::SYNTAX_ERROR, format!("invalid command \"SHOW {name}\", use SHOW HELP")),
             ShowError::Hidden => Fault::error(sqlstate::INSUFFICIENT_PRIVILEGE, "only users in admin_users may do this"),
         })?;
@@ -252,7 +252,7 @@ impl Console<'_> {
     }
 
     /// Has the control thread do something with a node, and waits for its answer.
-    async fn operate(&mut self, request: failover::Request, tag: &str) -> Result<Outcome, Fault> {
+    async fn operate(&mut self, request: weir_failover::Request, tag: &str) -> Result<Outcome, Fault> {
         let answer = RefCell::new(self.w.shared.control.operate(request));
         let outcome = Cell::new(None);
         self.wait_until(|_| {
@@ -276,7 +276,9 @@ impl Console<'_> {
         for step in &walk.steps {
             self.operate(*step, "UPGRADE_WALK").await?;
         }
-        let refused = |obstacle: walk::Obstacle| Fault::error(sqlstate::NOT_IN_STATE, obstacle.to_string()).hint(obstacle.hint());
+        let refused = |obstacle: rolling_restart::Obstacle| {
+            Fault::error(sqlstate::NOT_IN_STATE, obstacle.to_string()).hint(obstacle.hint())
+        };
         let notice = walk.end().map_err(refused)?.map(|text| Fault::error("00000", text));
         Ok(Outcome::Done { tag: "UPGRADE_WALK".into(), notice })
     }
@@ -284,7 +286,7 @@ impl Console<'_> {
     /// The console is no database, and a name that nobody has used is one only if it is listed.
     fn check_database(&self, verb: &str, database: Option<&str>) -> Result<(), Fault> {
         if let Some(name) = database
-            && !show::is_known(self.w, name)
+            && !show_views::is_known(self.w, name)
         {
             return Err(Fault::error(sqlstate::UNDEFINED_DATABASE, format!("no such database: {name}")));
         }
@@ -336,6 +338,6 @@ fn help() -> String {
         "\n\tSHOW {}\n\tSET name = value\n\tRELOAD\n\tPAUSE [<db>]\n\tRESUME [<db>]\n\tDISABLE <db>\n\tENABLE <db>\n\t\
          RECONNECT [<db>]\n\tKILL [<db>]\n\tKILL_CLIENT <client id>\n\tWAIT_CLOSE [<db>]\n\tSUSPEND\n\tSHUTDOWN\n\t\
          SHUTDOWN WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS\n\tATTACH <node id>\n\tDETACH <node id>\n\tPROMOTE <node id>\n\tSWITCHOVER <node id>\n\tRESTART <node id>\n\tUPGRADE_WALK",
-        show::names()
+        show_views::names()
     )
 }

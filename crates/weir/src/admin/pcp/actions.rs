@@ -1,16 +1,16 @@
 //! Requests that change something. Success is said only of a success.
 
-use super::recovery;
-use crate::control::context::Control;
+use crate::admin::pcp::online_recovery;
+use crate::control::control_context::Control;
 use crate::control::{self, upgrade_walk};
 use crate::runtime::shared::{self, Message};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
-use weir_config::failover::Mode;
-use weir_policy::failover::walk::Obstacle;
-use weir_policy::failover::{self, Event};
-use weir_wire::pcp::{self, Aim, Fault, Reply, Request, Severity, When};
+use weir_config::failover_settings::Mode;
+use weir_failover::rolling_restart::Obstacle;
+use weir_failover::{self, Event};
+use weir_wire::pcp_protocol::{self, Aim, Fault, Reply, Request, Severity, When};
 
 /// Longest time for a change of nodes. A change that was begun goes on.
 const OPERATION_LIMIT: Duration = Duration::from_secs(300);
@@ -43,11 +43,11 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
         Request::Attach(node) => {
             let failed = "attaching a node failed";
             let node = id(c, failed, node).await?;
-            attach(c, failed, failover::Request::Attach(node), ATTACH_LIMIT).await?;
+            attach(c, failed, weir_failover::Request::Attach(node), ATTACH_LIMIT).await?;
         }
         Request::Detach(node, when) => {
             let failed = "detaching a node failed";
-            let wish = failover::Request::Detach(id(c, failed, node).await?);
+            let wish = weir_failover::Request::Detach(id(c, failed, node).await?);
             at(c, failed, when, operate(c, failed, wish)).await?;
         }
         Request::Promote(node, when, aim) => {
@@ -57,11 +57,11 @@ pub async fn perform(c: &Rc<Control>, request: &Request) -> Result<Done, Fault> 
         }
         Request::Recover(node) => {
             let node = id(c, "process recovery request failed", node).await?;
-            recovery::recover(c, node).await?;
+            online_recovery::recover(c, node).await?;
         }
         Request::Restart(node) => {
             let failed = "restarting a node failed";
-            let wish = failover::Request::Restart(id(c, failed, node).await?);
+            let wish = weir_failover::Request::Restart(id(c, failed, node).await?);
             operate_within(c, failed, RESTART_LIMIT, wish).await?;
         }
         Request::UpgradeWalk => return walk(c).await.map(Done::Replies),
@@ -105,20 +105,20 @@ async fn id(c: &Control, failed: &str, number: i32) -> Result<u16, Fault> {
     known.map(|node| node.id).ok_or_else(|| fault(failed, format!("node id {number} is not valid")))
 }
 
-fn stop_mode(mode: pcp::Stop) -> shared::Stop {
+fn stop_mode(mode: pcp_protocol::Stop) -> shared::Stop {
     match mode {
-        pcp::Stop::Smart => shared::Stop::Smart,
-        pcp::Stop::Fast => shared::Stop::Fast,
-        pcp::Stop::Immediate => shared::Stop::Immediate,
+        pcp_protocol::Stop::Smart => shared::Stop::Smart,
+        pcp_protocol::Stop::Fast => shared::Stop::Fast,
+        pcp_protocol::Stop::Immediate => shared::Stop::Immediate,
     }
 }
 
 /// Has whoever decides about nodes do something.
-pub(super) async fn operate(c: &Control, failed: &str, request: failover::Request) -> Result<(), Fault> {
+pub(super) async fn operate(c: &Control, failed: &str, request: weir_failover::Request) -> Result<(), Fault> {
     operate_within(c, failed, OPERATION_LIMIT, request).await
 }
 
-async fn operate_within(c: &Control, failed: &str, limit: Duration, request: failover::Request) -> Result<(), Fault> {
+async fn operate_within(c: &Control, failed: &str, limit: Duration, request: weir_failover::Request) -> Result<(), Fault> {
     match timeout(limit, c.shared.control.operate(request)).await {
         Ok(Ok(answer)) => answer.map_err(|why| fault(failed, why)),
         Ok(Err(_)) => Err(fault(failed, "the proxy is stopping")),
@@ -142,7 +142,7 @@ async fn walk(c: &Control) -> Result<Vec<Reply>, Fault> {
 }
 
 /// Takes a node into use. A script may have started its server just now: it is looked at anew before the answer is no.
-pub(super) async fn attach(c: &Control, failed: &str, request: failover::Request, limit: Duration) -> Result<(), Fault> {
+pub(super) async fn attach(c: &Control, failed: &str, request: weir_failover::Request, limit: Duration) -> Result<(), Fault> {
     let (limit, node) = (Instant::now() + limit, request.node());
     while let Err(refusal) = operate(c, failed, request).await {
         if Instant::now() >= limit {
@@ -175,24 +175,24 @@ pub(super) async fn wait_until(limit: Duration, is_so: impl Fn() -> bool) -> boo
 async fn promote(c: &Control, failed: &str, node: u16, aim: Aim) -> Result<(), Fault> {
     let view = c.shared.cluster.view.load_full();
     let primary = view.primary.and_then(|at| view.nodes.get(at)).map(|node| node.id);
-    let wish = failover::Request::Promote(node);
+    let wish = weir_failover::Request::Promote(node);
     let mode = c.shared.config.load().failover.mode();
     match (aim, primary) {
         (Aim::Switchover, Some(primary)) if mode == Mode::Command => {
             let paused = if primary == node { None } else { quieten(c, failed, primary, node).await? };
-            operate(c, failed, failover::Request::SwitchOver(node)).await?;
+            operate(c, failed, weir_failover::Request::SwitchOver(node)).await?;
             // From here on only writes wait.
             drop(paused);
             wait_primary(c, failed, primary, node).await
         }
         (Aim::Switchover, Some(primary)) if mode == Mode::Builtin && has_agent(c, primary) => {
-            operate(c, failed, failover::Request::SwitchOver(node)).await
+            operate(c, failed, weir_failover::Request::SwitchOver(node)).await
         }
         (Aim::Switchover, Some(primary)) if primary != node => {
-            operate(c, failed, failover::Request::Detach(primary)).await?;
+            operate(c, failed, weir_failover::Request::Detach(primary)).await?;
             let outcome = operate(c, failed, wish).await;
             if outcome.is_err() {
-                operate(c, failed, failover::Request::Attach(primary)).await?;
+                operate(c, failed, weir_failover::Request::Attach(primary)).await?;
             }
             outcome
         }

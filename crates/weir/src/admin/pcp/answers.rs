@@ -1,11 +1,11 @@
 //! Requests that only look.
 
 use crate::admin::views::pgpool;
-use crate::control::context::Control;
+use crate::control::control_context::Control;
 use crate::runtime::shared::Shared;
 use std::rc::Rc;
 use weir_config::visibility::Viewer;
-use weir_wire::pcp::{Code, Fault, Layout, Reply, Request, Severity};
+use weir_wire::pcp_protocol::{Code, Fault, Layout, Reply, Request, Severity};
 
 type Outcome = Result<Vec<Reply>, Fault>;
 

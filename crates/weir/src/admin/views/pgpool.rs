@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 use weir_config as config;
 use weir_config::visibility::Viewer;
-use weir_policy::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
-use weir_policy::failover::{NodeFailover, Standing, Stats};
+use weir_failover::cluster::{ClusterView, Health, NodeIndex, NodeView, Role};
+use weir_failover::{NodeFailover, Standing, Stats};
 use weir_session::flow::Kept;
 use weir_session::metrics::Counters;
 use weir_session::status::{Doing, SessionStatus};
-use weir_wire::pcp::{Delay, NodeInfo, NodeRole, NodeStatus};
+use weir_wire::pcp_protocol::{Delay, NodeInfo, NodeRole, NodeStatus};
 
 /// A node as SHOW and PCP tell of it.
 pub struct Node {

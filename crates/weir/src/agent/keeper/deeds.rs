@@ -1,14 +1,14 @@
 //! The deeds, one after the other. Each first looks at what is there: what is done already is not done again.
 
 mod copy;
-mod follow;
-mod kept;
+mod follow_primary;
+mod kept_files;
 mod rewind;
 mod run;
 
-use super::files;
 use super::processes;
 use super::site::Site;
+use crate::agent::keeper::synced_files;
 use rustix::process::Signal;
 use std::io;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub fn perform(site: &Site, deed: &Deed, tell: Tell<'_>, is_outrun: &AtomicBool)
         Deed::Stop { mode, limit_ms, started_at } => run::stop(site, *mode, *started_at, (until(*limit_ms), is_outrun)),
         Deed::Start { limit_ms } => run::start(site, until(*limit_ms)),
         Deed::Restart { limit_ms, started_at } => run::restart(site, *started_at, until(*limit_ms)),
-        Deed::Follow(order) => follow::follow(site, order),
+        Deed::Follow(order) => follow_primary::follow(site, order),
         Deed::Rewind(order) => rewind::rewind(site, order, until(order.limit_ms), tell),
         Deed::BaseBackup(order) => copy::copy(site, order, until(order.limit_ms), tell),
     }
@@ -49,13 +49,13 @@ pub fn tidy(site: &Site) -> anyhow::Result<()> {
     }
     if !site.data.exists() && site.old_data().exists() {
         std::fs::rename(site.old_data(), &site.data)?;
-        files::sync_parent(&site.data)?;
+        synced_files::sync_parent(&site.data)?;
     }
     if site.put_back().exists() {
-        kept::put_back(site)?;
+        kept_files::put_back(site)?;
     }
-    for left in [site.new_data(), site.old_data(), kept::in_the_making(site)] {
-        files::remove(&left)?;
+    for left in [site.new_data(), site.old_data(), kept_files::in_the_making(site)] {
+        synced_files::remove(&left)?;
     }
     Ok(())
 }

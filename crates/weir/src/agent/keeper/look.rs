@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use weir_agent::{
     ControlFile, Data, Postmaster, ServerStatus, SlotName, Status, Word, WordValue, control_file, postmaster, settings,
 };
-use weir_policy::failover::conninfo::Conninfo;
+use weir_failover::conninfo::Conninfo;
 
 /// Time for `pg_controldata` and for `postgres -C`, which read small files.
 const CONTROL_LIMIT: Duration = Duration::from_secs(10);

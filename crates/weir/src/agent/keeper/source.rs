@@ -1,12 +1,12 @@
 //! The server that is read from, asked over SQL before anything of ours is changed.
 
-use super::files;
 use super::program::{self, End, Ended};
 use super::site::Site;
+use crate::agent::keeper::synced_files;
+use crate::auth::own_login::{self, OwnUse};
 use std::time::{Duration, Instant};
 use weir_agent::{Failure, FailureKind, Source, service};
-use weir_policy::failover::conninfo::Conninfo;
-use weir_policy::own_login::{self, OwnUse};
+use weir_failover::conninfo::Conninfo;
 
 /// Time for a question.
 const QUESTION_LIMIT: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ pub fn conninfo() -> String {
 /// Writes the service file and asks.
 pub fn look(site: &Site, source: &Source, until: Instant) -> Result<Found, Failure> {
     let text = service::show(source);
-    files::write(&site.service(), text.as_bytes())
+    synced_files::write(&site.service(), text.as_bytes())
         .map_err(|cause| Failure::new(FailureKind::Other, format!("{}: {cause}", site.service().display())))?;
     let ended = ask(site, QUESTION, until)?;
     if ended.end != End::Success {
@@ -85,13 +85,13 @@ pub fn log_in(site: &Site, conninfo: &Conninfo, until: Instant) -> Result<(), Fa
     let Some(text) = service::show_words(own.chain(fixed)) else { return Ok(()) };
     let file = site.service();
     let broke = |cause| Failure::new(FailureKind::Other, format!("{}: {cause}", file.display()));
-    files::write(&file, text.as_bytes()).map_err(broke)?;
+    synced_files::write(&file, text.as_bytes()).map_err(broke)?;
     let mut command = site.program("psql");
     command.args(["-X", "-A", "-t", "-q", "-w", "-v", "ON_ERROR_STOP=1", "-d", &self::conninfo(), "-c", IDENTIFY]);
     let until = until.min(Instant::now() + QUESTION_LIMIT);
     let ended = program::run(command, until, &mut |_| {});
     // It may hold a password. The next question writes its own.
-    files::remove(&file).map_err(broke)?;
+    synced_files::remove(&file).map_err(broke)?;
     let ended = ended.map_err(|cause| Failure::new(FailureKind::Other, format!("psql: {cause}")))?;
     if ended.end == End::Success {
         return Ok(());

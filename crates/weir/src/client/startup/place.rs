@@ -2,10 +2,10 @@
 
 use super::{Door, broke};
 use crate::auth::guesses::{CROWD_PERIOD, Guess, ProofOrigin, ProofTurn};
+use crate::auth::throttle::{Judgement, Visitor};
 use crate::runtime::shared::Stop;
 use std::io;
 use std::time::{Duration, Instant};
-use weir_policy::throttle::{Judgement, Visitor};
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::metrics::Metric;
 

@@ -1,14 +1,14 @@
 //! The way in of a replication client: the rules of `pool_hba.conf` for such, then a server connection of its own.
 
-use super::gate::Caller;
 use super::{Door, login_fault};
+use crate::client::startup::login_gate::Caller;
 use crate::runtime::pool::Purpose;
 use crate::traffic::replication;
 use weir_config::Config;
 use weir_config::hba::Replication;
 use weir_session::fault::{Fault, sqlstate};
 use weir_session::stats::Stat;
-use weir_wire::startup::{Startup, cut_name};
+use weir_wire::startup_packet::{Startup, cut_name};
 use weir_wire::write;
 
 /// Physical replication has no database. In rules, this word takes its place, as in `pg_hba.conf`.
@@ -123,7 +123,7 @@ impl Door<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::startup::Version;
+    use weir_wire::startup_packet::Version;
 
     #[test]
     fn the_word_for_replication_is_read_as_postgresql_reads_it() {

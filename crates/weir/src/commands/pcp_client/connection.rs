@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use weir_wire::gather::{Bound, Budget};
-use weir_wire::pcp::{Code, Fault, Packet, REPLY_LENGTH_MAX, Reply, Request, Severity, proof, read};
+use weir_wire::pcp_protocol::{Code, Fault, Packet, REPLY_LENGTH_MAX, Reply, Request, Severity, proof, read};
 
 /// Folder of the unix socket where none is named. Source: Pgpool-II, `UNIX_DOMAIN_PATH`.
 const SOCKET_FOLDER: &str = "/tmp";

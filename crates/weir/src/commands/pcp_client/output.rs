@@ -2,7 +2,7 @@
 
 use crate::log::utc;
 use serde_json::Value;
-use weir_wire::pcp::{Code, NodeInfo, Reply, Request};
+use weir_wire::pcp_protocol::{Code, NodeInfo, Reply, Request};
 
 /// How much is shown.
 #[derive(Clone, Copy)]
@@ -256,7 +256,7 @@ fn watchdog_node(node: &Value, shape: Shape) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_wire::pcp::{Delay, Layout, NodeRole, NodeStatus};
+    use weir_wire::pcp_protocol::{Delay, Layout, NodeRole, NodeStatus};
 
     const BRIEF: Shape = Shape { is_verbose: false, shows_all: false };
     const LONG: Shape = Shape { is_verbose: true, shows_all: false };

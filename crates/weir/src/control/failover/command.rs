@@ -1,6 +1,6 @@
 //! Runs an operator's command in a shell. Its words go to the log, line by line.
 
-use crate::control::context::Control;
+use crate::control::control_context::Control;
 use crate::log::Level;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use std::io;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncBufReadExt, BufReader, Interest};
 use tokio::net::unix::pipe;
-use weir_policy::failover::{Command, Done};
+use weir_failover::{Command, Done};
 
 /// Time in which the rest of a command's words must come once it has ended. A process it left running may keep its output open for ever.
 const WORDS_LIMIT: Duration = Duration::from_millis(200);

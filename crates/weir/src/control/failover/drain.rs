@@ -1,10 +1,10 @@
 //! Waits until sessions have nothing open on a node: new work does not begin there, and that which runs ends by itself.
 
-use crate::control::context::Control;
+use crate::control::control_context::Control;
 use crate::log::Level;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use weir_policy::failover::NodeId;
+use weir_failover::NodeId;
 use weir_session::status::Doing;
 
 const PERIOD: Duration = Duration::from_millis(1);

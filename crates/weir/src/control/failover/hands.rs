@@ -5,19 +5,20 @@
 //!
 //! Rights beside those of `pg_monitor`: `docs/failover.md`.
 
-use super::agents::OrderError;
-use super::reach::{Line, Reach, failure};
-use super::{facts, marks, presence};
-use crate::control::conn::Conn;
+use super::{marks, presence};
+use crate::control::control_conn::Conn;
+use crate::control::failover::agent_orders::OrderError;
+use crate::control::failover::node_facts;
+use crate::control::failover::node_logins::{Line, Reach, failure};
 use crate::control::return_node;
 use crate::log::Level;
 use crate::runtime::pool::server_conn::OpenError;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_agent::SlotName;
-use weir_policy::failover::conninfo::Conninfo;
-use weir_policy::failover::{Ballot, Done, Facts, Failure, Grip, Mark, NodeId, Numbers, Pledge, Repointed, Vote};
-use weir_policy::outcome::Promoted;
+use weir_failover::commit_outcome::Promoted;
+use weir_failover::conninfo::Conninfo;
+use weir_failover::{Ballot, Done, Facts, Failure, Grip, Mark, NodeId, Numbers, Pledge, Repointed, Vote};
 
 /// Between two looks at what a server has been told to do.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -171,7 +172,7 @@ pub async fn pledge(reach: &Reach, node: NodeId, ballot: Ballot, cuts: Cuts, dea
         wait_cut_off(&mut locked.conn).await?;
         wait_replayed(&mut locked.conn).await?;
     }
-    let mut facts = facts::over(reach, node, &mut locked.conn, deadline).await?;
+    let mut facts = node_facts::over(reach, node, &mut locked.conn, deadline).await?;
     facts.mark = promised;
     Ok(Pledge::Given { facts })
 }
@@ -259,7 +260,7 @@ pub async fn wait_writable(reach: &Reach, node: NodeId, deadline: Instant) -> Re
             format!("its log is not moved on to the file that standbys have begun, and one of them may wait for that: {error}");
         reach.complain(node, &text);
     }
-    let facts = facts::over(reach, node, &mut conn, deadline).await?;
+    let facts = node_facts::over(reach, node, &mut conn, deadline).await?;
     if let (Some(promoted), Some(fresh)) = (reach.c.promoted.get(), fresh) {
         reach.c.promoted.set(Some(promoted.done(node, &facts, fresh)));
     }

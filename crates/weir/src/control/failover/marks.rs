@@ -2,14 +2,14 @@
 //!
 //! A lock with a number that everybody knows can be taken by everybody. So each Weir takes one under a number that it has just drawn, and then
 //! looks who holds others of Weir's class. It has the server's memory to itself if none of them is a Weir; else it lets go, and tries again. Two that
-//! look at the same time see each other, since both have their locks before they look. `policy::failover::Holders` says who is a Weir.
+//! look at the same time see each other, since both have their locks before they look. `failover::Holders` says who is a Weir.
 
-use super::reach::Reach;
-use crate::control::conn::Conn;
+use crate::control::control_conn::Conn;
+use crate::control::failover::node_logins::Reach;
 use crate::runtime::pool::server_conn::{OpenError, Rows};
 use std::time::Duration;
 use tokio::time::Instant;
-use weir_policy::failover::{Grip, Holder, Holders, NodeId, Rank};
+use weir_failover::{Grip, Holder, Holders, NodeId, Rank};
 
 /// The class of the locks: "Weir" as letters.
 const CLASS: i32 = 1_466_263_922;

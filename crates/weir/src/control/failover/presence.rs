@@ -2,13 +2,13 @@
 //! switchover of another one waits until there is none (`hands::wait_yielded`). Its end with the process, or the network, says the same.
 
 use super::drain;
-use super::reach::Reach;
-use crate::control::context::Control;
+use crate::control::control_context::Control;
+use crate::control::failover::node_logins::Reach;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use weir_policy::failover::NodeId;
+use weir_failover::NodeId;
 
 /// Time for a login.
 const OPEN_LIMIT: Duration = Duration::from_secs(5);

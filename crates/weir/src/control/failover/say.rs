@@ -1,9 +1,9 @@
 //! Lines of the log. Words of Pgpool's that scripts look for stand there only when they are true.
 
-use crate::control::context::Control;
+use crate::control::control_context::Control;
 use crate::log::Level;
-use weir_policy::failover::operations::Then;
-use weir_policy::failover::{
+use weir_failover::operations::Then;
+use weir_failover::{
     Command, End, Event, Facts, Found, Lost, Mode, Ms, Node, NodeId, Record, Refusal, Report, Rules, State, Why,
 };
 

@@ -1,11 +1,11 @@
 //! The questions to a node: its role, and its WAL position.
 
 use crate::auth::challenges::Told;
-use crate::control::conn::Conn;
-use crate::runtime::pool::login::{protocol, refused};
+use crate::control::control_conn::Conn;
 use crate::runtime::pool::server_conn::{Address, OpenError};
-use weir_policy::causal::{Life, end_of_record, read_position};
-use weir_policy::looks::{Said, Streaming};
+use crate::runtime::pool::server_login::{protocol, refused};
+use weir_failover::looks::{Said, Streaming};
+use weir_session::causal::standbys::{Life, end_of_record, read_position};
 use weir_wire::back::read_columns;
 use weir_wire::frame::back;
 

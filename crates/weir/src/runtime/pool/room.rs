@@ -1,5 +1,5 @@
 //! Room under the limits that many pools share: pools that lack only a permission, and pools whose server connections are
-//! closed for them. Decisions are in `policy::room`.
+//! closed for them. Decisions are in `weir::runtime::pool::longest_wait`.
 //!
 //! A pool waits in the queue of the limit that it lacks: of its node, its database on that node, or its user there. A pool that
 //! lacks something else by its turn moves to that queue. So it keeps no pool waiting that lacks only a limit with room.
@@ -7,6 +7,8 @@
 //! A look at a queue locks the pools in it one by one. So nobody who holds the lock of a pool takes the one of a queue.
 
 use super::{Ceilings, Cell, Given, Limit, Pool, PoolKey, Pools, Purpose};
+use crate::runtime::pool::longest_wait::{Look, Need, Queue, ROOM_PATIENCE_MS, makes_room};
+use crate::runtime::pool::look_places::left_by_looks;
 use crate::runtime::pool::server_conn::ServerConn;
 use crate::runtime::worker::Worker;
 use foldhash::HashMap;
@@ -15,8 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use weir_config::limits::Limits;
-use weir_policy::look_places::left_by_looks;
-use weir_policy::room::{Look, Need, Queue, ROOM_PATIENCE_MS, makes_room};
 use weir_session::metrics::NODES_MAX;
 
 const ROOM_PATIENCE: Duration = Duration::from_millis(ROOM_PATIENCE_MS);

@@ -1,15 +1,17 @@
 //! One server connection: opened, logged in, brought to a session's settings, reset, cancelled.
 
-pub mod defaults;
-pub mod inquiry;
+pub mod ask_defaults;
+pub mod kept_inquiries;
 
 use crate::log::Level;
 use crate::runtime::bounds;
 use crate::runtime::key_derivation::Unanswered;
-use crate::runtime::names::Unresolved;
-use crate::runtime::pool::login::{self, Greeting, Notices, keep_notice, protocol, refused};
+use crate::runtime::pool::reset::needed_at_rest;
+use crate::runtime::pool::server_login::{self, Greeting, Notices, keep_notice, protocol, refused};
 use crate::runtime::pool::{Pool, Purpose};
+use crate::runtime::server_names::Unresolved;
 use crate::runtime::shared::WorkerId;
+use crate::runtime::tls_choice::{Attempt, Check, plan};
 use crate::runtime::worker::Worker;
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -22,27 +24,24 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant, SystemTime};
 use weir_config::TcpConfig;
 use weir_config::passwd::Secret;
+use weir_failover::LinkEnd;
+use weir_failover::cluster::Gate;
 use weir_io::socket::{Breaker, Socket, TcpOptions};
 use weir_io::tls::explain;
-use weir_policy::cluster::Gate;
-use weir_policy::defaults::Defaults;
-use weir_policy::failover::LinkEnd;
-use weir_policy::pool::Refused;
-use weir_policy::prepared::Known;
-use weir_policy::reset::needed_at_rest;
-use weir_policy::sequences::Tally;
-use weir_policy::tls::{Attempt, Check, plan};
+use weir_session::checkout::pool_grant::Refused;
 pub use weir_session::conn::{Address, Conn, ConnStatus};
 use weir_session::conn::{Keeping, LastStatement, Reading, ServerLine, Terms, escapes, of_client, recoding};
-use weir_session::conn_settings::ConnSettings;
 use weir_session::fault::{Fault, sqlstate};
+use weir_session::prepared::Known;
 use weir_session::reports::Reports;
+use weir_session::sequences::drawn_values::Tally;
+use weir_session::session_state::conn_settings::ConnSettings;
+use weir_session::session_state::server_defaults::Defaults;
 use weir_session::task::Us;
 use weir_sql::own;
-use weir_wire::back as server;
 use weir_wire::frame::{HEADER_BYTES, back, front, read_header};
 use weir_wire::gather::{Bound, Budget, Exceeded, message_cost};
-use weir_wire::write;
+use weir_wire::{back as server, write};
 
 /// Time for what a server connection says between sessions (reset), after which it is closed instead.
 const RESET_TIMEOUT: Duration = Duration::from_secs(10);
@@ -344,14 +343,15 @@ pub async fn open(
     let defaults = match pool.key.purpose {
         // After an operator's query, which sets what it likes, reports would pass for reloads.
         Purpose::Statements | Purpose::Greeting if !first.is_empty() => w.shared.unknown_defaults(),
-        Purpose::Statements | Purpose::Greeting => match defaults::ask_first(w, &mut talk, address, &mut greeting.reported).await
-        {
-            Ok(defaults) => defaults,
-            Err(error) => {
-                talk.part(w);
-                return Err(error);
+        Purpose::Statements | Purpose::Greeting => {
+            match ask_defaults::ask_first(w, &mut talk, address, &mut greeting.reported).await {
+                Ok(defaults) => defaults,
+                Err(error) => {
+                    talk.part(w);
+                    return Err(error);
+                }
             }
-        },
+        }
         Purpose::PhysicalReplication | Purpose::LogicalReplication | Purpose::Listening => w.shared.unknown_defaults(),
     };
     if !first.is_empty() {
@@ -580,7 +580,7 @@ impl Talk {
             let attempt = attempts.next().copied().unwrap_or(Attempt::Plain);
             let entered = async {
                 let mut talk = Talk::connect(w, address, attempt, plan.check, deadline).await?;
-                match login::log_in(w, &mut talk, address, login).await {
+                match server_login::log_in(w, &mut talk, address, login).await {
                     Ok(greeting) => Ok((talk, greeting)),
                     Err(error) => {
                         // Within a login the server takes proofs only.

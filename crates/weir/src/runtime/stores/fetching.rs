@@ -5,8 +5,8 @@ use super::{Digest, Lane, Purpose, Shelf, Stores, UNDER_WAY_MAX};
 use std::cell::RefCell;
 use std::rc::Rc;
 use weir_io::reactor::TaskId;
-use weir_session::store::{Fetch, State, digest_of};
-use weir_wire::store::{Ask, Expect};
+use weir_session::query_cache::result_store::{Fetch, State, digest_of};
+use weir_wire::store_protocol::{Ask, Expect};
 
 /// Answers asked for in one question.
 const TOGETHER_MAX: usize = 64;

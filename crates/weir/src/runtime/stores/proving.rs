@@ -4,8 +4,8 @@
 use super::{Stores, UNSENT_BYTES_MAX};
 use std::collections::VecDeque;
 use weir_cache::{Kept, Proving, Why};
-use weir_session::cached_results::Fill;
-use weir_session::store::{Pending, Store};
+use weir_session::query_cache::cached_results::Fill;
+use weir_session::query_cache::result_store::{Pending, Store};
 
 /// Longest wait for a proof. The log is not taken in as it should be then, and nothing is served.
 const PROOF_WAIT_MS: u64 = 2000;

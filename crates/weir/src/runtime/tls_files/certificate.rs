@@ -174,7 +174,7 @@ pub fn is_common_name(der: &CertificateDer<'_>, host: &str) -> bool {
         SubjectAltName::from_der(names.extn_value.as_bytes())
             .map_or(true, |names| names.0.iter().any(|name| matches!(name, GeneralName::DnsName(_) | GeneralName::IpAddress(_))))
     });
-    !names_hosts && subject(der).common_name.is_some_and(|name| weir_policy::tls::is_name_of(&name, host))
+    !names_hosts && subject(der).common_name.is_some_and(|name| crate::runtime::tls_choice::is_name_of(&name, host))
 }
 
 /// The time of a certificate.

@@ -7,6 +7,7 @@
 use super::Cause;
 use crate::runtime::pool::server_conn;
 use crate::runtime::stores::{Stores, VALUE_BYTES_MAX};
+use crate::runtime::tls_choice::plan;
 use crate::runtime::worker::Worker;
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -17,8 +18,7 @@ use weir_config::SslMode;
 use weir_config::hosts::Host;
 use weir_io::socket::Socket;
 use weir_io::tls::explain;
-use weir_policy::tls::plan;
-use weir_wire::store::{Ask, Dialect, Expect, Told};
+use weir_wire::store_protocol::{Ask, Dialect, Expect, Told};
 
 /// Masters of the last map: one of them is asked if the host that is named does not answer.
 pub type Seeds = Vec<Host>;

@@ -1,12 +1,13 @@
 //! A server at rest gets a copy of its source's files in the place of its own. Its own stay until the copy is whole and in its place.
 
-use super::follow::{check_login, mark_standby};
-use super::{Tell, broke, kept, read_progress};
-use crate::agent::keeper::files;
+use super::{Tell, broke, read_progress};
+use crate::agent::keeper::deeds::follow_primary::{check_login, mark_standby};
+use crate::agent::keeper::deeds::kept_files;
 use crate::agent::keeper::look::{control, data};
 use crate::agent::keeper::program::{self, End};
 use crate::agent::keeper::site::Site;
 use crate::agent::keeper::source::{self, Found};
+use crate::agent::keeper::synced_files;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use std::fs;
@@ -30,11 +31,11 @@ pub fn copy(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> 
     // The login wrote another file in its place.
     source::look(site, &order.source, until)?;
     let new = site.new_data();
-    files::remove(&new).map_err(broke(&new))?;
+    synced_files::remove(&new).map_err(broke(&new))?;
     let copied = fetch(site, order, until, tell).and_then(|()| dress(site));
     if let Err(failure) = copied {
         // The failure is what counts; the next copy removes it, too.
-        let _ = files::remove(&new);
+        let _ = synced_files::remove(&new);
         return Err(failure);
     }
     super::check_rests(site, until)?;
@@ -42,7 +43,7 @@ pub fn copy(site: &Site, order: &BaseBackup, until: Instant, tell: Tell<'_>) -> 
     swap(site)?;
     site.keep(lock);
     // The rest of it goes when an agent starts.
-    let _ = files::remove(&site.old_data());
+    let _ = synced_files::remove(&site.old_data());
     Ok(())
 }
 
@@ -120,17 +121,17 @@ fn dress(site: &Site) -> Outcome {
     let new = site.new_data();
     let own = if site.kept().exists() { site.kept() } else { site.data.clone() };
     if own.exists() {
-        kept::copy(&own, &new)?;
+        kept_files::copy(&own, &new)?;
     }
     mark_standby(&new).map_err(broke(&new))?;
-    files::sync_folder(&new).map_err(broke(&new))
+    synced_files::sync_folder(&new).map_err(broke(&new))
 }
 
 /// Puts the copy in its place. At no moment are there no files, but on file systems that cannot swap; there an agent that comes later puts the old
 /// ones back.
 fn swap(site: &Site) -> Outcome {
     let (new, old) = (site.new_data(), site.old_data());
-    files::remove(&old).map_err(broke(&old))?;
+    synced_files::remove(&old).map_err(broke(&old))?;
     if !site.data.exists() {
         fs::rename(&new, &site.data).map_err(broke(&site.data))?;
     } else {
@@ -143,9 +144,9 @@ fn swap(site: &Site) -> Outcome {
             Err(cause) => return Err(broke(&site.data)(cause.into())),
         }
     }
-    files::sync_parent(&site.data).and_then(|()| files::sync_folder(&site.work)).map_err(broke(&site.data))?;
-    files::remove(&site.rewound()).map_err(broke(&site.rewound()))?;
+    synced_files::sync_parent(&site.data).and_then(|()| synced_files::sync_folder(&site.work)).map_err(broke(&site.data))?;
+    synced_files::remove(&site.rewound()).map_err(broke(&site.rewound()))?;
     // The copy has them.
     let kept = site.kept();
-    files::remove(&kept).map_err(broke(&kept))
+    synced_files::remove(&kept).map_err(broke(&kept))
 }

@@ -1,11 +1,12 @@
 //! A server at rest goes back to where its history left that of the source, and has what the source has written since.
 
 use super::run::forget_uncollected;
-use super::{Tell, broke, kept, read_progress};
+use super::{Tell, broke, read_progress};
+use crate::agent::keeper::deeds::kept_files;
 use crate::agent::keeper::look::control;
 use crate::agent::keeper::program::{self, End, Ended};
 use crate::agent::keeper::site::Site;
-use crate::agent::keeper::{files, source};
+use crate::agent::keeper::{source, synced_files};
 use std::path::Path;
 use std::time::Instant;
 use weir_agent::{ClusterState, ControlFile, Failure, FailureKind, Outcome, Rewind};
@@ -35,24 +36,24 @@ pub fn rewind(site: &Site, order: &Rewind, until: Instant, tell: Tell<'_>) -> Ou
     if needs_recovery(&own)? {
         recover(site, until)?;
     }
-    kept::put_aside(site)?;
+    kept_files::put_aside(site)?;
     let (ended, has_changed) = match run(site, until, tell) {
         Ok(ended) => ended,
         Err(failure) => {
-            kept::forget(site)?;
+            kept_files::forget(site)?;
             return Err(failure);
         }
     };
     match (&ended.end, has_changed) {
         (End::Success, _) => {
-            kept::rewound(site)?;
-            files::write(&site.rewound(), timeline.as_bytes()).map_err(broke(&site.rewound()))
+            kept_files::rewound(site)?;
+            synced_files::write(&site.rewound(), timeline.as_bytes()).map_err(broke(&site.rewound()))
         }
         (End::Failure | End::Killed, true) => {
             Err(Failure::new(FailureKind::HalfRewound, format!("pg_rewind was cut short: {}", ended.words())))
         }
         (end, false) => {
-            kept::forget(site)?;
+            kept_files::forget(site)?;
             Err(judge(end, &ended.words()))
         }
     }

@@ -1,11 +1,11 @@
 //! Stop and start.
 
 use super::broke;
-use crate::agent::keeper::files;
 use crate::agent::keeper::look::{leader, server};
 use crate::agent::keeper::processes::{self, LOOK_PERIOD};
 use crate::agent::keeper::program::{self, End, Ended};
 use crate::agent::keeper::site::{Site, Starter};
+use crate::agent::keeper::synced_files;
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -83,7 +83,7 @@ pub fn start(site: &Site, until: Instant) -> Outcome {
     super::check_whole(site)?;
     let mut ended_text = "the server ended as it was started".to_string();
     if server(site) == ServerStatus::Stopped {
-        files::remove(&site.rewound()).map_err(broke(&site.rewound()))?;
+        synced_files::remove(&site.rewound()).map_err(broke(&site.rewound()))?;
         let left = || processes::of_server(&site.data);
         if !processes::wait_gone(until, left) {
             return Err(Failure::new(FailureKind::Running, "processes of a server that was killed still run"));
@@ -114,10 +114,10 @@ pub fn forget_uncollected(site: &Site) -> Outcome {
         let lock = Path::new(folder.trim_end()).join(format!(".s.PGSQL.{}.lock", known.port));
         let is_its = fs::read_to_string(&lock).is_ok_and(|text| text.lines().next() == Some(&known.pid.to_string()));
         if is_its {
-            files::remove(&lock).map_err(broke(&lock))?;
+            synced_files::remove(&lock).map_err(broke(&lock))?;
         }
     }
-    files::remove(&path).map_err(broke(&path))
+    synced_files::remove(&path).map_err(broke(&path))
 }
 
 /// Has the server started. Gives the program's end, and the bytes that the server's log had before. The server may still be starting, or be gone:

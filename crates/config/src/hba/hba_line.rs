@@ -1,0 +1,278 @@
+//! One line of `pool_hba.conf` becomes a rule. Source: `parse_hba_line` and `parse_hba_auth_opt` in PostgreSQL's hba.c.
+
+use super::address::{self, Address, Network};
+use super::ldap::Directory;
+use super::tokens::{self, Line, Loader, Token};
+use super::{Admits, Certificate, CertificateName, Connection, Method, Rule, Word, problem};
+use crate::client_demands::{CommonMethod, Demands};
+use crate::hba::demand_rules::BY_PARAMETER;
+use crate::{Problem, Severity};
+use regex::{Regex, RegexBuilder};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Memory one compiled pattern may take; a longer one is refused instead of eating memory.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// Methods of PostgreSQL and Pgpool-II that are not here, so that they are told apart from a slip of the pen.
+const NOT_BUILT: [&str; 8] = ["ident", "gss", "sspi", "krb5", "radius", "bsd", "oauth", "crypt"];
+
+/// All rules of a file and of those it includes.
+///
+/// Where `auth_type` names a method, rules behind the last one that leaves its method to it do not count; where it does not, that one does not.
+pub(super) fn rules(path: &Path, loader: &mut Loader<'_>, demands: Demands, problems: &mut Vec<Problem>) -> Vec<Rule> {
+    let (mut rules, mut common) = (Vec::new(), None);
+    for line in tokens::lines(path, loader, problems) {
+        match rule(&line) {
+            Ok((mut rule, Source::Parameter)) => {
+                if demands.method != CommonMethod::ByRules {
+                    demands.method.give_to(&mut rule);
+                    rules.push(rule);
+                }
+                common = Some(rules.len());
+            }
+            Ok((rule, Source::Line)) => {
+                if rule.connection == Connection::HostGss {
+                    let message = "hostgssenc matches no client: there is no GSSAPI encryption".into();
+                    let place = problem(&line.file, Some(line.number), message);
+                    problems.push(Problem { severity: Severity::Warning, ..place });
+                }
+                rules.push(rule);
+            }
+            Err(message) => problems.push(problem(&line.file, Some(line.number), message)),
+        }
+    }
+    match (demands.method, common) {
+        (CommonMethod::ByRules, Some(_)) if rules.is_empty() => {
+            problems.push(problem(path, None, "auth_type is hba, and all rules leave their method to it".into()));
+        }
+        (CommonMethod::ByRules, _) => {}
+        (_, Some(end)) => rules.truncate(end),
+        (_, None) => {
+            let message = "auth_type names a method, and no rule has the word auth_type in place of its own".into();
+            problems.push(problem(path, None, message));
+        }
+    }
+    rules.iter_mut().for_each(|rule| demands.tls.give_to(rule));
+    rules
+}
+
+/// The place that names the method of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Line,
+    /// The parameter `auth_type`.
+    Parameter,
+}
+
+/// The fields of a line, taken one after the other.
+struct Fields<'a> {
+    rest: std::slice::Iter<'a, Vec<Token>>,
+}
+
+impl<'a> Fields<'a> {
+    fn list(&mut self, missing: &str) -> Result<&'a [Token], String> {
+        self.rest.next().map(Vec::as_slice).ok_or_else(|| format!("end-of-line before {missing}"))
+    }
+
+    fn one(&mut self, missing: &str) -> Result<&'a Token, String> {
+        match self.list(missing)? {
+            [one] => Ok(one),
+            _ => Err(format!("multiple values where one {missing} is expected")),
+        }
+    }
+}
+
+fn rule(line: &Line) -> Result<(Rule, Source), String> {
+    let mut fields = Fields { rest: line.fields.iter() };
+    let connection = connection(&fields.one("connection type")?.text)?;
+    let databases = fields.list("database specification")?.iter().map(database).collect::<Result<_, _>>()?;
+    let users = fields.list("role specification")?.iter().map(user).collect::<Result<_, _>>()?;
+    let address = if connection == Connection::Local { Address::All } else { address(&mut fields)? };
+    let word = fields.one("authentication method")?;
+    let source = if word.is(BY_PARAMETER) { Source::Parameter } else { Source::Line };
+    let method = if source == Source::Parameter { Method::Reject } else { method(&word.text)? };
+    let certificate = if method == Method::Cert { Certificate::VerifyFull } else { Certificate::Any };
+    let mut rule = Rule {
+        file: line.file.clone(),
+        line: line.number,
+        method,
+        certificate,
+        admits: Admits::Anyone,
+        connection,
+        databases,
+        users,
+        address,
+        map: None,
+        by: CertificateName::Common,
+        directory: None,
+        service: (method == Method::Pam).then(Arc::default),
+    };
+    if method == Method::Cert && connection != Connection::HostSsl {
+        return Err("cert authentication is only supported on hostssl connections".into());
+    }
+    if method == Method::Peer && connection != Connection::Local {
+        return Err("peer authentication is only supported on local sockets".into());
+    }
+    if source == Source::Parameter && fields.rest.len() > 0 {
+        return Err("a rule with the word auth_type has no options".into());
+    }
+    let mut directory = Directory::default();
+    for option in fields.rest.flatten() {
+        rule.set(&option.text, &mut directory)?;
+    }
+    if method == Method::Ldap {
+        directory.check()?;
+        rule.directory = Some(Arc::new(directory));
+    }
+    Ok((rule, source))
+}
+
+fn connection(word: &str) -> Result<Connection, String> {
+    Ok(match word {
+        "local" => Connection::Local,
+        "host" => Connection::Host,
+        "hostssl" => Connection::HostSsl,
+        "hostnossl" => Connection::HostNoSsl,
+        "hostgssenc" => Connection::HostGss,
+        "hostnogssenc" => Connection::HostNoGss,
+        other => return Err(format!("invalid connection type \"{other}\"")),
+    })
+}
+
+fn database(token: &Token) -> Result<Word, String> {
+    Ok(match () {
+        () if token.is("all") => Word::All,
+        () if token.is("sameuser") => Word::SameUser,
+        () if token.is("samerole") || token.is("samegroup") => Word::SameRole,
+        () if token.is("replication") => Word::Replication,
+        () => return name(token),
+    })
+}
+
+pub(super) fn user(token: &Token) -> Result<Word, String> {
+    match token.text.strip_prefix('+').filter(|_| !token.is_quoted) {
+        Some(role) => Ok(Word::Group(role.to_string())),
+        None if token.is("all") => Ok(Word::All),
+        None => name(token),
+    }
+}
+
+/// A name, or a pattern after a slash.
+fn name(token: &Token) -> Result<Word, String> {
+    match token.text.strip_prefix('/') {
+        Some(text) => pattern(text).map(Word::Pattern),
+        None => Ok(Word::Name(token.text.clone())),
+    }
+}
+
+pub(super) fn pattern(text: &str) -> Result<Regex, String> {
+    let built = RegexBuilder::new(text).size_limit(PATTERN_BYTES_MAX).build();
+    built.map_err(|cause| {
+        // The cause shows the pattern over several lines; its last line names the fault.
+        let cause = cause.to_string();
+        let last = cause.lines().last().unwrap_or_default();
+        format!("invalid regular expression \"{text}\": {}", last.trim_start_matches("error: "))
+    })
+}
+
+fn address(fields: &mut Fields<'_>) -> Result<Address, String> {
+    let token = fields.one("IP address specification")?;
+    match () {
+        () if token.is("all") => return Ok(Address::All),
+        () if token.is("samehost") => return Ok(Address::SameHost),
+        () if token.is("samenet") => return Ok(Address::SameNet),
+        () => {}
+    }
+    match address::parse(&token.text) {
+        Ok((_, Some(network))) => Ok(Address::Network(network)),
+        Ok((ip, None)) => {
+            let missing = "netmask specification (specify an address range in CIDR notation, or provide a separate netmask)";
+            let mask = &fields.one(missing)?.text;
+            let parsed = address::numeric(mask).ok_or_else(|| format!("invalid IP mask \"{mask}\""))?;
+            Network::new(ip, parsed).map(Address::Network).ok_or_else(|| format!("IP address and mask do not match: \"{mask}\""))
+        }
+        Err(None) => Ok(Address::Host(token.text.clone())),
+        Err(Some(message)) => Err(message),
+    }
+}
+
+fn method(word: &str) -> Result<Method, String> {
+    const BUILT: [(&str, Method); 9] = [
+        ("trust", Method::Trust),
+        ("reject", Method::Reject),
+        ("password", Method::Password),
+        ("md5", Method::Md5),
+        ("scram-sha-256", Method::Scram),
+        ("cert", Method::Cert),
+        ("peer", Method::Peer),
+        ("ldap", Method::Ldap),
+        ("pam", Method::Pam),
+    ];
+    match BUILT.iter().find(|(name, _)| *name == word) {
+        Some((_, method)) => Ok(*method),
+        None if NOT_BUILT.contains(&word) => {
+            let names = BUILT.map(|(name, _)| name).join(", ");
+            Err(format!("authentication method \"{word}\" is not supported by this version; use one of {names}"))
+        }
+        None => Err(format!("invalid authentication method \"{word}\"")),
+    }
+}
+
+impl Rule {
+    /// Takes one `name=value`.
+    fn set(&mut self, option: &str, directory: &mut Directory) -> Result<(), String> {
+        let Some((name, value)) = option.split_once('=') else {
+            return Err(format!("authentication option not in name=value format: {option}"));
+        };
+        let needs_ssl = |rule: &Rule| match rule.connection {
+            Connection::HostSsl => Ok(()),
+            _ => Err(format!("{name} can only be configured for \"hostssl\" rows")),
+        };
+        match name {
+            "map" if matches!(self.method, Method::Cert | Method::Peer) => self.map = Some(value.to_string()),
+            "map" => return Err("authentication option \"map\" is only valid for authentication methods peer and cert".into()),
+            "clientcert" => {
+                needs_ssl(self)?;
+                self.certificate = match value {
+                    "verify-full" => Certificate::VerifyFull,
+                    "verify-ca" if self.method == Method::Cert => {
+                        return Err("clientcert only accepts \"verify-full\" when using \"cert\" authentication".into());
+                    }
+                    "verify-ca" => Certificate::VerifyCa,
+                    _ => return Err(format!("invalid value for clientcert: \"{value}\"")),
+                };
+            }
+            "clientname" => {
+                needs_ssl(self)?;
+                self.by = match value {
+                    "CN" => CertificateName::Common,
+                    "DN" => CertificateName::Distinguished,
+                    _ => return Err(format!("invalid value for clientname: \"{value}\"")),
+                };
+            }
+            "known_users" => {
+                self.admits = match value {
+                    "1" => Admits::KnownUsers,
+                    "0" => Admits::Anyone,
+                    _ => return Err(format!("invalid value for known_users: \"{value}\"")),
+                };
+            }
+            "pamservice" | "pam_use_hostname" => {
+                let only = || format!("authentication option \"{name}\" is only valid for authentication methods pam");
+                self.service.as_mut().and_then(Arc::get_mut).ok_or_else(only)?.set(name, value);
+            }
+            "backend_use_passwd" if self.method == Method::Pam => {
+                self.service.iter_mut().filter_map(Arc::get_mut).for_each(|service| service.set(name, value));
+            }
+            _ => match directory.set(name, value) {
+                None => return Err(format!("unrecognized authentication option name: \"{name}\"")),
+                Some(taken) if self.method == Method::Ldap => taken?,
+                Some(_) => {
+                    return Err(format!("authentication option \"{name}\" is only valid for authentication methods ldap"));
+                }
+            },
+        }
+        Ok(())
+    }
+}

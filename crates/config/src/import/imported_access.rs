@@ -1,0 +1,187 @@
+//! `auth_type`, `client_tls_sslmode` and `auth_hba_file` as rules of `pool_hba.conf` and the parameters that they lean on.
+//!
+//! PgBouncer's order of checks, in `client.c`: a TCP client without TLS is refused first, if TLS is asked for; with `verify-ca`
+//! and `verify-full` it has shown a certificate by then. Then the user must be in `auth_file`, or `auth_query` must know him,
+//! whatever the method, except with `pam` and `ldap`. The unix socket needs no TLS.
+
+use super::Load;
+use crate::import::imported_databases::Listed;
+use crate::params::{self, Kind, Param};
+use std::fmt::Write as _;
+
+/// The settings that decide.
+pub(super) struct Setup<'a> {
+    pub auth_type: &'a str,
+    pub tls: &'a str,
+    pub hba_file: &'a str,
+    pub ldap_options: &'a str,
+    pub databases: &'a Listed,
+    /// Databases with a forced user.
+    pub forced: &'a [String],
+    pub replication: PhysicalReplication,
+}
+
+/// Users with the right to open physical replication connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PhysicalReplication {
+    /// All databases have a forced user, who would not count for such a connection.
+    OfNobody,
+    /// Whoever may enter a database under his own name.
+    OfUsers,
+}
+
+/// The console's database.
+const CONSOLE: &str = "pgbouncer";
+
+/// The text of `pool_hba.conf`, and notes.
+pub(super) fn rules(setup: &Setup<'_>, load: &mut Load<'_>) -> (String, Vec<String>) {
+    let Setup { auth_type, tls, .. } = setup;
+    let tls = if tls.is_empty() { "disable" } else { tls };
+    let mut text = format!(
+        "# Made from pgbouncer.ini by `weir import`: auth_type = {auth_type}, client_tls_sslmode = {tls}.\n\
+         # auth_type stands for the method that the parameter of that name names; if that is hba, such rules do not count.\n\
+         # known_users=1 lets in users with a line in pool_passwd only, or those whom auth_query knows.\n\n"
+    );
+    let mut notes = Vec::new();
+    if let Listed::AllBut(refused) = setup.databases
+        && !refused.is_empty()
+    {
+        let names = list(refused);
+        let _ = writeln!(text, "local  {names}  all  reject\nhost   {names}  all  all  reject");
+    }
+    let mut databases = databases(setup.databases);
+    let all = databases.clone();
+    // A physical replication connection is let in as any other; Weir refuses the one that names a database with a forced user. Lines of an
+    // `auth_hba_file` have the keyword themselves.
+    if setup.replication == PhysicalReplication::OfUsers {
+        databases += ",replication";
+    }
+    // Also where other rules decide at first: a SET of auth_type counts by these.
+    let _ = writeln!(text, "local  {databases}  all  auth_type\nhost   {databases}  all  all  auth_type");
+    match *auth_type {
+        _ if is_by_parameter(auth_type) && setup.hba_file.is_empty() => {}
+        "hba" => match load(setup.hba_file) {
+            Ok(bytes) => text += &translated(&bytes, setup, &mut notes),
+            Err(why) => {
+                notes.push(format!("auth_hba_file: {}: {why}; until pool_hba.conf is written nobody gets in", setup.hba_file));
+                text += "local  all  all  reject\nhost   all  all  all  reject\n";
+            }
+        },
+        // It counts once auth_type is hba.
+        _ if is_by_parameter(auth_type) => {
+            let bytes = load(setup.hba_file).unwrap_or_default();
+            text += &translated(&bytes, setup, &mut notes);
+        }
+        "any" if !setup.forced.is_empty() => {
+            notes.push("auth_type = any: the console is refused: everybody would be an administrator".into());
+            let forced = list(setup.forced);
+            let _ = writeln!(text, "local  {forced}  all  trust\nhost   {forced}  all  all  trust");
+        }
+        _ => {
+            let method = method(setup, &mut notes);
+            let databases = if *auth_type == "any" { &all } else { &databases };
+            let _ = writeln!(text, "local  {databases}  all  {method}\nhost   {databases}  all  all  {method}");
+        }
+    }
+    (text, notes)
+}
+
+/// True if the parameter of the same name has this method.
+pub(super) fn is_by_parameter(auth_type: &str) -> bool {
+    let is_one = |param: &Param| matches!(param.kind, Kind::Enum { values, .. } if values.contains(&auth_type));
+    auth_type != "hba" && params::find("auth_type").is_some_and(is_one)
+}
+
+/// The method and options of rules that say it themselves.
+fn method(setup: &Setup<'_>, notes: &mut Vec<String>) -> String {
+    match setup.auth_type {
+        "ldap" => format!("ldap {} backend_use_passwd=1", setup.ldap_options),
+        "any" => {
+            notes.push("auth_type = any: no equal: all clients are refused: no database has a forced user".into());
+            "reject".into()
+        }
+        other => {
+            notes.push(format!("auth_type = {other}: is not known: all clients are refused"));
+            "reject".into()
+        }
+    }
+}
+
+/// The rules of an `auth_hba_file`, with PgBouncer's own checks.
+fn translated(bytes: &[u8], setup: &Setup<'_>, notes: &mut Vec<String>) -> String {
+    let mut text = String::new();
+    for line in String::from_utf8_lossy(bytes).lines() {
+        let mut fields = fields(line);
+        // Type, databases and users come first, and an address may.
+        let is_method = |(at, field): (usize, &String)| at >= 3 && METHODS.contains(&field.as_str());
+        let Some(method_at) = fields.iter().enumerate().position(is_method) else {
+            if !fields.is_empty() {
+                notes.push(format!("auth_hba_file: \"{}\": no method that is known; `weir check` says more", line.trim()));
+                let _ = writeln!(text, "{}", fields.join("  "));
+            }
+            continue;
+        };
+        if fields.iter().any(|field| field.starts_with('@') || field.contains(",@")) {
+            notes.push(format!("auth_hba_file: \"{}\": copy the file after the @ to where pool_hba.conf is", line.trim()));
+        }
+        let method = fields[method_at].clone();
+        if fields[1] == "all" {
+            fields[1] = databases(setup.databases);
+        }
+        if matches!(method.as_str(), "trust" | "password" | "cert" | "peer") {
+            fields.push("known_users=1".into());
+        }
+        let is_tcp = fields[0] != "local";
+        if method == "cert" && is_tcp {
+            fields[0] = "hostssl".into();
+        }
+        let _ = writeln!(text, "{}", fields.join("  "));
+        if method == "cert" {
+            // A client without TLS is refused here, and not by a later rule.
+            let kind = if is_tcp { "hostnossl" } else { "local" };
+            let _ = writeln!(text, "{kind}  {}  reject", fields[1..method_at].join("  "));
+        }
+    }
+    text
+}
+
+/// Methods of PgBouncer's hba files.
+const METHODS: [&str; 8] = ["trust", "reject", "md5", "password", "peer", "cert", "scram-sha-256", "ldap"];
+
+/// The fields of a line as they are written; quotes may hold blanks. Words with a comma between them are one field, with blanks on either side of it,
+/// of which PostgreSQL allows those behind it only.
+fn fields(line: &str) -> Vec<String> {
+    let mut fields: Vec<String> = Vec::new();
+    let (mut in_quote, mut is_open) = (false, false);
+    for c in line.chars() {
+        match c {
+            '#' if !in_quote => break,
+            c if c.is_whitespace() && !in_quote => is_open = fields.last().is_some_and(|field| is_open && field.ends_with(',')),
+            c => {
+                in_quote ^= c == '"';
+                match fields.last_mut().filter(|_| is_open || c == ',') {
+                    Some(field) => field.push(c),
+                    None => fields.push(c.to_string()),
+                }
+                is_open = true;
+            }
+        }
+    }
+    fields
+}
+
+/// The field of databases.
+fn databases(listed: &Listed) -> String {
+    match listed {
+        Listed::AllBut(_) => "all".to_string(),
+        Listed::Only(names) => {
+            let console = (!names.iter().any(|name| name == CONSOLE)).then(|| CONSOLE.to_string());
+            list(&names.iter().cloned().chain(console).collect::<Vec<_>>())
+        }
+    }
+}
+
+/// Names with commas between them, in quotes, which take keywords their meaning.
+fn list(names: &[String]) -> String {
+    names.iter().map(|name| format!("\"{}\"", name.replace('"', "\"\""))).collect::<Vec<_>>().join(",")
+}

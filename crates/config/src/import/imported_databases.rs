@@ -1,0 +1,225 @@
+//! `[databases]`: the servers behind one Weir, and the databases that are on them.
+
+use crate::databases::OTHERS;
+use crate::import::imported_access::PhysicalReplication;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// Words of the way in which users are looked up.
+pub(super) const LOOK_UPS: [&str; 3] = ["auth_user", "auth_query", "auth_dbname"];
+
+/// Words that `database_file` has, too. A password needs its user before it.
+const EXCEPTIONS: [&str; 7] = ["dbname", "user", "password", LOOK_UPS[0], LOOK_UPS[1], LOOK_UPS[2], "connect_query"];
+
+/// Limits of the entry `*`, which have no list of their own.
+const EXCEPTIONS_OF_OTHERS: [&str; 6] = ["dbname", "user", "password", "pool_mode", "pool_size", "connect_query"];
+
+/// One line.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub line: u32,
+    /// The clients' name; `*` stands for all databases without a line.
+    pub name: String,
+    words: BTreeMap<String, String>,
+}
+
+/// The databases that clients reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Listed {
+    /// All but these.
+    AllBut(Vec<String>),
+    /// These and no others.
+    Only(Vec<String>),
+}
+
+/// Where everything goes.
+pub(super) struct Place {
+    /// Host and port of each server of the cluster.
+    pub servers: Vec<Server>,
+    pub listed: Listed,
+    /// Databases on other servers.
+    pub refused: Vec<String>,
+    /// Databases whose reads go to standbys.
+    pub readers: Vec<String>,
+    /// Databases with a forced user, of those that are listed.
+    pub forced: Vec<String>,
+    pub replication: PhysicalReplication,
+    /// The text of `database_file`; empty if no database needs it.
+    pub entries: String,
+    /// With their lines.
+    pub notes: Vec<(u32, String)>,
+}
+
+/// The address of this machine.
+const LOOPBACK: &str = "127.0.0.1";
+
+/// Host and port.
+type Server = (String, String);
+
+impl Entry {
+    pub fn new(line: u32, name: &str, pairs: Vec<(String, String)>) -> Entry {
+        Entry { line, name: name.to_string(), words: pairs.into_iter().collect() }
+    }
+
+    fn get(&self, word: &str) -> Option<&str> {
+        self.words.get(word).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Its name on the server.
+    fn database(&self) -> &str {
+        self.get("dbname").unwrap_or(&self.name)
+    }
+
+    /// Its servers; without a host that of the unix socket in PgBouncer's own folder.
+    fn servers(&self, folder: &str) -> Vec<Server> {
+        let (hosts, ports) = (self.get("host").unwrap_or(folder), self.get("port").unwrap_or("5432"));
+        let port = |at: usize| ports.split(',').nth(at).or(ports.split(',').next()).unwrap_or("5432");
+        let mut servers: Vec<Server> = Vec::new();
+        for (at, host) in hosts.split(',').enumerate() {
+            let host = host.trim();
+            // Names of this machine are one server. A unix socket may be another one's.
+            let host = if matches!(host, "localhost" | "::1") { LOOPBACK } else { host };
+            let server = (host.to_string(), port(at).trim().to_string());
+            if !servers.contains(&server) {
+                servers.push(server);
+            }
+        }
+        servers
+    }
+
+    /// Its line in `database_file`, if it needs one, and notes on words that have no place there.
+    fn exception(&self, notes: &mut Vec<(u32, String)>) -> Option<String> {
+        let mut words: Vec<(&str, &str)> = Vec::new();
+        let mut note = |text: String| notes.push((self.line, format!("{}: {text}", self.name)));
+        let exceptions = if self.name == OTHERS { &EXCEPTIONS_OF_OTHERS[..] } else { &EXCEPTIONS[..] };
+        for &word in exceptions {
+            // An empty user of look-ups means something: there are none.
+            let value = if word == "auth_user" { self.words.get(word).map(String::as_str) } else { self.get(word) };
+            let Some(value) = value.filter(|value| word != "dbname" || *value != self.name) else { continue };
+            if word == "password" && self.get("user").is_none() {
+                note("password: no equal: without a user it would be that of all users".to_string());
+                continue;
+            }
+            words.push((word, value));
+            let (_, wrong) = crate::databases::read(&line(&self.name, &words));
+            if let Some((_, error)) = wrong.first() {
+                note(format!("{word}: no equal: {error}"));
+                words.pop();
+            }
+        }
+        (!words.is_empty()).then(|| line(&self.name, &words))
+    }
+
+    /// True if its users are looked up in a way of its own.
+    pub fn looks_up(&self) -> bool {
+        LOOK_UPS.iter().any(|word| self.words.contains_key(*word))
+    }
+
+    /// Gives it a word, unless it has that.
+    pub fn complete(&mut self, word: &str, value: &str) {
+        self.words.entry(word.to_string()).or_insert_with(|| value.to_string());
+    }
+
+    /// A word of the way in which its users are looked up.
+    pub fn look_up(&self, word: &str) -> Option<&str> {
+        self.words.get(word).map(String::as_str)
+    }
+
+    /// True if every client uses the server connections of one user.
+    fn is_forced(&self) -> bool {
+        self.get("user").is_some()
+    }
+}
+
+/// The name of this machine that most entries have: a certificate is checked by it.
+fn own_name(entries: &[Entry]) -> &'static str {
+    let names = [LOOPBACK, "localhost", "::1"];
+    let count = |name: &&str| {
+        let hosts = entries.iter().filter_map(|entry| entry.get("host"));
+        hosts.flat_map(|hosts| hosts.split(',')).filter(|host| host.trim() == *name).count()
+    };
+    // The first of equals.
+    names.into_iter().rev().max_by_key(count).unwrap_or(LOOPBACK)
+}
+
+/// One line of `database_file`.
+fn line(name: &str, words: &[(&str, &str)]) -> String {
+    let mut line = if name == OTHERS { "* =".to_string() } else { format!("\"{}\" =", name.replace('"', "\"\"")) };
+    for (word, value) in words {
+        let _ = write!(line, " {word}='{}'", value.replace('\'', "''"));
+    }
+    line
+}
+
+/// Takes the servers that most entries name, and refuses databases on others, which would not be the same databases: except replicas.
+pub(super) fn place(entries: &[Entry], folder: &str) -> Place {
+    let servers_of = |entry: &Entry| entry.servers(folder);
+    let count = |servers: &[Server]| entries.iter().filter(|entry| servers_of(entry) == servers).count();
+    // The first of equals.
+    let main = entries.iter().rev().max_by_key(|entry| count(&servers_of(entry)));
+    let mut servers = main.map(servers_of).unwrap_or_default();
+    let main_servers = servers.clone();
+    // Each of an entry's hosts would do for PgBouncer, so that this one does.
+    let is_served =
+        |entry: &Entry| servers_of(entry) == main_servers || servers_of(entry).iter().any(|one| main_servers == [one.clone()]);
+    let served: BTreeSet<&str> = entries.iter().filter(|entry| is_served(entry)).map(Entry::database).collect();
+    let (mut taken, mut refused, mut readers) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut notes, mut has_others) = (Vec::new(), false);
+    let (mut exceptions, mut forced) = (String::new(), Vec::new());
+    let mut replication = PhysicalReplication::OfNobody;
+    for entry in entries {
+        let name = &entry.name;
+        let is_reader = !is_served(entry) && name != OTHERS && served.contains(entry.database()) && says_that_it_reads(name);
+        if !is_served(entry) && !is_reader {
+            let first = main.map_or("", |main| main.name.as_str());
+            let text = format!("{name}: refused: its server is not that of {first}; run one Weir for each cluster of servers");
+            notes.push((entry.line, text));
+        } else {
+            if !entry.is_forced() {
+                replication = PhysicalReplication::OfUsers;
+            }
+            if is_reader {
+                let others: Vec<Server> = servers_of(entry).into_iter().filter(|one| !servers.contains(one)).collect();
+                servers.extend(others);
+                readers.push(name.clone());
+                let text = "its servers are taken for standbys of the others: its reads go to standbys, and what writes goes to the primary, where a standby would refuse it";
+                notes.push((entry.line, format!("{name}: {text}")));
+            } else if servers_of(entry) != main_servers {
+                let all: Vec<String> = main_servers.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+                notes.push((
+                    entry.line,
+                    format!("{name}: of its hosts {} alone serves it, as it serves the other databases", all.join(", ")),
+                ));
+            }
+            if let Some(line) = entry.exception(&mut notes) {
+                exceptions += &line;
+                exceptions.push('\n');
+            }
+            if name == OTHERS {
+                has_others = true;
+                continue;
+            }
+            if entry.is_forced() {
+                forced.push(name.clone());
+            }
+            taken.push(name.clone());
+            continue;
+        }
+        if name != OTHERS {
+            refused.push(name.clone());
+        }
+    }
+    servers.iter_mut().filter(|(host, _)| host == LOOPBACK).for_each(|(host, _)| own_name(entries).clone_into(host));
+    let listed = if has_others { Listed::AllBut(refused.clone()) } else { Listed::Only(taken) };
+    Place { servers, listed, refused, readers, forced, replication, entries: exceptions, notes }
+}
+
+/// Parts of a database's name that say that its server is a replica. Without one of them, two servers with a database of one name may as well be
+/// two clusters, such as production and its test, which must never become one.
+const READER_WORDS: [&str; 11] =
+    ["ro", "read", "reader", "readonly", "reads", "replica", "replicas", "standby", "standbys", "secondary", "slave"];
+
+fn says_that_it_reads(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| READER_WORDS.contains(&word))
+}

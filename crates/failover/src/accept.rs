@@ -1,0 +1,448 @@
+//! The one primary: how it is found, decided, adopted from other Weirs, and when it gets writes.
+
+use std::collections::BTreeSet;
+
+use super::action::{Action, Held, Report, Transactions};
+use super::ballot::{self, Ballot, Epoch, NodeId, Purpose, Vote};
+use super::event::{Facts, Failure, Ms};
+use super::history::{History, Lsn, Relation, Source};
+use super::record::{Loss, Parts, Record, Why};
+use super::rules::{Company, Mode, Quorum, Rule, Rules};
+use super::{promises, switchover, sync};
+use crate::failover_state::{Disk, Gate, Life, Line, State};
+use crate::node_state::{Node, Seen, Standing};
+
+/// A value of `synchronous_standby_names` that no server has: several were in force, one after the other.
+const SEVERAL: &str = "(several)";
+
+/// A primary to be accepted.
+pub(super) struct Accepting {
+    pub epoch: Epoch,
+    /// The vote that decided it; `None`: it was found, or is known from a vote for its successor.
+    pub vote: Option<Vote>,
+    pub why: Why,
+    pub parts: Parts,
+    pub loss: Loss,
+}
+
+/// Accepts it. Writes go on once this is on disk.
+pub(super) fn accept(state: &mut State, rules: &Rules, new: Accepting, found: Option<Facts>, now: Ms, out: &mut Vec<Action>) {
+    let old = state.primary();
+    let Accepting { epoch, vote, why, parts, loss } = new;
+    let left = found.as_ref().and_then(|facts| state.relation(facts));
+    let is_read = found.as_ref().is_some_and(|facts| facts.history.source == Source::Read);
+    let loss = match (loss, left.filter(|_| is_read)) {
+        (Loss::Unknown, Some(Relation::Left(position) | Relation::Holds(position))) => state.loss_at(position),
+        (loss, _) => loss,
+    };
+    state.promises.term_seen = state.promises.term_seen.max(vote.map_or(epoch.ballot, |vote| vote.ballot).term);
+    // The same server on a new timeline, which it began after a time as a standby, is a new primary: its log is another one.
+    let stays = old == Some(epoch.node) && !matches!(left, Some(Relation::Left(_)));
+    state.change(|durable| {
+        (durable.epoch, durable.vote) = (Some(epoch), vote);
+        if let Some(old) = old.filter(|old| *old != epoch.node) {
+            durable.given_up.insert(old);
+        }
+        durable.given_up.remove(&epoch.node);
+        durable.false_primaries.remove(&epoch.node);
+        if !stays {
+            durable.history = history_of(found.as_ref());
+            durable.sync_names = found.as_ref().and_then(|facts| facts.sync_names.clone());
+            durable.sync_names_before = None;
+        }
+    });
+    if !stays {
+        // A primary that stays gets writes whichever version a restart finds.
+        state.store.accepted = state.store.version;
+        begin_line(state, left, found.as_ref(), now);
+        if let Some(node) = state.nodes.get_mut(&epoch.node) {
+            if matches!(node.standing, Standing::Down { .. } | Standing::Quarantined { .. }) {
+                node.standing = Standing::Waiting;
+            }
+            if let Some(facts) = found.clone().filter(|_| why != Why::Adopted) {
+                (node.incarnation_at, node.failure, node.dead) = (now, None, None);
+                node.seen = Some(Seen { begun_at: now, answered_at: now, facts });
+            }
+            node.look_anew(now);
+        }
+    }
+    state.line.lost_at = None;
+    // A Weir that asked a majority itself knows of no newer decision. A Weir that adopted this one must still hear from standbys.
+    state.line.confirmed = found.as_ref().map(|facts| facts.started_at).filter(|_| why != Why::Adopted);
+    (state.promises.since, state.stuck, state.planned.named, state.planned.failed_at) = (None, None, None, None);
+    if !stays {
+        // A decision that is found at the start was made at some other time.
+        let is_earlier = why == Why::Adopted && state.store.life == Life::Blank;
+        if is_earlier {
+            state.records.clear();
+        }
+        let record = Record {
+            at: now,
+            old: old.filter(|_| !is_earlier),
+            new: epoch.node,
+            ballot: epoch.ballot,
+            why,
+            parts,
+            loss: if is_earlier { Loss::Nothing } else { loss },
+        };
+        state.keep_record(record.clone());
+        out.push(Action::Report(Report::Done(Box::new(record))));
+        if old != Some(epoch.node) {
+            super::duty::primary_changed(state, rules, old, now, out);
+        }
+    }
+}
+
+/// Begins to watch the log of another primary. Looks at the log that it shares with the one before tell as much of it.
+fn begin_line(state: &mut State, left: Option<Relation>, found: Option<&Facts>, now: Ms) {
+    let mut samples = std::mem::take(&mut state.line.samples);
+    let shared = if let Some(Relation::Left(end)) = left { end } else { 0 };
+    samples.retain(|(_, position)| *position <= shared);
+    let server = found.map(|facts| facts.started_at);
+    state.line = Line { check_from: now, samples, server, ..Line::default() };
+}
+
+/// Takes in votes found on servers: a decision that this Weir slept through, or one that a majority shows.
+pub(super) fn learn_votes(state: &mut State, rules: &Rules, extra: &[Vote], now: Ms, out: &mut Vec<Action>) {
+    let seen = |node: &Node| node.seen.as_ref().and_then(|seen| seen.facts.mark.vote);
+    let of_nodes: Vec<(NodeId, Vote)> = state.nodes.iter().filter_map(|(id, node)| Some((*id, seen(node)?))).collect();
+    let parents = of_nodes.iter().map(|(_, vote)| vote.parent).chain(extra.iter().map(|vote| vote.parent));
+    let newest = parents.max_by_key(|parent| parent.ballot);
+    let is_newer = |parent: &Epoch| state.epoch().is_none_or(|known| parent.ballot > known.ballot);
+    let slept = newest.filter(is_newer);
+    if let Some(parent) = slept.filter(|_| state.epoch().is_some() && rules.mode == Mode::Builtin) {
+        // Its successor may be this Weir's old primary: what is known of that one's log goes with this step.
+        adopt(state, rules, parent, None, now, out);
+    }
+    let Some(last) = slept.or(state.epoch()) else { return };
+    if let Some(vote) = decided(state, rules, &last, &of_nodes) {
+        if rules.mode == Mode::Builtin || is_borne_out(state, &vote.epoch) {
+            if state.epoch().is_none() && last.node != vote.epoch.node {
+                state.change(|durable| durable.given_up.insert(last.node));
+            }
+            adopt(state, rules, vote.epoch, Some(vote), now, out);
+        }
+        return;
+    }
+    // The successor of this one is not known to be decided. Others may know more, and where somebody else promotes roles tell.
+    let is_asked = state.nodes.values().all(|node| node.looked_at.is_some());
+    if state.epoch().is_none() && is_asked && rules.mode == Mode::Builtin {
+        adopt(state, rules, last, None, now, out);
+    }
+}
+
+/// The vote by which a majority made somebody the successor of `last`.
+fn decided(state: &State, rules: &Rules, last: &Epoch, of_nodes: &[(NodeId, Vote)]) -> Option<Vote> {
+    // Of the synchronous standbys of a primary that was never accepted nothing is known, so that one vote is not enough.
+    let is_accepted = state.epoch().is_some_and(|known| known.ballot == last.ballot);
+    let quorum = if is_accepted { state.quorum(rules) } else { Quorum::Majority };
+    let is_next = |vote: &Vote| vote.parent.ballot == last.ballot && vote.epoch.ballot > last.ballot;
+    // A vote of this Weir that it did not store decided nothing.
+    let is_own = |vote: &Vote| quorum == Quorum::One && vote.ballot.weir == state.durable.weir;
+    let has_won = |vote: &Vote| {
+        let stays = vote.epoch.node == vote.parent.node;
+        let voters = if stays { vote.epoch.voters(rules.ids()) } else { vote.parent.voters(rules.ids()) };
+        let for_it = of_nodes.iter().filter(|(id, of)| of == vote && (voters.contains(id) || quorum == Quorum::One));
+        let needed = if quorum == Quorum::One { 1 } else { ballot::majority(voters.len()) };
+        for_it.count() >= needed
+    };
+    of_nodes.iter().map(|(_, vote)| *vote).find(|vote| is_next(vote) && !is_own(vote) && has_won(vote))
+}
+
+/// True if servers behave as a decision of builtin mode says. Where somebody else promotes, votes are left from an earlier time, perhaps.
+fn is_borne_out(state: &State, epoch: &Epoch) -> bool {
+    let Some(facts) = own_facts(state, epoch) else { return false };
+    match state.primary() {
+        Some(primary) if primary == epoch.node => true,
+        Some(_) => matches!(state.relation(&facts), Some(Relation::Left(_))),
+        None => {
+            let is_older = |(id, node): (&NodeId, &Node)| {
+                let other = node.facts().filter(|other| other.is_primary() && *id != epoch.node);
+                other.is_none_or(|other| other.history.timeline < facts.history.timeline)
+            };
+            state.nodes.values().all(|node| node.looked_at.is_some()) && state.nodes.iter().all(is_older)
+        }
+    }
+}
+
+/// Facts of the primary of `epoch` as such: its facts before it got the vote tell nothing of its log.
+pub(super) fn own_facts(state: &State, epoch: &Epoch) -> Option<Facts> {
+    let has_vote = |facts: &&Facts| facts.is_primary() && facts.mark.vote.is_some_and(|vote| vote.epoch == *epoch);
+    state.facts(epoch.node).filter(has_vote).cloned()
+}
+
+fn adopt(state: &mut State, rules: &Rules, epoch: Epoch, vote: Option<Vote>, now: Ms, out: &mut Vec<Action>) {
+    let found = own_facts(state, &epoch);
+    let accepting = Accepting { epoch, vote, why: Why::Adopted, parts: Parts::default(), loss: Loss::Unknown };
+    accept(state, rules, accepting, found, now, out);
+}
+
+/// Accepts a primary that was not decided by votes: at the start, or where others decide.
+pub(super) fn find(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    if let Some(node) = rules.always_primary() {
+        if state.primary() != Some(node) {
+            accept_found(state, rules, node, Why::Found, now, out);
+        }
+        return;
+    }
+    let primaries: Vec<NodeId> =
+        state.nodes.iter().filter(|(_, node)| node.facts().is_some_and(Facts::is_primary)).map(|(id, _)| *id).collect();
+    if let Some(named) = state.planned.named.filter(|named| primaries.contains(named)) {
+        accept_found(state, rules, named, Why::Named, now, out);
+    } else if state.primary().is_none() {
+        if let Some(first) = first(state, rules, &primaries) {
+            accept_found(state, rules, first, Why::Found, now, out);
+        }
+    } else if let Some((next, why)) = successor(state, rules, &primaries) {
+        accept_found(state, rules, next, why, now, out);
+    }
+}
+
+fn accept_found(state: &mut State, rules: &Rules, node: NodeId, why: Why, now: Ms, out: &mut Vec<Action>) {
+    let ballot = state.epoch().map_or(Ballot::default(), |epoch| epoch.ballot);
+    let found = state.facts(node).cloned();
+    let epoch = Epoch { ballot, ..Epoch::found(node) };
+    let loss = if why == Why::Found { Loss::Nothing } else { Loss::Unknown };
+    accept(state, rules, Accepting { epoch, vote: None, why, parts: Parts::default(), loss }, found, now, out);
+    if why == Why::Found {
+        // Nothing was replaced, and newer decisions of others are still to be heard of.
+        state.line.confirmed = None;
+        let begun_at = state.nodes.get(&node).and_then(|node| Some(node.seen.as_ref()?.begun_at));
+        begun_at.into_iter().for_each(|at| learn_line(state, rules, node, at));
+    }
+}
+
+/// The primary to begin with: the only one, or the only one that a standby follows. Not before all nodes were looked at.
+fn first(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<NodeId> {
+    if state.nodes.values().any(|node| node.looked_at.is_none()) {
+        return None;
+    }
+    let followers = |id: NodeId| {
+        let follows = |node: &&Node| node.facts().is_some_and(|facts| facts.upstream() == Some(id));
+        state.nodes.values().filter(follows).count()
+    };
+    let followed: Vec<NodeId> = primaries.iter().copied().filter(|id| followers(*id) > 0).collect();
+    let first = match (primaries, followed.as_slice()) {
+        ([only], _) | (_, [only]) => *only,
+        _ => return None,
+    };
+    let has_company = rules.mode == Mode::Builtin && rules.company == Company::Possible;
+    // With company, those who follow it must be one in every majority, and nobody may have pledged to a Weir.
+    let is_virgin =
+        state.nodes.values().all(|node| node.seen.as_ref().is_none_or(|seen| seen.facts.mark == ballot::Mark::default()));
+    let needed = ballot::hearing(state.nodes.len().saturating_sub(1));
+    (!has_company || (is_virgin && followers(first) >= needed)).then_some(first)
+}
+
+/// A primary that others made of a standby while ours is gone, or, with the rule left out, any on a higher timeline. Ours itself may have been that
+/// standby: it was started in recovery and promoted again, as Patroni does at each restart of a leader. Another one that is a primary goes before it.
+fn successor(state: &State, rules: &Rules, primaries: &[NodeId]) -> Option<(NodeId, Why)> {
+    let timeline = state.history()?.timeline;
+    let relation = |id: &&NodeId| state.facts(**id).and_then(|facts| state.relation(facts));
+    let descends = |id: &&NodeId| matches!(relation(id), Some(Relation::Left(_)));
+    if !rules.keeps(Rule::OnePrimary) {
+        let is_higher = |id: &&NodeId| state.facts(**id).is_some_and(|facts| facts.history.timeline > timeline);
+        return primaries.iter().filter(is_higher).find(descends).map(|id| (*id, Why::Named));
+    }
+    let by_others = rules.mode != Mode::Builtin;
+    let why = gone(state).or_else(|| ceded(state))?;
+    // Others may promote one while ours is there, and name it by letting ours go.
+    let is_named = matches!(rules.mode, Mode::Follow | Mode::Off);
+    let is_false = |id: &&NodeId| !is_named && state.durable.false_primaries.contains(id);
+    let others = primaries.iter().filter(|id| Some(**id) != state.primary());
+    let ours = primaries.iter().filter(|id| Some(**id) == state.primary());
+    // Names may have changed places, so that the accepted server itself is at another node now. A copy that was started as a primary is not it.
+    let is_itself = |facts: &Facts| state.is_on_line(facts) && state.line.server == Some(facts.started_at);
+    let moved = others.clone().filter(|id| state.facts(**id).is_some_and(is_itself));
+    let next = others.chain(ours).filter(descends).chain(moved).find(|id| !is_false(id))?;
+    // Weir itself has nobody to promote where there is one server.
+    (by_others || state.nodes.len() == 1).then_some((*next, why))
+}
+
+/// Why the accepted primary is none any more, if it is not.
+pub(super) fn gone(state: &State) -> Option<Why> {
+    let node = state.nodes.get(&state.primary()?)?;
+    match (node.standing, node.facts()) {
+        // A server that falls ends connections first, and refuses them then: the last look counts.
+        (Standing::Down { why: super::action::Lost::Failed(first), .. }, None) => {
+            Some(Why::Died(node.failure.filter(|failure| failure.is_death()).unwrap_or(first)))
+        }
+        // Facts of before it became the primary do not tell.
+        (Standing::Down { .. } | Standing::Waiting | Standing::Up, Some(facts))
+            if node.seen.as_ref().is_some_and(|seen| seen.begun_at >= state.line.check_from) =>
+        {
+            let is_another = !facts.is_primary() || matches!(state.relation(facts), Some(Relation::Left(_) | Relation::Diverged));
+            is_another.then_some(Why::Demoted)
+        }
+        _ => None,
+    }
+}
+
+/// An operator has taken the accepted primary out of use, so that another may become the primary while it still runs: `failover_command` runs then.
+fn ceded(state: &State) -> Option<Why> {
+    let node = state.nodes.get(&state.primary()?)?;
+    (node.standing == Standing::Detached).then_some(Why::Named)
+}
+
+/// Notes primaries beside the accepted one while that one answers.
+pub(super) fn note_false_primaries(state: &mut State, rules: &Rules, out: &mut Vec<Action>) {
+    let Some(epoch) = state.epoch() else { return };
+    if state.attempt.is_some() || state.facts(epoch.node).is_none_or(|facts| !state.is_on_line(facts)) {
+        return;
+    }
+    let known = state.durable.false_primaries.clone();
+    let is_false = |(id, node): &(&NodeId, &Node)| {
+        let is_one = |facts: &Facts| facts.is_primary() && facts.mark.is_settled(&epoch);
+        **id != epoch.node && node.facts().is_some_and(is_one)
+    };
+    let now_false: Vec<NodeId> = state.nodes.iter().filter(is_false).map(|(id, _)| *id).collect();
+    for id in now_false.into_iter().filter(|id| !known.contains(id) && rules.keeps(Rule::OnePrimary)) {
+        state.change(|durable| durable.false_primaries.insert(id));
+        out.push(Action::Report(Report::FalsePrimary { node: id }));
+    }
+    let follows_again = |id: &NodeId| state.facts(*id).is_some_and(|facts| !facts.is_primary());
+    for id in known.into_iter().filter(follows_again).collect::<Vec<_>>() {
+        state.change(|durable| durable.false_primaries.remove(&id));
+    }
+}
+
+/// Takes in what a look at the accepted primary tells of its log and of its synchronous standbys.
+pub(super) fn learn_line(state: &mut State, rules: &Rules, node: NodeId, begun_at: Ms) {
+    if state.primary() != Some(node) {
+        return;
+    }
+    let Some(facts) = state.facts(node).cloned() else { return };
+    let is_better =
+        |known: &History| (known.source, facts.history.source) == (Source::Assumed, Source::Read) && state.is_on_line(&facts);
+    if facts.is_primary() && begun_at >= state.line.check_from && state.history().is_none_or(is_better) {
+        state.change(|durable| durable.history = Some(facts.history.clone()));
+    }
+    if !state.is_on_line(&facts) {
+        return;
+    }
+    state.sample(begun_at, facts.position);
+    (state.line.lost_at, state.line.server) = (None, Some(facts.started_at));
+    state.line.strangers = facts.followers.iter().filter(|follower| follower.node.is_none()).count();
+    let Some(names) = &facts.sync_names else { return };
+    if state.durable.sync_names.as_ref() != Some(names) {
+        state.line.sync_changed_at = facts.position;
+        state.change(|durable| {
+            let before = durable.sync_names.replace(names.clone()).filter(|before| !before.is_empty() && !names.is_empty());
+            durable.sync_names_before = match (durable.sync_names_before.take(), before) {
+                (Some(_), Some(_)) => Some(SEVERAL.into()),
+                (older, before) => older.or(before).filter(|_| !names.is_empty()),
+            };
+        });
+    } else if state.durable.sync_names_before.is_some() && acknowledged(rules, &facts, node) >= state.line.sync_changed_at {
+        state.change(|durable| durable.sync_names_before = None);
+    }
+}
+
+/// Up to where the rule in force has surely acknowledged: as many as it wants have flushed that much.
+fn acknowledged(rules: &Rules, facts: &Facts, primary: NodeId) -> Lsn {
+    let Ok(Some(rule)) = sync::parse(facts.sync_names.as_deref().unwrap_or_default()) else { return 0 };
+    let who = rule.acknowledgers(&rules.names(), primary);
+    let mut flushed: Vec<Lsn> = facts
+        .followers
+        .iter()
+        .filter(|follower| follower.is_streaming && follower.node.is_some_and(|id| who.nodes.contains(&id)))
+        .map(|follower| follower.flushed)
+        .collect();
+    flushed.sort_unstable_by(|a, b| b.cmp(a));
+    flushed.get(who.acks - 1).copied().unwrap_or(0)
+}
+
+/// Notes that enough standbys were heard since the primary was last started to know of every newer decision.
+pub(super) fn confirm(state: &mut State, rules: &Rules, now: Ms) {
+    let Some(epoch) = state.epoch() else { return };
+    let Some(primary) = state.nodes.get(&epoch.node) else { return };
+    let Some(started_at) = primary.facts().map(|facts| facts.started_at) else { return };
+    if state.line.confirmed == Some(started_at) {
+        return;
+    }
+    let from = primary.incarnation_at;
+    // The replaced node may vote again without this Weir's knowledge, so enough must be heard with it and without it.
+    let voters = epoch.voters(rules.ids());
+    let others = Epoch { replaced: None, ..epoch }.voters(rules.ids());
+    let is_heard =
+        |id: &&NodeId| state.nodes.get(id).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at >= from));
+    let are_heard = |of: &BTreeSet<NodeId>| of.iter().filter(is_heard).count() >= ballot::hearing(of.len());
+    let needs_none = rules.mode != Mode::Builtin || state.quorum(rules) == Quorum::One || !rules.keeps(Rule::Confirm);
+    if needs_none || (are_heard(&voters) && are_heard(&others)) {
+        state.line.confirmed = Some(started_at);
+        return;
+    }
+    for id in others {
+        if let Some(node) = state.nodes.get_mut(&id).filter(|node| !node.was_looked_at_since(from)) {
+            node.look_anew(now);
+        }
+    }
+}
+
+/// The accepted log with a server's facts, for those who have none.
+pub(super) fn history_of(found: Option<&Facts>) -> Option<History> {
+    found.map(|facts| facts.history.clone())
+}
+
+/// Where writes may go now.
+pub(super) fn gate(state: &State, rules: &Rules) -> Gate {
+    let end = if rules.keeps(Rule::EndTransactions) { Transactions::End } else { Transactions::Go };
+    let held = |why| Gate::Held(why, end);
+    let waits = |why| Gate::Held(why, Transactions::Go);
+    let Some(epoch) = state.epoch() else { return waits(Held::NoPrimary) };
+    let Some(node) = state.nodes.get(&epoch.node) else { return held(Held::Gone) };
+    match node.standing {
+        Standing::Down { why: super::action::Lost::Foreign, .. } => return held(Held::Foreign),
+        Standing::Down { .. } => return held(Held::Gone),
+        Standing::Quarantined { .. } => return held(Held::Quarantined),
+        Standing::Detached | Standing::Recovering => return held(Held::Detached),
+        Standing::Waiting | Standing::Up => {}
+    }
+    if let Some(gate) = switchover::gate(state) {
+        return gate;
+    }
+    if state.is_kept_dead(rules, epoch.node) {
+        // Nobody takes its place, so that its transactions need not end. Reads go elsewhere while no node is the primary.
+        return waits(Held::Gone);
+    }
+    // Where nothing was ever stored no decision of ours was either: attempts wait for the disk. A restart would find this primary as this start did.
+    let is_behind = state.store.stored < state.store.accepted && state.store.disk != Disk::Refuses;
+    if is_behind && rules.keeps(Rule::StoreFirst) {
+        return waits(Held::Unconfirmed);
+    }
+    if rules.always_primary() == Some(epoch.node) {
+        return Gate::Open { node: epoch.node, started_at: None };
+    }
+    let own = state.attempt.as_ref().filter(|attempt| attempt.leaves_writes()).map(|attempt| attempt.ballot);
+    if state.attempt.is_some() && own.is_none() {
+        return held(Held::Replaced);
+    }
+    let is_void = |ballot| Some(ballot) == own || promises::is_void(state, ballot);
+    let promise = promises::unsettled(state, &epoch, |id| Some(id) != epoch.replaced, is_void);
+    if let Some(promise) = promise.filter(|_| rules.mode == Mode::Builtin && rules.keeps(Rule::SeenPromise)) {
+        return match promise.purpose() {
+            Purpose::Failover => held(Held::Replaced),
+            // Transactions under way may end: their log is sent to the standbys before the primary stops.
+            Purpose::Switchover | Purpose::Tend => waits(Held::Replaced),
+        };
+    }
+    let Some(seen) = &node.seen else { return waits(Held::Unconfirmed) };
+    if !state.is_on_line(&seen.facts) {
+        let is_foreign = state.relation(&seen.facts) == Some(Relation::Foreign);
+        return held(if is_foreign { Held::Foreign } else { Held::Another });
+    }
+    if seen.facts.is_read_only && state.durable.fenced.contains_key(&epoch.node) {
+        return waits(Held::Another);
+    }
+    // One that lets no look in still answers, and a connection that is opened now must be to the start that was accepted.
+    let is_checked = seen.begun_at >= state.line.check_from
+        || node.failure.is_some_and(Failure::is_mute) && node.was_looked_at_since(state.line.check_from);
+    if !is_checked {
+        return waits(Held::Checked);
+    }
+    if state.line.confirmed != Some(seen.facts.started_at) {
+        return waits(Held::Unconfirmed);
+    }
+    let has_company = rules.mode == Mode::Builtin && state.quorum(rules) == Quorum::Majority;
+    Gate::Open { node: epoch.node, started_at: Some(seen.facts.started_at).filter(|_| has_company) }
+}

@@ -1,0 +1,55 @@
+//! The question if the agent of a silent primary answers, before an attempt begins: one that comes to no end leaves promises and standbys without a
+//! primary behind. The proof that the primary runs no more is asked for in the attempt (`attempt`, `Phase::Ending`).
+
+use super::action::Action;
+use super::ballot::NodeId;
+use super::event::{Done, Ms};
+use super::operations::Inquiry;
+use super::record::Why;
+use super::rules::Rules;
+use crate::failover_state::State;
+
+/// Time for the answer.
+const LIMIT_MS: Ms = 2_000;
+/// An answer counts so long.
+const FRESH_MS: Ms = 5_000;
+/// Time between two questions to one that does not answer.
+const AGAIN_MS: Ms = 2_000;
+
+/// What is known of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    Answers,
+    /// It was asked.
+    NotYet,
+    /// There is none, or it does not answer.
+    Silent,
+}
+
+/// Asks the agent of a primary that is gone for this reason, if its last word is too old. A server that starts or recovers is left to do so.
+pub(super) fn about(state: &mut State, rules: &Rules, why: Why, now: Ms, out: &mut Vec<Action>) -> Word {
+    let is_silence = matches!(why, Why::Died(failure) if failure.is_silence());
+    let Some(id) = state.primary().filter(|id| is_silence && rules.has_agent(*id)) else { return Word::Silent };
+    match state.inquiry {
+        Inquiry::Asked { node } if node == id => Word::NotYet,
+        Inquiry::Heard { node, done: Done::Yes, at } if node == id && now < at + FRESH_MS => Word::Answers,
+        Inquiry::Heard { node, done: Done::No, at } if node == id && now < at + AGAIN_MS => Word::Silent,
+        Inquiry::None | Inquiry::Asked { .. } | Inquiry::Heard { .. } => {
+            state.inquiry = Inquiry::Asked { node: id };
+            out.push(Action::AskAgent { node: id, limit_ms: LIMIT_MS });
+            Word::NotYet
+        }
+    }
+}
+
+/// It did not do as it was told: it is asked again before the next attempt.
+pub(super) fn failed(state: &mut State, id: NodeId, now: Ms) {
+    state.inquiry = Inquiry::Heard { node: id, done: Done::No, at: now };
+}
+
+/// Takes its answer in.
+pub(super) fn heard(state: &mut State, id: NodeId, done: Done, now: Ms) {
+    if state.inquiry == (Inquiry::Asked { node: id }) {
+        state.inquiry = Inquiry::Heard { node: id, done, at: now };
+    }
+}

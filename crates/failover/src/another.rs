@@ -1,0 +1,109 @@
+//! Another cluster at the address of a node: an upgrade by `pg_upgrade`, a restore from a dump, blue and green servers.
+//!
+//! Nothing goes there by itself: the address may lead to a wrong server by mistake. There are three ways on. An operator names the node as the
+//! primary; a reload gives the accepted primary another address, and no server of the cluster of before answers; `backend_flag` says that the node is the primary whatever it is.
+
+use super::action::{Action, Lost, Report};
+use super::ballot::NodeId;
+use super::choose::Refusal;
+use super::durable::Durable;
+use super::event::Ms;
+use super::history::Relation;
+use super::rules::{Company, Mode, Rules};
+use super::{accept, attempt, duty};
+use crate::failover_state::{self, Line, State};
+use crate::node_state::{Node, Standing};
+
+/// A node answers whose server is of another cluster than the accepted one.
+pub(super) fn note(state: &mut State, rules: &Rules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
+    let Some(facts) = state.facts(id) else { return };
+    let (system, is_primary) = (facts.history.system, facts.is_primary());
+    let is_named = rules.always_primary() == Some(id) || is_named_by_reload(state, id);
+    if is_primary && is_named {
+        return accept(state, rules, id, now, out);
+    }
+    let may_put_down = !failover_state::is_kept(rules, id);
+    let Some(node) = state.nodes.get_mut(&id) else { return };
+    let is_new = node.told_foreign != Some(system);
+    node.told_foreign = Some(system);
+    match node.standing {
+        Standing::Waiting | Standing::Up | Standing::Quarantined { .. } if may_put_down => {
+            node.standing = Standing::Down { why: Lost::Foreign, since: now };
+            out.push(Action::Report(Report::Degenerated { node: id, why: Lost::Foreign }));
+        }
+        // It was lost before: commands ran then.
+        Standing::Down { why, since } if why != Lost::Foreign => node.standing = Standing::Down { why: Lost::Foreign, since },
+        Standing::Waiting
+        | Standing::Up
+        | Standing::Quarantined { .. }
+        | Standing::Down { .. }
+        | Standing::Detached
+        | Standing::Recovering => {}
+    }
+    if is_new {
+        let known = state.history().map_or(0, |history| history.system);
+        out.push(Action::Report(Report::Foreign { node: id, system, known }));
+    }
+}
+
+/// A node answers whose server is of the accepted cluster. One that had to make room for another cluster's server is used again.
+pub(super) fn over(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) {
+    let Some(node) = state.nodes.get_mut(&id) else { return };
+    node.told_foreign = None;
+    let was_foreign = matches!(node.standing, Standing::Down { why: Lost::Foreign, .. });
+    let Some(facts) = node.facts().cloned().filter(|_| was_foreign) else { return };
+    let follows = !facts.is_primary() && matches!(state.relation(&facts), Some(Relation::Holds(_)));
+    if follows || (state.primary() == Some(id) && state.is_on_line(&facts)) {
+        duty::attach(state, rules, id, out);
+    }
+}
+
+/// True if a reload gave the accepted primary's node another address since it was accepted, and nothing of the cluster of before answers.
+fn is_named_by_reload(state: &State, id: NodeId) -> bool {
+    let is_of_before = |node: &Node| {
+        let relation = node.facts().and_then(|facts| state.relation(facts));
+        !matches!(relation, None | Some(Relation::Foreign))
+    };
+    let is_renamed = state.nodes.get(&id).is_some_and(|node| node.renamed);
+    is_renamed && state.primary() == Some(id) && !state.nodes.values().any(is_of_before)
+}
+
+/// True if an operator who names this node as the primary means another log than the accepted one: another cluster's, or that of a server which was
+/// restored in its place.
+pub(super) fn is_at(state: &State, rules: &Rules, id: NodeId) -> bool {
+    let relation = state.facts(id).filter(|facts| facts.is_primary()).and_then(|facts| state.relation(facts));
+    match relation {
+        Some(Relation::Foreign) => true,
+        Some(Relation::Diverged) => state.primary() == Some(id) && (rules.mode != Mode::Builtin || state.nodes.len() == 1),
+        Some(Relation::Holds(_) | Relation::Left(_)) | None => false,
+    }
+}
+
+/// Begins anew with this node as the primary: nothing that is known of the cluster of before holds for the new one.
+pub(super) fn accept(state: &mut State, rules: &Rules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
+    let Some(facts) = state.facts(id) else { return };
+    let system = facts.history.system;
+    attempt::end(state, Refusal::Outrun, now, out);
+    state.change(|durable| {
+        let Durable { weir, term, detached, .. } = std::mem::take(durable);
+        *durable = Durable { weir, term, detached, ..Durable::default() };
+        durable.detached.remove(&id);
+    });
+    state.line = Line { check_from: now, ..Line::default() };
+    (state.promises.since, state.promises.gone_since, state.stuck) = (None, None, None);
+    for (other, node) in &mut state.nodes {
+        node.renamed = false;
+        node.told_foreign = None;
+        node.look_anew(now);
+        let is_freed = matches!(node.standing, Standing::Down { why: Lost::Foreign, .. });
+        if is_freed || (*other == id && !node.is_in_use()) {
+            node.standing = Standing::Waiting;
+        }
+    }
+    out.push(Action::Report(Report::Begun { node: id, system }));
+    // With company each Weir begins as at its first start: it looks at all nodes and finds the primary that standbys follow.
+    if rules.mode != Mode::Builtin || rules.company != Company::Possible {
+        state.planned.named = Some(id);
+        accept::find(state, rules, now, out);
+    }
+}

@@ -1,0 +1,235 @@
+//! The part of an attempt that is a switchover's own: the primary is stopped, and one node must hold all that it had.
+
+use super::{INSPECT_MS, Next, RECHECK_MS, STOP_MS, ask, promote};
+use crate::action::{Action, StopMode};
+use crate::ballot::{Ballot, NodeId};
+use crate::choose::{self, Refusal, Sync};
+use crate::event::{End, Facts, Failure, Ms};
+use crate::failover_state::State;
+use crate::history::{Lsn, Relation};
+use crate::operations::{Aim, Answer, Attempt, Phase};
+use crate::record::Loss;
+use crate::rules::{Quorum, Rule, Rules};
+use crate::switchover;
+
+/// Time for a receiver to start anew: `wal_retrieve_retry_interval` is 5 s.
+const STREAM_MS: Ms = 7_000;
+/// Time to replay the last of the log, which was waited for before the stop, and for looks that see it on a busy machine.
+const REPLAY_MS: Ms = 5_000;
+/// Time between two looks at that.
+const LOOK_MS: Ms = 20;
+/// More time for the driver to say that all transactions have ended, or were ended.
+const SLACK_MS: Ms = 2_000;
+/// Time for transactions here if other Weirs took all of it.
+const LEAST_MS: Ms = 1_000;
+
+/// A majority has pledged: for the first time, or after the stop.
+pub(super) fn pledged(state: &State, attempt: &mut Attempt, rules: &Rules, node: NodeId, now: Ms, out: &mut Vec<Action>) -> Next {
+    if !attempt.given().contains(&node) {
+        return Next::End(Refusal::NoPledge { node });
+    }
+    if rules.keeps(Rule::ReadQuorum) {
+        // One that was not cut off would acknowledge what is written past Weir, if somebody started the old primary again.
+        match state.sync(rules) {
+            Sync::Unknown => return Next::End(Refusal::SyncUnknown),
+            Sync::Asynchronous => {}
+            Sync::Synchronous(all) => {
+                if let Some(refusal) = choose::too_few_asked(&all, &attempt.given()) {
+                    return Next::End(refusal);
+                }
+            }
+        }
+    }
+    let (old, ballot) = (attempt.parent.node, attempt.ballot);
+    if !rules.keeps(Rule::StopFirst) {
+        attempt.loss = Loss::Nothing;
+        return promote(attempt, node, now, out);
+    }
+    if matches!(attempt.phase, Phase::Parting { .. }) {
+        out.push(Action::Inspect { node: old, ballot, limit_ms: INSPECT_MS });
+        return Next::Phase(Phase::Inspecting { until: now + INSPECT_MS + RECHECK_MS });
+    }
+    Next::Phase(Phase::Streaming { from: now, until: now + STREAM_MS })
+}
+
+/// A standby's receiver starts anew with its pledge, and one that does not stream is sent nothing by a server that stops. One that does not replay all
+/// that it had then would not become a primary.
+pub(super) fn streaming(
+    state: &mut State,
+    attempt: &Attempt,
+    rules: &Rules,
+    (from, until): (Ms, Ms),
+    now: Ms,
+    out: &mut Vec<Action>,
+) -> Next {
+    let Aim::Succeed { node, .. } = attempt.aim else { return Next::Stay };
+    let old = attempt.parent.node;
+    let Some(known) = state.nodes.get_mut(&node) else { return Next::End(Refusal::NoPledge { node }) };
+    let is_new = known.seen.as_ref().is_some_and(|seen| seen.begun_at > from);
+    let streams = known.facts().is_some_and(|facts| facts.upstream() == Some(old) && facts.silent_ms().is_some());
+    let had = attempt.facts().find(|(id, _)| *id == node).map_or(0, |(_, facts)| facts.position);
+    let replays = known.facts().is_some_and(|facts| facts.replayed >= had);
+    if !(is_new && streams && replays) {
+        known.look_soon(now, LOOK_MS);
+        let bytes = known.facts().map_or(0, Facts::unreplayed);
+        return match is_new && streams {
+            _ if now < until => Next::Stay,
+            true => Next::End(Refusal::NotReplayed { node, bytes }),
+            false => Next::End(Refusal::NotStreaming { node }),
+        };
+    }
+    if !rules.keeps(Rule::Drain) {
+        return Next::Phase(Phase::Draining { until: now });
+    }
+    let limit_ms = rules.transaction_limit_ms;
+    let drained_by = now + limit_ms;
+    if attempt.quorum == Quorum::Majority {
+        out.push(Action::WaitYielded { node: old, weir: attempt.ballot.weir, limit_ms });
+        return Next::Phase(Phase::Yielding { until: drained_by + SLACK_MS, drained_by });
+    }
+    drain(attempt, drained_by, now, out)
+}
+
+/// Begins to wait for the transactions that run here.
+fn drain(attempt: &Attempt, drained_by: Ms, now: Ms, out: &mut Vec<Action>) -> Next {
+    let limit_ms = drained_by.saturating_sub(now).max(LEAST_MS);
+    out.push(Action::Drain { node: attempt.parent.node, limit_ms });
+    Next::Phase(Phase::Draining { until: now + limit_ms + SLACK_MS })
+}
+
+pub(super) fn yielding(attempt: &Attempt, (until, drained_by): (Ms, Ms), now: Ms, out: &mut Vec<Action>) -> Next {
+    if now >= until { drain(attempt, drained_by, now, out) } else { Next::Stay }
+}
+
+/// No other Weir writes to this node any more, or the limit is over.
+pub(in super::super) fn yielded(state: &mut State, node: NodeId, now: Ms) {
+    if let Some(attempt) = &mut state.attempt
+        && attempt.parent.node == node
+        && let Phase::Yielding { until, .. } = &mut attempt.phase
+    {
+        *until = now;
+    }
+}
+
+pub(super) fn draining(attempt: &Attempt, until: Ms, now: Ms, out: &mut Vec<Action>) -> Next {
+    let (Aim::Succeed { started_at, .. }, true) = (attempt.aim, now >= until) else { return Next::Stay };
+    let (node, ballot) = (attempt.parent.node, attempt.ballot);
+    out.push(Action::StopServer { node, ballot, started_at, mode: StopMode::Clean, limit_ms: STOP_MS });
+    Next::Phase(Phase::Stopping { until: now + STOP_MS + RECHECK_MS })
+}
+
+/// No transaction is open any more on this node, or the limit is over.
+pub(in super::super) fn drained(state: &mut State, node: NodeId, now: Ms) {
+    if let Some(attempt) = &mut state.attempt
+        && attempt.parent.node == node
+        && let Phase::Draining { until } = &mut attempt.phase
+    {
+        *until = now;
+    }
+}
+
+pub(super) fn stopping(state: &State, attempt: &Attempt, until: Ms, now: Ms) -> Next {
+    let node = attempt.parent.node;
+    if now >= until || switchover::hangs(state, node, now) { Next::End(Refusal::NotStopped { node }) } else { Next::Stay }
+}
+
+/// The agent stopped the old primary, or did not: one that makes room, or one that does not answer.
+pub(in super::super) fn stopped(
+    state: &mut State,
+    rules: &Rules,
+    (node, ballot): (NodeId, Ballot),
+    end: End,
+    now: Ms,
+    out: &mut Vec<Action>,
+) {
+    let Some(mut attempt) = state.attempt.take_if(|attempt| is_of(attempt, node, ballot)) else { return };
+    let next = match (attempt.phase.clone(), end) {
+        (Phase::Stopping { .. }, End::Before | End::Now) => {
+            attempt.pledges.clear();
+            Next::Phase(Phase::Parting { until: ask(state, &mut attempt, rules, now, out) })
+        }
+        (Phase::Stopping { .. }, End::Unknown) => Next::End(Refusal::NotStopped { node }),
+        (Phase::Ending { failure, .. }, _) => super::ended(state, &mut attempt, rules, (failure, end), now, out),
+        _ => Next::Stay,
+    };
+    go_on(state, attempt, next, now, out);
+}
+
+/// Takes up an attempt again whose next part an event has decided.
+fn go_on(state: &mut State, mut attempt: Attempt, next: Next, now: Ms, out: &mut Vec<Action>) {
+    let refusal = match next {
+        Next::Phase(phase) => {
+            attempt.phase = phase;
+            None
+        }
+        Next::End(refusal) => Some(refusal),
+        Next::Stay | Next::Decided => None,
+    };
+    state.attempt = Some(attempt);
+    if let Some(refusal) = refusal {
+        super::end(state, refusal, now, out);
+    }
+}
+
+/// The agent found where the old primary's log ends. Nobody has started it since the standbys were cut off from it, so that nothing is beyond.
+pub(in super::super) fn inspected(
+    state: &mut State,
+    rules: &Rules,
+    (node, ballot): (NodeId, Ballot),
+    outcome: Result<Lsn, Failure>,
+    now: Ms,
+    out: &mut Vec<Action>,
+) {
+    let Some(mut attempt) = state.attempt.take_if(|attempt| is_of(attempt, node, ballot)) else { return };
+    let next = match (&attempt.phase, attempt.aim) {
+        (Phase::Inspecting { .. }, Aim::Succeed { node: chosen, .. }) => match outcome {
+            Err(_) => Next::End(Refusal::NotStopped { node }),
+            Ok(last) if holds(state, &attempt, chosen, last) || !rules.keeps(Rule::WholeLog) => {
+                attempt.loss = Loss::Nothing;
+                if replayed(&attempt, chosen) > last || !rules.keeps(Rule::WholeLog) {
+                    promote(&attempt, chosen, now, out)
+                } else {
+                    Next::Phase(Phase::Replaying { last, until: now + REPLAY_MS })
+                }
+            }
+            Ok(_) => Next::End(Refusal::LacksLog { node: chosen }),
+        },
+        _ => Next::Stay,
+    };
+    go_on(state, attempt, next, now, out);
+}
+
+/// A standby that was told to promote itself and does not replay is neither a standby nor a primary, and the old one can no longer be started.
+pub(super) fn replaying(state: &mut State, attempt: &Attempt, (last, until): (Lsn, Ms), now: Ms, out: &mut Vec<Action>) -> Next {
+    let Aim::Succeed { node, .. } = attempt.aim else { return Next::Stay };
+    if has_lost(state, attempt, node) {
+        return Next::End(Refusal::NoPledge { node });
+    }
+    let Some(known) = state.nodes.get_mut(&node) else { return Next::End(Refusal::NoPledge { node }) };
+    if known.facts().is_some_and(|facts| facts.replayed > last) {
+        return promote(attempt, node, now, out);
+    }
+    known.look_soon(now, LOOK_MS);
+    let bytes = known.facts().map_or(0, Facts::unreplayed);
+    if now >= until { Next::End(Refusal::NotReplayed { node, bytes }) } else { Next::Stay }
+}
+
+/// The end of the log that a node had replayed when it pledged.
+fn replayed(attempt: &Attempt, node: NodeId) -> Lsn {
+    attempt.facts().find(|(id, _)| *id == node).map_or(0, |(_, facts)| facts.replayed)
+}
+
+fn is_of(attempt: &Attempt, node: NodeId, ballot: Ballot) -> bool {
+    attempt.ballot == ballot && attempt.parent.node == node
+}
+
+/// True if a node that pledged holds the log beyond this position: the last record of the old primary, that of its shutdown, begins there.
+fn holds(state: &State, attempt: &Attempt, node: NodeId, last: Lsn) -> bool {
+    let Some(Answer::Given(facts)) = attempt.pledges.get(&node) else { return false };
+    matches!(state.relation(facts), Some(Relation::Holds(position)) if position > last)
+}
+
+/// True if the chosen node is dead while it is being promoted: nobody waits for it.
+pub(super) fn has_lost(state: &State, attempt: &Attempt, node: NodeId) -> bool {
+    matches!(attempt.aim, Aim::Succeed { .. }) && state.nodes.get(&node).is_some_and(|node| node.dead.is_some())
+}

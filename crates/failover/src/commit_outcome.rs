@@ -1,0 +1,339 @@
+//! The outcome of a transaction whose COMMIT was sent and not answered, by its number.
+//!
+//! In: the number that the transaction had, and the answer of the server that takes writes now. Out: the outcome, as far as it is proved. No IO:
+//! `weir::traffic::ask_outcome` asks.
+//!
+//! Numbers are given out again. A standby that becomes the primary goes on from the numbers that reached it, and so does a server that has
+//! crashed: where nothing of a transaction reached the disk, the next one gets its number. So `committed` proves nothing unless the number
+//! cannot have been another's. `aborted` is a proof always: a number that was committed is never given out again.
+
+use crate::{Facts, Numbers};
+use std::num::NonZeroU64;
+
+/// A server's log: one cluster's, on one timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub system: u64,
+    pub timeline: u32,
+}
+
+/// A server needs longer than this to end all connections, recover, and take a commit: 20 ms with an empty log and all files in memory. When it dies,
+/// its processes do not all go at once, and others commit after the first connection is lost.
+pub const RESTART_MS: u64 = 10;
+
+/// A transaction's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// All 64 bits of it.
+    pub xid: NonZeroU64,
+    pub node: u16,
+    pub line: Line,
+    /// When its server said it, by the server's clock: milliseconds since 1970.
+    pub said_ms: u64,
+}
+
+impl Number {
+    /// The latest time, by the same clock, at which its connection was lost. `after_ms`: so long after the number was asked for.
+    pub fn lost_ms(&self, after_ms: u64) -> u64 {
+        self.said_ms + 1 + after_ms
+    }
+}
+
+/// The numbers of the server that takes writes, as its promotion left them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Horizon {
+    pub node: u16,
+    pub system: u64,
+    /// The timeline before.
+    pub before: u32,
+    pub numbers: Numbers,
+}
+
+/// A standby that Weir makes the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promoted {
+    /// It is told to.
+    Ordered {
+        node: u16,
+        /// As in `failover::Facts`.
+        started_at: u64,
+        /// As in `Numbers`.
+        reached: u64,
+        last_ms: Option<u64>,
+    },
+    /// It is out of recovery.
+    Done { node: u16, numbers: Numbers },
+}
+
+impl Promoted {
+    /// The same when a node is out of recovery. One that was started since may have been promoted by somebody else. `fresh`: as in `Numbers`.
+    #[must_use]
+    pub fn done(self, at: u16, facts: &Facts, fresh: u64) -> Promoted {
+        match self {
+            Promoted::Ordered { node, started_at, reached, last_ms } if (node, started_at) == (at, facts.started_at) => {
+                Promoted::Done { node, numbers: Numbers { timeline: facts.history.timeline, reached, fresh, last_ms } }
+            }
+            Promoted::Ordered { .. } | Promoted::Done { .. } => self,
+        }
+    }
+
+    /// Those that a node has to keep when it is told to promote itself.
+    pub fn ordered(&self) -> Option<Numbers> {
+        match *self {
+            Promoted::Ordered { reached, last_ms, .. } => Some(Numbers { timeline: 0, reached, fresh: 0, last_ms }),
+            Promoted::Done { .. } => None,
+        }
+    }
+
+    /// The same where the server was told so by another Weir, which left these.
+    #[must_use]
+    pub fn after(self, kept: Numbers) -> Promoted {
+        match self {
+            Promoted::Ordered { node, started_at, .. } => {
+                Promoted::Ordered { node, started_at, reached: kept.reached, last_ms: kept.last_ms }
+            }
+            Promoted::Done { .. } => self,
+        }
+    }
+
+    /// Those that a node has to keep.
+    pub fn numbers(&self, of: u16) -> Option<Numbers> {
+        match self {
+            Promoted::Done { node, numbers } if *node == of => Some(*numbers),
+            Promoted::Ordered { .. } | Promoted::Done { .. } => None,
+        }
+    }
+}
+
+impl Horizon {
+    /// The horizon of a primary. `promoted`: it may not have told yet that it keeps the numbers.
+    pub fn of(promoted: Option<Promoted>, node: u16, facts: &Facts) -> Option<Horizon> {
+        let own = promoted.and_then(|promoted| promoted.numbers(node));
+        let (before, _) = facts.history.switches.last()?;
+        let is_of_it = |numbers: &Numbers| numbers.timeline == facts.history.timeline;
+        let numbers = [own, facts.numbers].into_iter().flatten().find(is_of_it)?;
+        Some(Horizon { node, system: facts.history.system, before: *before, numbers })
+    }
+
+    fn line(&self) -> Line {
+        Line { system: self.system, timeline: self.numbers.timeline }
+    }
+}
+
+/// The fate of a number, in a server's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    Committed,
+    Aborted,
+    InProgress,
+    /// It is too old to be known.
+    Forgotten,
+    /// It was not given out yet.
+    Future,
+}
+
+/// The answer of the server that takes writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub node: u16,
+    pub line: Line,
+    pub in_recovery: bool,
+    pub status: Status,
+    /// When the server was started, by its clock.
+    pub started_s: u64,
+    /// When its last checkpoint began. A server that has crashed makes one before it lets anybody in.
+    pub checkpoint_s: u64,
+    /// The question came over a connection that was there before the number: it would not have survived a crash.
+    pub is_of_old: bool,
+}
+
+/// A judgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Committed,
+    /// Nothing was committed.
+    RolledBack,
+    Unknown,
+    /// The server will know more.
+    NotYet,
+    /// The numbers of the server's promotion are not known: the Weir that promoted it tells them, or nobody does.
+    Untold,
+}
+
+/// Judges an answer. `lost_ms`: see `Number`.
+pub fn judge(number: &Number, lost_ms: u64, answer: &Answer, horizon: Option<&Horizon>) -> Verdict {
+    if answer.in_recovery {
+        // It is not the primary any more, or not yet.
+        return Verdict::NotYet;
+    }
+    if (answer.node, answer.line) == (number.node, number.line) {
+        return judge_own(number, answer);
+    }
+    let is_later = answer.line.system == number.line.system && answer.line.timeline > number.line.timeline;
+    if horizon.is_none() && is_later {
+        return Verdict::Untold;
+    }
+    let horizon = horizon.filter(|horizon| {
+        let is_next = horizon.before == number.line.timeline && horizon.system == number.line.system;
+        is_next && horizon.node == answer.node && horizon.line() == answer.line
+    });
+    match (horizon, answer.status) {
+        (None, _) | (Some(_), Status::Forgotten) => Verdict::Unknown,
+        (Some(horizon), Status::Committed) if number.xid.get() < horizon.numbers.reached => {
+            // The old primary may have crashed after the loss, and given the number to another whose commit reached the standby.
+            let is_all_before = horizon.numbers.last_ms.is_some_and(|last_ms| last_ms <= lost_ms + RESTART_MS);
+            if is_all_before { Verdict::Committed } else { Verdict::Unknown }
+        }
+        // Somebody else's.
+        (Some(horizon), Status::Committed) if number.xid.get() >= horizon.numbers.fresh => Verdict::RolledBack,
+        (Some(_), Status::Committed) => Verdict::Unknown,
+        // Transactions that were open on the old primary are aborted here, so that one in progress is another.
+        (Some(_), Status::Aborted | Status::InProgress | Status::Future) => Verdict::RolledBack,
+    }
+}
+
+/// The same of the server that gave the number out.
+fn judge_own(number: &Number, answer: &Answer) -> Verdict {
+    let said_s = number.said_ms / 1000;
+    let has_run_on = answer.is_of_old || (answer.started_s <= said_s && answer.checkpoint_s < said_s);
+    match answer.status {
+        Status::Committed if has_run_on => Verdict::Committed,
+        Status::Committed | Status::Forgotten => Verdict::Unknown,
+        Status::Aborted | Status::Future => Verdict::RolledBack,
+        Status::InProgress => Verdict::NotYet,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::History;
+
+    const LINE: Line = Line { system: 7, timeline: 3 };
+    const NEXT: Line = Line { system: 7, timeline: 4 };
+    const NUMBERS: Numbers = Numbers { timeline: 4, reached: 100, fresh: 103, last_ms: Some(LOST_MS) };
+    const HORIZON: Horizon = Horizon { node: 1, system: 7, before: 3, numbers: NUMBERS };
+    const LOST_MS: u64 = 1_001_500;
+
+    fn number(xid: u64) -> Number {
+        Number { xid: NonZeroU64::new(xid).unwrap(), node: 1, line: LINE, said_ms: 1_000_999 }
+    }
+
+    fn answer(line: Line, status: Status) -> Answer {
+        Answer { node: 1, line, in_recovery: false, status, started_s: 1000, checkpoint_s: 999, is_of_old: false }
+    }
+
+    #[test]
+    fn a_server_that_has_run_on_tells_the_truth() {
+        for (status, expected) in [
+            (Status::Committed, Verdict::Committed),
+            (Status::Aborted, Verdict::RolledBack),
+            (Status::InProgress, Verdict::NotYet),
+            (Status::Forgotten, Verdict::Unknown),
+            (Status::Future, Verdict::RolledBack),
+        ] {
+            assert_eq!(judge(&number(50), LOST_MS, &answer(LINE, status), None), expected, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_may_have_crashed_may_have_given_the_number_to_another() {
+        let committed = answer(LINE, Status::Committed);
+        for (what, answer, expected) in [
+            ("it was started since", Answer { started_s: 1001, ..committed }, Verdict::Unknown),
+            ("it may have made its checkpoint since", Answer { checkpoint_s: 1000, ..committed }, Verdict::Unknown),
+            (
+                "a connection is older",
+                Answer { started_s: 1001, checkpoint_s: 1001, is_of_old: true, ..committed },
+                Verdict::Committed,
+            ),
+            ("it is no primary", Answer { in_recovery: true, ..committed }, Verdict::NotYet),
+            ("aborted", Answer { started_s: 1001, status: Status::Aborted, ..committed }, Verdict::RolledBack),
+            ("not given out again", Answer { started_s: 1001, status: Status::Future, ..committed }, Verdict::RolledBack),
+            ("another node", Answer { node: 2, status: Status::Aborted, ..committed }, Verdict::Unknown),
+            ("another cluster", Answer { line: Line { system: 8, timeline: 3 }, ..committed }, Verdict::Unknown),
+        ] {
+            assert_eq!(judge(&number(50), LOST_MS, &answer, None), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_new_primary_tells_of_numbers_that_reached_it() {
+        for (what, xid, status, expected) in [
+            ("below", 99, Status::Committed, Verdict::Committed),
+            ("replayed last, or given out again", 100, Status::Committed, Verdict::Unknown),
+            ("given out again", 103, Status::Committed, Verdict::RolledBack),
+            ("aborted below", 99, Status::Aborted, Verdict::RolledBack),
+            ("aborted beyond", 100, Status::Aborted, Verdict::RolledBack),
+            ("another one's", 100, Status::InProgress, Verdict::RolledBack),
+            ("never seen", 100, Status::Future, Verdict::RolledBack),
+            ("too old", 9, Status::Forgotten, Verdict::Unknown),
+        ] {
+            assert_eq!(judge(&number(xid), LOST_MS, &answer(NEXT, status), Some(&HORIZON)), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn an_old_primary_that_took_writes_after_the_loss_may_have_given_the_number_to_another() {
+        assert_eq!(number(50).lost_ms(500), LOST_MS);
+        for (last_ms, status, expected) in [
+            (Some(LOST_MS), Status::Committed, Verdict::Committed),
+            (Some(LOST_MS + RESTART_MS), Status::Committed, Verdict::Committed),
+            (Some(LOST_MS + RESTART_MS + 1), Status::Committed, Verdict::Unknown),
+            (None, Status::Committed, Verdict::Unknown),
+            (Some(LOST_MS + RESTART_MS + 1), Status::Aborted, Verdict::RolledBack),
+        ] {
+            let horizon = Horizon { numbers: Numbers { last_ms, ..NUMBERS }, ..HORIZON };
+            let verdict = judge(&number(50), LOST_MS, &answer(NEXT, status), Some(&horizon));
+            assert_eq!(verdict, expected, "{last_ms:?} {status:?}");
+        }
+    }
+
+    #[test]
+    fn a_promotion_that_weir_did_not_see_proves_nothing() {
+        let aborted = answer(NEXT, Status::Aborted);
+        assert_eq!(judge(&number(50), LOST_MS, &aborted, None), Verdict::Untold);
+        for (what, horizon) in [
+            ("another node's", Some(Horizon { node: 2, ..HORIZON })),
+            ("an earlier one", Some(Horizon { before: 2, numbers: Numbers { timeline: 3, ..NUMBERS }, ..HORIZON })),
+            ("two in a row", Some(Horizon { before: 2, ..HORIZON })),
+            ("another cluster's", Some(Horizon { system: 8, ..HORIZON })),
+        ] {
+            assert_eq!(judge(&number(50), LOST_MS, &aborted, horizon.as_ref()), Verdict::Unknown, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_horizon_is_that_of_the_promotion_that_made_the_primary() {
+        let history = |timeline, switches: &[(u32, u64)]| History {
+            system: 7,
+            timeline,
+            switches: switches.to_vec(),
+            ..History::default()
+        };
+        let facts = |history, started_at| Facts { history, started_at, ..Facts::default() };
+        let second = || facts(history(2, &[(1, 100)]), 9);
+        let ordered = Promoted::Ordered { node: 1, started_at: 9, reached: 50, last_ms: Some(8) };
+        let numbers = Numbers { timeline: 2, reached: 50, fresh: 51, last_ms: Some(8) };
+        let done = ordered.done(1, &second(), 51);
+        assert_eq!(done, Promoted::Done { node: 1, numbers });
+        assert_eq!(ordered.done(1, &Facts { started_at: 8, ..second() }, 51), ordered, "it was made anew since");
+        assert_eq!(ordered.done(2, &second(), 51), ordered, "another one");
+        assert_eq!((done.numbers(1), done.numbers(2), ordered.numbers(1)), (Some(numbers), None, None));
+
+        let made = Some(Horizon { node: 1, system: 7, before: 1, numbers });
+        assert_eq!(Horizon::of(Some(done), 1, &second()), made);
+        assert_eq!(Horizon::of(Some(ordered), 1, &second()), None, "it is not seen out of recovery");
+        assert_eq!(Horizon::of(Some(done), 2, &second()), None, "another node was promoted");
+        assert_eq!(Horizon::of(None, 1, &second()), None, "somebody else promoted it");
+        let keeps = |facts| Facts { numbers: Some(numbers), ..facts };
+        assert_eq!(Horizon::of(None, 1, &keeps(second())), made, "another Weir did, and it tells of that");
+        assert_eq!(Horizon::of(None, 1, &keeps(facts(history(2, &[(1, 100)]), 8))), made, "it was started since");
+        let third = facts(history(3, &[(1, 100), (2, 200)]), 9);
+        assert_eq!(Horizon::of(Some(done), 1, &keeps(third)), None, "it was promoted once more");
+        assert_eq!(
+            Horizon::of(Some(Promoted::Done { node: 1, numbers: Numbers { timeline: 1, ..numbers } }), 1, &keeps(second())),
+            made
+        );
+    }
+}

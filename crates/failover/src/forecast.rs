@@ -1,0 +1,152 @@
+//! `SHOW pool_failover`: the effect of the primary's death now, and the reason.
+
+use std::collections::BTreeSet;
+
+use super::ballot::NodeId;
+use super::choose::{self, Refusal};
+use super::eligible;
+use super::event::Facts;
+use super::record::Loss;
+use super::rules::{Flag, Mode, Rules};
+use crate::failover_state::State;
+use crate::node_state::Node;
+
+/// The effect of the death of the primary now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    pub primary: Option<NodeId>,
+    pub outlook: Outlook,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outlook {
+    /// There is none to lose, for this reason.
+    NoPrimary(Missing),
+    /// This standby would be promoted by Weir.
+    Promotes { node: NodeId, loss: Loss, proof: Proof },
+    /// The command would be run for this standby.
+    Runs { node: Option<NodeId> },
+    /// Writes would wait.
+    Waits { why: Refusal },
+}
+
+/// Why no primary was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Not all nodes were looked at.
+    Looks,
+    /// Of the nodes that answer none is a primary.
+    Answers,
+    /// Several call themselves primary, and none of them, or more than one, is followed.
+    OnlyOne,
+    /// Another Weir may know of a newer one: more than half of the standbys must follow it.
+    Followers,
+}
+
+/// The proof that is wanted before that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    None,
+    /// The host of the old primary says that nobody listens.
+    Refused,
+    /// Or its agent has ended it.
+    RefusedOrEnded,
+}
+
+/// As if the primary died now, and all standbys answered that answered their last look.
+pub fn forecast(state: &State, rules: &Rules) -> Forecast {
+    let primary = state.primary();
+    Forecast { primary, outlook: primary.map_or_else(|| Outlook::NoPrimary(missing(state)), |id| outlook(state, rules, id)) }
+}
+
+fn missing(state: &State) -> Missing {
+    let is_primary = |node: &&Node| node.facts().is_some_and(Facts::is_primary);
+    match state.nodes.values().filter(is_primary).count() {
+        _ if state.nodes.values().any(|node| node.looked_at.is_none()) => Missing::Looks,
+        0 => Missing::Answers,
+        1 => Missing::Followers,
+        _ => Missing::OnlyOne,
+    }
+}
+
+fn outlook(state: &State, rules: &Rules, primary: NodeId) -> Outlook {
+    let flag = rules.node(primary).map_or(Flag::None, |node| node.flag);
+    let standbys = || {
+        let answers = |(id, node): (&NodeId, &'_ Node)| Some((*id, node.facts().cloned()?));
+        state.nodes.iter().filter_map(answers).filter(|(id, _)| *id != primary).collect::<Vec<(NodeId, Facts)>>()
+    };
+    let facts = standbys();
+    let candidates = eligible::candidates(state, rules, facts.iter().map(|(id, facts)| (*id, facts)));
+    let why = match (flag, rules.mode) {
+        (Flag::DisallowToFailover, _) => Some(Refusal::DisallowToFailover),
+        (Flag::AlwaysPrimary, _) => Some(Refusal::AlwaysPrimary),
+        (Flag::None, Mode::Follow | Mode::Off) => Some(Refusal::NotByWeir),
+        (Flag::None, Mode::Builtin) => state.is_unstorable().then_some(Refusal::NotStored),
+        (Flag::None, Mode::Command) => None,
+    };
+    let candidates = match (why, candidates) {
+        (Some(why), _) | (None, Err(why)) => return Outlook::Waits { why },
+        (None, Ok(candidates)) => candidates,
+    };
+    let sync = state.sync(rules);
+    if rules.mode == Mode::Command {
+        let chosen = choose::choose(rules, &choose::Sync::Asynchronous, &candidates, &[]);
+        return Outlook::Runs { node: chosen.ok().map(|choice| choice.node) };
+    }
+    let Some(epoch) = state.epoch() else { return Outlook::NoPrimary(missing(state)) };
+    let quorum = state.quorum(rules);
+    let voters = rules.electors(&epoch, quorum);
+    let (needed, asked) = (rules.needed(voters.len(), quorum), facts.iter().map(|(id, _)| *id).collect::<BTreeSet<NodeId>>());
+    let pledged = voters.intersection(&asked).count();
+    if pledged < needed {
+        return Outlook::Waits { why: Refusal::TooFewPledged { pledged, needed, of: voters.len() } };
+    }
+    match choose::choose(rules, &sync, &candidates, state.samples()) {
+        Err(why) => Outlook::Waits { why },
+        Ok(choice) => {
+            let loss = if sync.is_covered_by(&asked) { Loss::Nothing } else { state.loss_at(choice.position) };
+            let proof = match (eligible::could_be_silent(state, rules), rules.has_agent(primary)) {
+                (true, _) => Proof::None,
+                (false, true) => Proof::RefusedOrEnded,
+                (false, false) => Proof::Refused,
+            };
+            Outlook::Promotes { node: choice.node, loss, proof }
+        }
+    }
+}
+
+impl Forecast {
+    /// A sentence for SHOW, read at `now`.
+    pub fn describe(&self, now: super::event::Ms) -> String {
+        match &self.outlook {
+            Outlook::NoPrimary(missing) => format!("there is no primary: {}", missing.describe()),
+            Outlook::Promotes { node, loss, proof } => {
+                let condition = match proof {
+                    Proof::None => "",
+                    Proof::Refused => ", if the old one refuses connections",
+                    Proof::RefusedOrEnded => ", if the old one refuses connections or its agent answers",
+                };
+                format!("node {node} would be promoted{condition}; lost: {}", loss.describe(now))
+            }
+            Outlook::Runs { node: Some(node) } => format!("failover_command would be run for node {node}"),
+            Outlook::Runs { node: None } => "failover_command would be run without a node to promote".into(),
+            Outlook::Waits { why } => format!("writes would wait: {}", why.describe()),
+        }
+    }
+}
+
+impl Missing {
+    fn describe(self) -> &'static str {
+        match self {
+            Missing::Looks => "not all nodes were looked at yet",
+            Missing::Answers => "no node that answers is one",
+            Missing::OnlyOne => {
+                "several nodes are primaries, and standbys do not tell which of them counts; pcp_promote_node names it"
+            }
+            Missing::Followers => {
+                "a node is one, but more than half of the standbys must follow it, since another Weir may know of a newer one; \
+                 if this is the only Weir set failover_alone = on, or name it by pcp_promote_node"
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Health, failover and failback of nodes, as one pure function.
+//!
+//! [`step`] takes the [`State`], one [`Event`] (a fact, and nothing else) and the time, and gives [`Action`]s. A driver obeys them in their
+//! order. Data stands below (`ballot`, `event`, `action`, `operations`, `node_state`, `failover_state`), behaviour above it (`promises`, `eligible`, `agent_inquiry`, `rejoin`,
+//! `duty`, `accept`, `switchover`, `restart`, `attempt`), and `step` above all: no file uses one above it. How several Weirs agree, what is promised and what is not: `docs/design/failover.md`.
+
+mod accept;
+mod action;
+mod agent_inquiry;
+mod another;
+mod attempt;
+mod ballot;
+mod choose;
+pub mod cluster;
+pub mod commit_outcome;
+mod configured;
+pub mod conninfo;
+mod durable;
+mod duty;
+mod eligible;
+pub mod escapes;
+mod event;
+mod failover_state;
+mod forecast;
+mod health;
+mod history;
+mod holders;
+pub mod lag;
+pub mod looks;
+mod node_state;
+mod numbers;
+pub mod operations;
+pub mod pace;
+mod promises;
+mod record;
+pub mod rejoin;
+pub mod rerun_rules;
+mod restart;
+pub mod rolling_restart;
+mod rules;
+pub mod status_file;
+mod step;
+pub mod streams;
+mod switchover;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod unrelated;
+mod view;
+
+pub use crate::failover_state::{Decider, Gate, State};
+pub use crate::node_state::{AtAddress, Look, Node, Seen, Standing};
+pub use action::{Action, Command, Held, Lost, Report, StopMode, Transactions};
+pub use ballot::{Ballot, Epoch, Mark, NodeId, Purpose, Vote, hearing, majority};
+pub use choose::Refusal;
+pub use durable::Durable;
+pub use event::{
+    Beside, Done, End, Event, Facts, Failure, Follower, Found, LinkEnd, Ms, Pledge, Received, Recovering, Recovery, Repointed,
+    Request, Stream,
+};
+pub use forecast::{Forecast, Outlook, Proof, forecast};
+pub use health::{Health, Stats, Suspicion, Verdict};
+pub use history::{History, Lsn, Relation, Source, parse_lsn, show_lsn};
+pub use holders::{Grip, Holder, Holders, Rank};
+pub use numbers::Numbers;
+pub use operations::{Aim, Asked, Attempt, Phase, Planned, Restart, Stage, Start, Step, StopOrder, Switchover};
+pub use record::{Loss, Parts, RECORDS_MAX, Record, Why};
+pub use rules::{
+    Address, Agent, Commands, Company, Failback, FalsePrimary, Flag, HealthRules, Mode, NodeRules, OnLinkEnd, Quorum, Returns,
+    Rule, Rules, Servers,
+};
+pub use step::step;
+pub use sync::{Acknowledgers, SyncRule, may_acknowledge, parse as parse_sync_names};
+pub use view::{FailoverView, NodeFailover};

@@ -1,0 +1,196 @@
+//! The return of a primary that was replaced: the agent beside it makes it a standby of the new one.
+//!
+//! [`work`] says when, [`deed`] what is next. Nothing is done to a server that has promised a newer attempt than the one that replaced it: it may be
+//! the primary of a decision that this Weir slept through.
+
+use super::action::{Action, Report};
+use super::ballot::{Ballot, Mark, NodeId, Vote};
+use super::event::{Done, Ms, Recovery, Stream};
+use super::history::Relation;
+use super::operations::{Rejoin, Then, Way};
+use super::promises;
+use super::rules::{Mode, Returns, Rule, Rules};
+use crate::failover_state::{Gate, State};
+use crate::node_state::{Node, Standing};
+
+/// Longest time of a return: a copy of a large server takes hours.
+const LIMIT_MS: Ms = 24 * 3_600_000;
+/// Time that a server has to stream after it was brought back.
+const STREAM_MS: Ms = 60_000;
+/// Copies in a row of a server that does not stream. Each one takes the new primary's disk and network.
+const COPIES_MAX: u32 = 2;
+/// Pauses between two tries: the first, and the longest.
+const PAUSE_MS: Ms = 5_000;
+const PAUSE_MS_MAX: Ms = 300_000;
+
+/// Orders the return that is due. One at a time.
+pub(super) fn work(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let (Some(epoch), Some(vote)) = (state.epoch(), state.durable.vote) else { return };
+    settle(state);
+    let is_decided = matches!(state.gate, Gate::Open { node, .. } if node == epoch.node) && state.is_stored();
+    let is_quiet = state.attempt.is_none() && promises::newer_promise(state).is_none();
+    let is_fine = state.facts(epoch.node).is_some_and(|facts| state.is_on_line(facts));
+    let is_one_under_way = state.nodes.values().any(|node| matches!(node.rejoin, Rejoin::UnderWay { .. }));
+    let counts = is_decided && is_quiet && is_fine || !rules.keeps(Rule::DecidedReturn);
+    if rules.mode != Mode::Builtin || !counts || is_one_under_way {
+        return;
+    }
+    let Some((id, Due { way, failures, copies })) = rules.ids().find_map(|id| Some((id, due(state, rules, &vote, id, now)?)))
+    else {
+        return;
+    };
+    let Some(node) = state.nodes.get_mut(&id) else { return };
+    let has_stalled = matches!(node.rejoin, Rejoin::Brought { .. });
+    if has_stalled && copies > COPIES_MAX {
+        node.rejoin = Rejoin::Vain { ballot: vote.ballot };
+        return out.push(Action::Report(Report::DoesNotStream { node: id, then: Then::Nothing }));
+    }
+    if has_stalled {
+        out.push(Action::Report(Report::DoesNotStream { node: id, then: Then::Copy }));
+    }
+    node.rejoin = Rejoin::UnderWay { way, failures, copies };
+    out.push(Action::Rejoin { node: id, primary: epoch.node, ballot: vote.ballot, way, limit_ms: LIMIT_MS });
+}
+
+/// A return that is due: the way, how often it failed before, and which copy in a row it is.
+struct Due {
+    way: Way,
+    failures: u32,
+    copies: u32,
+}
+
+fn due(state: &State, rules: &Rules, vote: &Vote, id: NodeId, now: Ms) -> Option<Due> {
+    let node = state.nodes.get(&id)?;
+    // A switchover brings its old primary back itself.
+    if state.planned.switchover.as_ref().is_some_and(|of| of.from == id) {
+        return None;
+    }
+    let is_ours = id != vote.epoch.node && rules.node(id)?.returns == Returns::ByAgent;
+    if !is_ours || matches!(node.standing, Standing::Detached | Standing::Recovering) {
+        return None;
+    }
+    let is_given_up = state.durable.given_up.contains(&id);
+    let has_stalled = matches!(node.rejoin, Rejoin::Brought { at, .. } if now >= at + STREAM_MS);
+    // A copy was begun, for which the server may be stopped.
+    let is_half_done = matches!(node.rejoin, Rejoin::Failed { way: Way::Copy, .. }) && !streams(node);
+    let (is_lost, first) = match (node.facts(), node.failure) {
+        (Some(facts), _) if facts.mark.promised > vote.ballot => (false, Way::Rewind),
+        (Some(facts), _) if facts.is_primary() => (is_given_up, Way::Rewind),
+        (Some(facts), _) => (has_stalled || is_half_done || state.relation(facts) == Some(Relation::Diverged), Way::Copy),
+        (None, Some(failure)) => (failure.is_death() && (is_given_up || has_stalled || is_half_done), Way::Rewind),
+        (None, None) => (false, Way::Rewind),
+    };
+    let due = match node.rejoin {
+        Rejoin::No => Due { way: first, failures: 0, copies: 0 },
+        Rejoin::Vain { ballot } if ballot != vote.ballot => Due { way: first, failures: 0, copies: 0 },
+        Rejoin::Failed { way, failures, copies, again_at } if now >= again_at => Due { way, failures, copies },
+        Rejoin::Brought { copies, .. } if has_stalled => Due { way: Way::Copy, failures: 0, copies: copies + 1 },
+        Rejoin::UnderWay { .. } | Rejoin::Failed { .. } | Rejoin::Brought { .. } | Rejoin::Vain { .. } => return None,
+    };
+    is_lost.then_some(due)
+}
+
+/// Forgets returns that are complete, and failures of nodes that came back by another hand.
+fn settle(state: &mut State) {
+    for node in state.nodes.values_mut() {
+        let is_back = node.is_in_use() && node.facts().is_some_and(|facts| !facts.is_primary()) && streams(node);
+        if is_back && matches!(node.rejoin, Rejoin::Brought { .. } | Rejoin::Failed { .. } | Rejoin::Vain { .. }) {
+            node.rejoin = Rejoin::No;
+        }
+    }
+}
+
+fn streams(node: &Node) -> bool {
+    node.facts().is_some_and(|facts| matches!(facts.recovery, Recovery::Standby { stream: Stream::On { .. }, .. }))
+}
+
+/// True if the node was brought back and streams: it is attached without an operator. A Weir that was started since knows it by the decision.
+pub(super) fn is_back(state: &State, rules: &Rules, id: NodeId) -> bool {
+    let is_replaced = state.epoch().is_some_and(|epoch| epoch.replaced == Some(id));
+    let is_ours = rules.node(id).is_some_and(|node| node.returns == Returns::ByAgent);
+    let was_brought = |node: &Node| matches!(node.rejoin, Rejoin::Brought { .. } | Rejoin::Vain { .. }) || is_replaced;
+    is_ours && state.nodes.get(&id).is_some_and(|node| was_brought(node) && streams(node))
+}
+
+/// Takes the outcome in.
+pub(super) fn rejoined(state: &mut State, id: NodeId, done: Done, now: Ms) {
+    let Some(node) = state.nodes.get_mut(&id) else { return };
+    let Rejoin::UnderWay { way, failures, copies } = node.rejoin else { return };
+    node.rejoin = match done {
+        Done::Yes => Rejoin::Brought { at: now, copies },
+        Done::No => {
+            let pause_ms = (PAUSE_MS << failures.min(10)).min(PAUSE_MS_MAX);
+            Rejoin::Failed { way, failures: failures + 1, copies, again_at: now + pause_ms }
+        }
+    };
+    node.look_anew(now);
+}
+
+/// The facts that an agent tells of its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub server: Server,
+    pub files: Files,
+    pub mark: Mark,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    Stopped,
+    Primary,
+    Standby,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Files {
+    CanBeRewound,
+    MustBeCopied,
+}
+
+/// The last deed that succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SoFar {
+    Nothing,
+    Restored,
+    Pointed,
+    Started,
+}
+
+/// The next deed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed {
+    Stop,
+    Rewind,
+    Copy,
+    Follow,
+    Start,
+    /// All is done.
+    Rest,
+    /// Somebody else is at work here.
+    Leave(&'static str),
+}
+
+/// Decides it. `ballot`: the attempt by which the server was replaced; none where no Weir decides.
+pub fn deed(seen: &Seen, so_far: SoFar, way: Way, ballot: Option<Ballot>) -> Deed {
+    if ballot.is_some_and(|ballot| seen.mark.promised > ballot) {
+        return Deed::Leave("it has promised a newer attempt");
+    }
+    match (so_far, seen.server) {
+        (SoFar::Nothing, Server::Standby) if way == Way::Rewind => Deed::Leave("it is a standby already"),
+        (SoFar::Nothing, Server::Primary | Server::Standby) => Deed::Stop,
+        (SoFar::Nothing, Server::Stopped) => match (way, seen.files) {
+            (Way::Rewind, Files::CanBeRewound) => Deed::Rewind,
+            (Way::Rewind, Files::MustBeCopied) | (Way::Copy, _) => Deed::Copy,
+        },
+        (SoFar::Restored, Server::Stopped) => Deed::Follow,
+        (SoFar::Pointed, Server::Stopped) => Deed::Start,
+        (SoFar::Pointed | SoFar::Started, Server::Standby) => Deed::Rest,
+        (SoFar::Restored, Server::Primary | Server::Standby) | (SoFar::Pointed, Server::Primary) => {
+            Deed::Leave("somebody else has started it")
+        }
+        (SoFar::Started, Server::Stopped | Server::Primary) => Deed::Leave("it runs no longer as it was started"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+use super::super::ballot::Epoch;
+use super::super::event::{Facts, Failure};
+use super::super::history::History;
+use super::super::rules::tests::rules;
+use super::*;
+use crate::node_state::Seen as Look;
+use std::collections::BTreeSet;
+
+const BALLOT: Ballot = Ballot { term: 3, weir: 7 };
+const NEWER: Ballot = Ballot { term: 4, weir: 8 };
+
+fn mark(promised: Ballot) -> Mark {
+    Mark { promised, vote: None }
+}
+
+#[test]
+fn each_deed_follows_from_what_the_agent_tells() {
+    use Files::{CanBeRewound, MustBeCopied};
+    use Server::{Primary, Standby, Stopped};
+    let cases = [
+        (SoFar::Nothing, Primary, CanBeRewound, Way::Rewind, Deed::Stop),
+        (SoFar::Nothing, Stopped, CanBeRewound, Way::Rewind, Deed::Rewind),
+        (SoFar::Nothing, Stopped, MustBeCopied, Way::Rewind, Deed::Copy),
+        (SoFar::Nothing, Stopped, CanBeRewound, Way::Copy, Deed::Copy),
+        (SoFar::Nothing, Standby, CanBeRewound, Way::Rewind, Deed::Leave("it is a standby already")),
+        (SoFar::Nothing, Standby, CanBeRewound, Way::Copy, Deed::Stop),
+        (SoFar::Restored, Stopped, CanBeRewound, Way::Rewind, Deed::Follow),
+        (SoFar::Restored, Primary, CanBeRewound, Way::Rewind, Deed::Leave("somebody else has started it")),
+        (SoFar::Pointed, Stopped, CanBeRewound, Way::Copy, Deed::Start),
+        (SoFar::Started, Standby, CanBeRewound, Way::Copy, Deed::Rest),
+    ];
+    for (so_far, server, files, way, expected) in cases {
+        let seen = Seen { server, files, mark: mark(BALLOT) };
+        assert_eq!(deed(&seen, so_far, way, Some(BALLOT)), expected, "{so_far:?} {server:?} {files:?} {way:?}");
+        let seen = Seen { mark: mark(NEWER), ..seen };
+        assert_eq!(deed(&seen, so_far, way, Some(BALLOT)), Deed::Leave("it has promised a newer attempt"));
+        assert_eq!(deed(&seen, so_far, way, None), expected, "no Weir decides");
+    }
+}
+
+/// Node 1 was promoted in place of node 0.
+fn replaced() -> (State, Rules) {
+    let mut rules = rules(3);
+    rules.nodes.iter_mut().for_each(|node| node.returns = Returns::ByAgent);
+    let mut state = State::new(&rules, None, 7, &BTreeSet::new());
+    let epoch = Epoch { ballot: BALLOT, node: 1, replaced: Some(0) };
+    state.durable.epoch = Some(epoch);
+    state.durable.vote = Some(Vote { ballot: BALLOT, epoch, parent: Epoch::found(0) });
+    state.durable.history = Some(History { timeline: 2, ..History::default() });
+    state.durable.given_up.insert(0);
+    state.store.stored = state.store.version;
+    state.gate = Gate::Open { node: 1, started_at: None };
+    see(&mut state, 1, facts(Recovery::Primary));
+    lose(&mut state, 0);
+    (state, rules)
+}
+
+fn facts(recovery: Recovery) -> Facts {
+    Facts { history: History { timeline: 2, ..History::default() }, recovery, mark: mark(BALLOT), ..Facts::default() }
+}
+
+fn see(state: &mut State, id: NodeId, facts: Facts) {
+    let node = state.nodes.get_mut(&id).unwrap();
+    (node.failure, node.seen) = (None, Some(Look { begun_at: 0, answered_at: 0, facts }));
+}
+
+fn lose(state: &mut State, id: NodeId) {
+    let node = state.nodes.get_mut(&id).unwrap();
+    (node.failure, node.standing) =
+        (Some(Failure::Refused), Standing::Down { why: super::super::action::Lost::Failed(Failure::Refused), since: 0 });
+}
+
+/// Nodes and ways that are ordered.
+fn ordered(state: &mut State, rules: &Rules, now: Ms) -> Vec<(NodeId, Way)> {
+    let mut out = Vec::new();
+    work(state, rules, now, &mut out);
+    let order = |action: &Action| match action {
+        Action::Rejoin { node, primary: 1, ballot: BALLOT, way, .. } => Some((*node, *way)),
+        _ => None,
+    };
+    let is_told = |action: &&Action| matches!(action, Action::Report(Report::DoesNotStream { .. }));
+    assert_eq!(out.iter().filter_map(order).count(), out.len() - out.iter().filter(is_told).count());
+    out.iter().filter_map(order).collect()
+}
+
+#[test]
+fn a_replaced_primary_is_brought_back_once_and_tried_again_after_a_pause() {
+    let (mut state, rules) = replaced();
+    assert_eq!(ordered(&mut state, &rules, 0), [(0, Way::Rewind)]);
+    assert_eq!(ordered(&mut state, &rules, 1), [], "it is under way");
+    rejoined(&mut state, 0, Done::No, 10);
+    assert_eq!(ordered(&mut state, &rules, PAUSE_MS), []);
+    assert_eq!(ordered(&mut state, &rules, PAUSE_MS + 10), [(0, Way::Rewind)]);
+    rejoined(&mut state, 0, Done::No, 10);
+    assert_eq!(ordered(&mut state, &rules, PAUSE_MS + 10), [], "the pause grows");
+    assert_eq!(ordered(&mut state, &rules, 2 * PAUSE_MS + 10), [(0, Way::Rewind)]);
+    rejoined(&mut state, 0, Done::Yes, 10);
+    assert_eq!(ordered(&mut state, &rules, STREAM_MS), [], "it has time to stream");
+    assert_eq!(ordered(&mut state, &rules, STREAM_MS + 10), [(0, Way::Copy)], "it does not");
+    rejoined(&mut state, 0, Done::Yes, 10);
+    let stream = Stream::On { silent_ms: 1 };
+    see(&mut state, 0, facts(Recovery::Standby { upstream: Some(1), stream }));
+    assert!(is_back(&state, &rules, 0));
+    state.nodes.get_mut(&0).unwrap().standing = Standing::Waiting;
+    assert_eq!(ordered(&mut state, &rules, 10 * STREAM_MS), []);
+    assert_eq!(state.nodes[&0].rejoin, Rejoin::No);
+}
+
+#[test]
+fn a_server_that_was_brought_back_and_is_dead_after_its_time_is_copied() {
+    let (mut state, rules) = replaced();
+    assert_eq!(ordered(&mut state, &rules, 0), [(0, Way::Rewind)]);
+    rejoined(&mut state, 0, Done::Yes, 10);
+    state.durable.given_up.remove(&0);
+    assert_eq!(ordered(&mut state, &rules, STREAM_MS), []);
+    assert_eq!(ordered(&mut state, &rules, STREAM_MS + 10), [(0, Way::Copy)]);
+}
+
+#[test]
+fn a_node_that_streams_is_back_if_it_was_brought_or_is_the_replaced_primary() {
+    let (mut state, rules) = replaced();
+    let stream = Stream::On { silent_ms: 1 };
+    for id in [0, 2] {
+        see(&mut state, id, facts(Recovery::Standby { upstream: Some(1), stream }));
+    }
+    assert!(is_back(&state, &rules, 0), "a Weir that was started since knows it by the decision");
+    assert!(!is_back(&state, &rules, 2), "nobody brought it");
+    for (rejoin, expected) in [(Rejoin::Brought { at: 0, copies: 0 }, true), (Rejoin::Vain { ballot: BALLOT }, true)] {
+        state.nodes.get_mut(&2).unwrap().rejoin = rejoin;
+        assert_eq!(is_back(&state, &rules, 2), expected);
+    }
+    see(&mut state, 2, facts(Recovery::Standby { upstream: Some(1), stream: Stream::Off }));
+    assert!(!is_back(&state, &rules, 2), "it does not stream");
+}
+
+#[test]
+fn a_server_that_does_not_stream_is_copied_twice_and_no_more() {
+    let (mut state, rules) = replaced();
+    assert_eq!(ordered(&mut state, &rules, 0), [(0, Way::Rewind)]);
+    // It answers, and receives nothing: its login is refused, perhaps.
+    see(&mut state, 0, facts(Recovery::Standby { upstream: Some(1), stream: Stream::Off }));
+    let mut now = 0;
+    for copy in 1..=2 {
+        rejoined(&mut state, 0, Done::Yes, now);
+        now += STREAM_MS;
+        assert_eq!(ordered(&mut state, &rules, now), [(0, Way::Copy)], "copy {copy}");
+        rejoined(&mut state, 0, Done::No, now);
+        now += PAUSE_MS;
+        assert_eq!(ordered(&mut state, &rules, now), [(0, Way::Copy)], "copy {copy}, begun again");
+    }
+    rejoined(&mut state, 0, Done::Yes, now);
+    let mut out = Vec::new();
+    for _ in 0..3 {
+        now += STREAM_MS;
+        work(&mut state, &rules, now, &mut out);
+    }
+    assert_eq!(out, [Action::Report(Report::DoesNotStream { node: 0, then: Then::Nothing })]);
+    // Somebody has mended it.
+    see(&mut state, 0, facts(Recovery::Standby { upstream: Some(1), stream: Stream::On { silent_ms: 1 } }));
+    assert!(is_back(&state, &rules, 0));
+    // After another decision it has another chance.
+    lose(&mut state, 0);
+    let newer = Ballot { term: 5, weir: 7 };
+    state.durable.vote = state.durable.vote.map(|vote| Vote { ballot: newer, ..vote });
+    work(&mut state, &rules, now, &mut out);
+    assert!(matches!(out.last(), Some(Action::Rejoin { node: 0, way: Way::Rewind, .. })), "{out:?}");
+}
+
+#[test]
+fn these_are_left_alone() {
+    type Change = fn(&mut State, &mut Rules);
+    let cases: [(&str, Change); 9] = [
+        ("no agent", |_, rules| rules.nodes[0].returns = Returns::ByOperator),
+        ("nobody here decides", |_, rules| rules.mode = Mode::Follow),
+        ("an operator took it out", |state, _| state.nodes.get_mut(&0).unwrap().standing = Standing::Detached),
+        ("a copy is being made", |state, _| state.nodes.get_mut(&0).unwrap().standing = Standing::Recovering),
+        ("it was not replaced", |state, _| assert!(state.durable.given_up.remove(&0))),
+        ("the new primary does not answer", |state, _| lose(state, 1)),
+        ("writes wait", |state, _| {
+            state.gate = Gate::Held(super::super::action::Held::Gone, super::super::action::Transactions::End);
+        }),
+        ("the decision is not on disk", |state, _| state.store.stored = 0),
+        ("it has promised a newer attempt", |state, _| {
+            see(state, 0, Facts { mark: mark(NEWER), ..facts(Recovery::Primary) });
+        }),
+    ];
+    for (name, change) in cases {
+        let (mut state, mut rules) = replaced();
+        change(&mut state, &mut rules);
+        assert_eq!(ordered(&mut state, &rules, 0), [], "{name}");
+    }
+    let (mut state, rules) = replaced();
+    see(&mut state, 0, facts(Recovery::Primary));
+    assert_eq!(ordered(&mut state, &rules, 0), [(0, Way::Rewind)], "it runs as a primary still");
+}

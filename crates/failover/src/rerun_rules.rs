@@ -1,0 +1,139 @@
+//! Transactions that run again: their statements, by the word they begin with, how often, and if they came out the same. No IO: `session::rerun` runs
+//! them again.
+
+/// Times one transaction is begun again, whatever it was lost by.
+const AGAIN_MAX: u32 = 20;
+
+/// The losses of one transaction so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    count: u32,
+    /// The number of the message group that its server was at, if that had one.
+    at: Option<u32>,
+}
+
+impl Losses {
+    /// The same with one more; `None`: the transaction does not run again. A message group that two servers in a row did not survive is not sent to
+    /// a third. `at`: the number of the group that the server had before it and did not answer; `None`: it had none, or nothing shows that it
+    /// ever had it, as with a connection that was dead when it was taken.
+    #[must_use]
+    pub fn with(self, at: Option<u32>) -> Option<Losses> {
+        let is_same = at.is_some() && at == self.at;
+        let is_over = is_same || self.count >= AGAIN_MAX;
+        (!is_over).then(|| Losses { count: self.count + 1, at: at.or(self.at) })
+    }
+}
+
+/// The answers of a transaction that runs again, beside those that its client was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Came {
+    /// There are less of them, and more may come.
+    Short,
+    Same,
+    /// Its client was shown something else: the transaction has failed.
+    Other,
+}
+
+/// Compares them. `answered` of the bytes of the answers, up to `shown`, are there, and `is_equal` looks at all of them. `has_ended`: no more will come.
+pub fn came_out(shown: u64, answered: u64, has_ended: bool, is_equal: impl FnOnce() -> bool) -> Came {
+    match answered < shown {
+        true if has_ended => Came::Other,
+        true => Came::Short,
+        false if is_equal() => Came::Same,
+        false => Came::Other,
+    }
+}
+
+/// Statements without an effect outside of their transaction, beside reads and writes of rows. Not among them: `COPY`, which reads what the client
+/// sends or what others wrote, `CALL`, `DO` and `EXECUTE`, of which nothing is known, and all that defines something.
+const HARMLESS: &[&str] = &[
+    "abort",
+    "begin",
+    "close",
+    "commit",
+    "declare",
+    "end",
+    "fetch",
+    "listen",
+    "lock",
+    "merge",
+    "move",
+    "notify",
+    "release",
+    "rollback",
+    "savepoint",
+    "set",
+    "show",
+    "start",
+    "truncate",
+    "unlisten",
+];
+
+/// Longest word of the list.
+const WORD_BYTES_MAX: usize = 9;
+
+/// True if a text begins with a word of those. A comment before it is none.
+pub fn is_harmless(text: &[u8]) -> bool {
+    let text = text.trim_ascii_start();
+    let word = text.iter().position(|byte| !byte.is_ascii_alphabetic()).map_or(text, |end| &text[..end]);
+    if word.len() > WORD_BYTES_MAX {
+        return false;
+    }
+    HARMLESS.iter().any(|harmless| word.eq_ignore_ascii_case(harmless.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_servers_in_a_row_did_not_survive_is_not_sent_to_a_third() {
+        let after = |at: &[Option<u32>]| at.iter().try_fold(Losses::default(), |losses, at| losses.with(*at));
+        for (at, expected) in [
+            (&[Some(2)][..], true),
+            (&[Some(2), Some(2)], false),
+            (&[Some(2), Some(1)], true),
+            (&[Some(2), Some(3), Some(4)], true),
+            (&[None, None, None], true),
+            (&[Some(2), None, Some(2)], false),
+        ] {
+            assert_eq!(after(at).is_some(), expected, "{at:?}");
+        }
+        assert!(after(&vec![None; AGAIN_MAX as usize]).is_some());
+        assert!(after(&vec![None; AGAIN_MAX as usize + 1]).is_none());
+    }
+
+    #[test]
+    fn a_transaction_goes_on_once_all_that_was_shown_came_again() {
+        for (shown, answered, has_ended, is_equal, expected) in [
+            (9, 8, false, true, Came::Short),
+            (9, 8, true, true, Came::Other),
+            (9, 9, false, true, Came::Same),
+            (9, 9, true, true, Came::Same),
+            (9, 9, false, false, Came::Other),
+            (0, 0, false, true, Came::Same),
+        ] {
+            assert_eq!(came_out(shown, answered, has_ended, || is_equal), expected, "{answered} of {shown} {has_ended}");
+        }
+    }
+
+    #[test]
+    fn texts_are_told_by_their_first_word() {
+        for text in ["BEGIN", "  savepoint a", "Fetch 3 from c", "set local a = 1", "commit;", "MERGE INTO t"] {
+            assert!(is_harmless(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "",
+            "copy t from stdin",
+            "call p()",
+            "do $$ $$",
+            "execute a",
+            "/* set */ vacuum",
+            "settle",
+            "prepare transaction 'a'",
+        ] {
+            assert!(!is_harmless(text.as_bytes()), "{text}");
+        }
+        assert!(HARMLESS.iter().all(|word| word.len() <= WORD_BYTES_MAX) && HARMLESS.is_sorted());
+    }
+}

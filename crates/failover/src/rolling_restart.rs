@@ -1,0 +1,147 @@
+//! The order in which all servers are started anew, the primary last: a standby takes over from it before.
+
+use super::ballot::NodeId;
+use super::event::Request;
+use crate::node_state::Standing;
+
+/// A node, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub id: NodeId,
+    pub standing: Standing,
+    /// Its `backend_promote_priority`.
+    pub priority: u32,
+    pub has_agent: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Walk {
+    /// In this order. The first one that fails ends the walk.
+    pub steps: Vec<Request>,
+    /// The nodes that the operator took out of use.
+    left_out: Vec<NodeId>,
+    obstacle: Option<Obstacle>,
+}
+
+/// Why the primary goes on as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    #[error("there is no primary")]
+    NoPrimary,
+    #[error("all standbys were started anew; node {0} is the primary and has no agent")]
+    NoAgent(NodeId),
+    #[error(
+        "all standbys were started anew; node {0} is the primary, and none of them may be promoted (backend_promote_priority)"
+    )]
+    NoSuccessor(NodeId),
+}
+
+impl Obstacle {
+    /// The operator's way on; empty: there is none.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Obstacle::NoPrimary => "",
+            Obstacle::NoAgent(_) => "Switch over in another way, and start its server anew.",
+            Obstacle::NoSuccessor(_) => "Start the server of the primary anew by hand: writes wait meanwhile.",
+        }
+    }
+}
+
+impl Walk {
+    /// The answer when all steps are done: something to tell of a success, or why that is not all.
+    pub fn end(&self) -> Result<Option<String>, Obstacle> {
+        if let Some(obstacle) = self.obstacle {
+            return Err(obstacle);
+        }
+        let words: Vec<String> = self.left_out.iter().map(|id| format!("node {id} is out of use: it was left out")).collect();
+        Ok((!words.is_empty()).then(|| words.join("; ")))
+    }
+}
+
+/// Decides it. A standby that has failed is one of those that are started anew: the walk ends there, and the operator hears of it. The restart of the
+/// primary's server is part of the switchover.
+pub fn plan(primary: Option<NodeId>, members: &[Member]) -> Walk {
+    let Some(primary) = primary else {
+        return Walk { steps: Vec::new(), left_out: Vec::new(), obstacle: Some(Obstacle::NoPrimary) };
+    };
+    let is_left_out = |member: &&Member| matches!(member.standing, Standing::Detached | Standing::Recovering);
+    let others = || members.iter().filter(|member| member.id != primary);
+    let may_succeed = |member: &&Member| member.priority > 0 && matches!(member.standing, Standing::Waiting | Standing::Up);
+    let best = others().filter(may_succeed).max_by_key(|member| (member.priority, std::cmp::Reverse(member.id)));
+    let has_agent = members.iter().any(|member| member.id == primary && member.has_agent);
+    let last = match best {
+        _ if !has_agent => Err(Obstacle::NoAgent(primary)),
+        None => Err(Obstacle::NoSuccessor(primary)),
+        Some(next) => Ok(Request::SwitchOver(next.id)),
+    };
+    let restarts = others().filter(|member| !is_left_out(member)).map(|member| Request::Restart(member.id));
+    Walk {
+        steps: restarts.chain(last.ok()).collect(),
+        left_out: others().filter(is_left_out).map(|member| member.id).collect(),
+        obstacle: last.err(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UP: (Standing, u32) = (Standing::Up, 100);
+
+    /// Node 0 is the primary, the others are two standbys with their priorities.
+    fn members(others: [(Standing, u32); 2], has_agent: bool) -> Vec<Member> {
+        let member = |(id, (standing, priority)): (NodeId, (Standing, u32))| Member { id, standing, priority, has_agent };
+        (1..).zip(others).chain([(0, UP)]).map(member).collect()
+    }
+
+    fn check(name: &str, walk: &Walk, steps: &str, end: &str) {
+        assert_eq!(format!("{:?}", walk.steps), steps, "{name}");
+        let told = walk.end().map_or_else(|obstacle| format!("error: {obstacle}"), Option::unwrap_or_default);
+        assert_eq!(told, end, "{name}");
+    }
+
+    #[test]
+    fn the_standby_that_takes_over_is_one_that_may() {
+        let down = Standing::Down { why: super::super::Lost::StatusFile, since: 0 };
+        for (name, others, steps, end) in [
+            ("the lowest number", [UP, (Standing::Waiting, 100)], "[Restart(1), Restart(2), SwitchOver(1)]", ""),
+            ("the highest priority", [UP, (Standing::Up, 200)], "[Restart(1), Restart(2), SwitchOver(2)]", ""),
+            ("never one with priority 0", [(Standing::Up, 0), (Standing::Up, 1)], "[Restart(1), Restart(2), SwitchOver(2)]", ""),
+            (
+                "a detached one is left out",
+                [(Standing::Detached, 100), (Standing::Up, 1)],
+                "[Restart(2), SwitchOver(2)]",
+                "node 1 is out of use: it was left out",
+            ),
+            (
+                "so is one that is being copied",
+                [(Standing::Up, 1), (Standing::Recovering, 100)],
+                "[Restart(1), SwitchOver(1)]",
+                "node 2 is out of use: it was left out",
+            ),
+            (
+                "one that has failed ends the walk",
+                [(down, 100), (Standing::Up, 1)],
+                "[Restart(1), Restart(2), SwitchOver(2)]",
+                "",
+            ),
+            (
+                "none may",
+                [(Standing::Up, 0), (Standing::Detached, 100)],
+                "[Restart(1)]",
+                "error: all standbys were started anew; node 0 is the primary, and none of them may be promoted (backend_promote_priority)",
+            ),
+        ] {
+            check(name, &plan(Some(0), &members(others, true)), steps, end);
+        }
+    }
+
+    #[test]
+    fn a_primary_that_nobody_can_start_anew_goes_on() {
+        let without = plan(Some(0), &members([UP, UP], false));
+        let end = "error: all standbys were started anew; node 0 is the primary and has no agent";
+        check("no agents", &without, "[Restart(1), Restart(2)]", end);
+        check("no primary", &plan(None, &members([UP, UP], true)), "[]", "error: there is no primary");
+    }
+}

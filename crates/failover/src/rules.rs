@@ -1,0 +1,340 @@
+//! The part of the configuration that decides about failover.
+
+use std::collections::BTreeSet;
+pub use weir_config::failover_settings::{Company, FalsePrimary, Mode, OnLinkEnd};
+
+use super::ballot::{self, Epoch, NodeId};
+use super::event::Ms;
+
+/// Settings of all nodes, and of each.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    pub mode: Mode,
+    pub servers: Servers,
+    pub nodes: Vec<NodeRules>,
+    /// The others that promote beside this Weir.
+    pub company: Company,
+    /// Largest known lack of an asynchronous standby that is promoted, in bytes; `None`: any.
+    pub lag_bytes_max: Option<u64>,
+    /// Longest time since the primary was seen to have what such a standby lacks; `None`: any.
+    pub lag_ms_max: Option<Ms>,
+    /// Time between two looks at a node's role.
+    pub role_period_ms: Ms,
+    /// Time in which a primary must appear after one was lost, in other modes than builtin; `None`: no limit.
+    pub search_ms: Option<Ms>,
+    pub on_error: OnLinkEnd,
+    pub on_shutdown: OnLinkEnd,
+    pub false_primary: FalsePrimary,
+    pub failback: Failback,
+    /// Time that transactions get to end before a switchover.
+    pub transaction_limit_ms: Ms,
+    pub commands: Commands,
+    /// A safety rule left out, to see that tests would find it. Nothing else sets it.
+    pub without: Option<Rule>,
+}
+
+/// How the servers belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Servers {
+    /// Standbys copy the primary.
+    Copies,
+    /// They know nothing of each other (`raw`): the first one in use has everything.
+    Unrelated,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeRules {
+    pub id: NodeId,
+    pub address: Address,
+    /// Its name in `synchronous_standby_names` and `pg_stat_replication`.
+    pub application_name: String,
+    pub flag: Flag,
+    /// Among equal standbys the highest is promoted; 0: never.
+    pub priority: u32,
+    pub agent: Agent,
+    pub health: HealthRules,
+    pub returns: Returns,
+}
+
+/// The one that brings a node back that was replaced as the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returns {
+    ByOperator,
+    /// The agent beside it.
+    ByAgent,
+}
+
+/// If a program beside the server can stop, start and change it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Agent {
+    #[default]
+    None,
+    There,
+}
+
+/// Where a node is, for commands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Address {
+    pub hostname: String,
+    pub port: u16,
+    pub data_directory: String,
+}
+
+/// How a node is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HealthRules {
+    /// 0: only live traffic and looks at roles.
+    pub period_ms: Ms,
+    pub timeout_ms: Ms,
+    pub retries: u32,
+    pub retry_delay_ms: Ms,
+}
+
+/// How many of the other nodes must agree to a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Quorum {
+    Majority,
+    One,
+}
+
+/// The value of `backend_flag`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flag {
+    None,
+    /// Is never taken out of use, not even by hand.
+    DisallowToFailover,
+    /// Is the primary, whatever it says.
+    AlwaysPrimary,
+}
+
+/// How a standby that failed comes back into use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failback {
+    ByOperator,
+    /// Once it streams; so long after the last time at the earliest.
+    Auto {
+        interval_ms: Ms,
+    },
+}
+
+/// The operator's commands, with their escapes; empty: none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Commands {
+    pub failover: String,
+    pub failback: String,
+    pub follow_primary: String,
+}
+
+/// Safety rules, each of which is needed: see `docs/design/failover.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rule {
+    /// The standby with most WAL is promoted, not the lowest number.
+    MostWal,
+    /// Standbys are cut off before their positions count.
+    CutOff,
+    /// R + W > N.
+    ReadQuorum,
+    /// A second primary is false, even on a higher timeline.
+    OnePrimary,
+    /// A majority pledges.
+    Majority,
+    /// A vote found among the pledges is followed.
+    Evidence,
+    /// A majority has the vote before writes go on.
+    CarryFirst,
+    /// A decision is on disk before writes go on.
+    StoreFirst,
+    /// Transactions on a primary that is given up end.
+    EndTransactions,
+    /// With company and without synchronous standbys, a silent primary is not taken for dead.
+    ProvenDead,
+    /// With company, a primary that was started anew is believed only after enough standbys were heard.
+    Confirm,
+    /// A newer promise on any standby stops writes.
+    SeenPromise,
+    /// A primary that its standbys hear is not replaced.
+    Quarantine,
+    /// A fence goes when the server follows again.
+    Unfence,
+    /// The old primary is looked at once more before the standby is promoted.
+    SecondLook,
+    /// Losses are told from what the new primary lacks.
+    TellLoss,
+    /// A switchover waits for transactions to end.
+    Drain,
+    /// The old primary of a switchover is stopped before another one is promoted.
+    StopFirst,
+    /// The new one holds the last record of the old one.
+    WholeLog,
+    /// A replaced primary is brought back only by a decision that counts: writes go to the new one, and nobody is about to replace it.
+    DecidedReturn,
+}
+
+impl Rule {
+    pub const ALL: [Rule; 20] = [
+        Rule::MostWal,
+        Rule::CutOff,
+        Rule::ReadQuorum,
+        Rule::OnePrimary,
+        Rule::Majority,
+        Rule::Evidence,
+        Rule::CarryFirst,
+        Rule::StoreFirst,
+        Rule::EndTransactions,
+        Rule::ProvenDead,
+        Rule::Confirm,
+        Rule::SeenPromise,
+        Rule::Quarantine,
+        Rule::Unfence,
+        Rule::SecondLook,
+        Rule::TellLoss,
+        Rule::Drain,
+        Rule::StopFirst,
+        Rule::WholeLog,
+        Rule::DecidedReturn,
+    ];
+}
+
+impl Rules {
+    /// Nodes that had another address before.
+    pub fn readdressed(&self, before: &Rules) -> Vec<NodeId> {
+        let is_elsewhere = |node: &&NodeRules| {
+            let place = |of: &Address| (of.hostname.clone(), of.port);
+            before.node(node.id).is_some_and(|known| place(&known.address) != place(&node.address))
+        };
+        self.nodes.iter().filter(is_elsewhere).map(|node| node.id).collect()
+    }
+
+    /// True if this safety rule counts.
+    pub fn keeps(&self, rule: Rule) -> bool {
+        self.without != Some(rule)
+    }
+
+    pub fn node(&self, id: NodeId) -> Option<&NodeRules> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> {
+        self.nodes.iter().map(|node| node.id)
+    }
+
+    pub fn is_alone(&self) -> bool {
+        self.company == Company::Alone
+    }
+
+    /// True if a program beside the server can stop and start it.
+    pub fn has_agent(&self, id: NodeId) -> bool {
+        self.node(id).is_some_and(|node| node.agent == Agent::There)
+    }
+
+    /// True if the node of this epoch is the primary without being asked.
+    pub fn always_primary(&self) -> Option<NodeId> {
+        self.nodes.iter().find(|node| node.flag == Flag::AlwaysPrimary).map(|node| node.id)
+    }
+
+    /// Those who decide who comes after `epoch`.
+    pub fn electors(&self, epoch: &Epoch, quorum: Quorum) -> BTreeSet<NodeId> {
+        match quorum {
+            Quorum::Majority => epoch.voters(self.ids()),
+            // The file of this Weir decides; one other node is enough, and it may be the one that was replaced.
+            Quorum::One => Epoch { replaced: None, ..*epoch }.voters(self.ids()),
+        }
+    }
+
+    /// How many of so many decide.
+    pub fn needed(&self, electors: usize, quorum: Quorum) -> usize {
+        match quorum {
+            Quorum::Majority if self.keeps(Rule::Majority) => ballot::majority(electors),
+            Quorum::Majority | Quorum::One => 1,
+        }
+    }
+
+    /// The node that servers reach by this host and port. Hosts of this machine go by several names, and where all nodes have ports of their
+    /// own the port tells.
+    pub fn node_at(&self, host: &str, port: u16) -> Option<NodeId> {
+        let at_port = || self.nodes.iter().filter(|node| node.address.port == port);
+        let is_alike = |node: &&NodeRules| {
+            let own = &node.address.hostname;
+            own.eq_ignore_ascii_case(host) || (is_local(own) && is_local(host))
+        };
+        let ports: BTreeSet<u16> = self.nodes.iter().map(|node| node.address.port).collect();
+        let by_port = || at_port().next().filter(|_| ports.len() == self.nodes.len() && ports.len() > 1);
+        at_port().find(is_alike).or_else(by_port).map(|node| node.id)
+    }
+
+    /// Names of nodes as PostgreSQL sees them.
+    pub fn names(&self) -> Vec<(NodeId, &str)> {
+        self.nodes.iter().map(|node| (node.id, node.application_name.as_str())).collect()
+    }
+}
+
+/// True for names of this machine, and for folders of sockets.
+fn is_local(host: &str) -> bool {
+    host.is_empty()
+        || host.starts_with('/')
+        || host.eq_ignore_ascii_case("localhost")
+        || host.starts_with("127.")
+        || host == "::1"
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Nodes called n0, n1 …, watched every second, in builtin mode, with no other Weir.
+    pub(crate) fn rules(nodes: NodeId) -> Rules {
+        let node = |id: NodeId| NodeRules {
+            id,
+            address: Address { hostname: format!("host{id}"), port: 5432 + id, data_directory: format!("/data{id}") },
+            application_name: format!("n{id}"),
+            flag: Flag::None,
+            priority: 100,
+            agent: Agent::There,
+            health: HealthRules { period_ms: 1000, timeout_ms: 1000, retries: 1, retry_delay_ms: 500 },
+            returns: Returns::ByOperator,
+        };
+        Rules {
+            mode: Mode::Builtin,
+            servers: Servers::Copies,
+            nodes: (0..nodes).map(node).collect(),
+            company: Company::Alone,
+            lag_bytes_max: None,
+            lag_ms_max: None,
+            role_period_ms: 1000,
+            search_ms: Some(300_000),
+            on_error: OnLinkEnd::Counts,
+            on_shutdown: OnLinkEnd::Looks,
+            false_primary: FalsePrimary::Ignored,
+            failback: Failback::ByOperator,
+            transaction_limit_ms: 1000,
+            commands: Commands::default(),
+            without: None,
+        }
+    }
+
+    #[test]
+    fn a_node_is_known_by_where_servers_reach_it() {
+        let mut rules = rules(3);
+        assert_eq!((rules.node_at("HOST1", 5433), rules.node_at("host1", 5434)), (Some(1), Some(2)), "ports of their own");
+        assert_eq!(rules.node_at("host1", 9), None);
+        rules.nodes.iter_mut().for_each(|node| node.address.port = 5432);
+        assert_eq!((rules.node_at("host2", 5432), rules.node_at("other", 5432)), (Some(2), None));
+        rules.nodes[1].address.hostname = "/tmp".into();
+        assert_eq!(rules.node_at("localhost", 5432), Some(1));
+    }
+
+    #[test]
+    fn a_node_with_another_host_or_port_is_elsewhere() {
+        let before = rules(3);
+        let after = |change: fn(&mut NodeRules)| {
+            let mut after = rules(4);
+            change(&mut after.nodes[1]);
+            after.readdressed(&before)
+        };
+        assert_eq!(after(|node| node.priority = 1), [0; 0]);
+        assert_eq!(after(|node| node.address.data_directory = "/new".into()), [0; 0]);
+        assert_eq!(after(|node| node.address.port = 1), [1]);
+        assert_eq!(after(|node| node.address.hostname = "other".into()), [1]);
+    }
+}

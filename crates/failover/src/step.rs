@@ -1,0 +1,622 @@
+//! One event in, actions out.
+
+use std::collections::BTreeSet;
+
+use super::action::{Action, Held, Lost, Report, Transactions};
+use super::ballot::{Ballot, NodeId, Purpose};
+use super::choose::Refusal;
+use super::event::{Done, Event, Failure, Found, LinkEnd, Ms, Recovering, Request};
+use super::health::{Late, RECHECK_MS, Verdict};
+use super::history::Relation;
+use super::operations::{Aim, Attempt};
+use super::record::Why;
+use super::rules::{FalsePrimary, Mode, Quorum, Rule, Rules, Servers};
+use super::{accept, another, attempt, duty, eligible, promises, rejoin, restart, switchover, unrelated};
+use crate::agent_inquiry::{self, Word};
+use crate::failover_state::{self, Disk, Gate, Life, Search, State, Trouble};
+use crate::node_state::{Look, Node, Seen, Standing};
+
+/// Longest time between two looks while something is not as it should be.
+const UNQUIET_MS: Ms = 1_000;
+/// Time between two looks where no period is configured.
+const QUIET_MS: Ms = 10_000;
+/// Time that standbys have to say if they hear a primary that this Weir does not.
+const HEARSAY_MS: Ms = 2_000;
+/// A sender speaks at least every half `wal_sender_timeout`, 30 s by default. One silent for longer is not heard.
+const SILENCE_MS: Ms = 35_000;
+/// Time that another Weir has to end what it began.
+const OTHERS_MS: Ms = 3_000;
+/// The same before the primary of a switchover is gone: its transactions end, by `switchover_transaction_limit` up to so long, and it stops.
+const OTHERS_DRAIN_MS: Ms = 60_000;
+const OTHERS_STOP_MS: Ms = 30_000;
+const STORE_RETRY_MS: Ms = 1_000;
+/// Time without a login after which a server that answers over open connections is told of: logins that are only slow get through in it.
+const LATE_MS: Ms = 60_000;
+/// Longest look at a primary that is dead by its looks already, to see that it still is.
+const PROOF_MS: Ms = 500;
+
+/// Takes in one event and says what is to be done. The same state, event and time give the same actions.
+pub fn step(state: &mut State, rules: &Rules, event: &Event, now: Ms) -> Vec<Action> {
+    let mut out = Vec::new();
+    take_in(state, rules, event, now, &mut out);
+    conclude(state, rules, now, &mut out);
+    out
+}
+
+fn take_in(state: &mut State, rules: &Rules, event: &Event, now: Ms, out: &mut Vec<Action>) {
+    match event {
+        Event::Timer => {}
+        Event::Probed { node, begun_at, found } => probed(state, rules, (*node, *begun_at), found, now, out),
+        Event::LinkDied { node, how } => link_died(state, rules, *node, *how, now),
+        Event::Doubted => state.nodes.values_mut().for_each(|node| node.look_soon(now, RECHECK_MS)),
+        Event::Used { node } => {
+            if let Some(node) = state.nodes.get_mut(node).filter(|node| node.standing == Standing::Waiting) {
+                node.standing = Standing::Up;
+            }
+        }
+        Event::Stored { number, done } => stored(state, *number, *done, now, out),
+        Event::Pledged { node, ballot, outcome } => attempt::pledged(state, *node, *ballot, outcome),
+        Event::Promoted { node, ballot, done } => attempt::promoted(state, *node, *ballot, *done, now, out),
+        Event::Writable { node, ballot, outcome } => attempt::writable(state, rules, (*node, *ballot), outcome, now, out),
+        Event::Repointed { node, vote, outcome } => {
+            attempt::repointed(state, *node, *vote, *outcome);
+            duty::fenced(state, *node, now);
+        }
+        Event::Fenced { node, .. } | Event::Unfenced { node, .. } | Event::Pointed { node, .. } => {
+            duty::fenced(state, *node, now)
+        }
+        Event::Prepared { node } => switchover::prepared(state, *node, now),
+        Event::Yielded { node } => attempt::yielded(state, *node, now),
+        Event::Drained { node } => {
+            attempt::drained(state, *node, now);
+            restart::drained(state, *node, now);
+        }
+        Event::ServerStopped { node, ballot, end } => {
+            switchover::ended(state, (*node, *ballot), *end, now, out);
+            attempt::stopped(state, rules, (*node, *ballot), *end, now, out);
+        }
+        Event::AgentHeard { node, done } => agent_inquiry::heard(state, *node, *done, now),
+        Event::ServerStarted { node, done } => {
+            switchover::started(state, *node, *done, now);
+            restart::started(state, *node, *done, now);
+        }
+        Event::ServerFollows { node, done } => switchover::followed(state, *node, *done, now),
+        Event::Inspected { node, ballot, outcome } => attempt::inspected(state, rules, (*node, *ballot), *outcome, now, out),
+        Event::Rejoined { node, done } => rejoin::rejoined(state, *node, *done, now),
+        Event::CommandEnded { number, done } => duty::command_ended(state, *number, *done, now, out),
+        Event::Operator { ticket, request } => operator(state, rules, *ticket, *request, now, out),
+        Event::TestFile { down } => state.tested_down.clone_from(down),
+    }
+}
+
+/// All that follows from what is known now.
+fn conclude(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    match rules.servers {
+        Servers::Copies => conclude_copies(state, rules, now, out),
+        Servers::Unrelated => {
+            unrelated::leave_dead(state, rules, now, out);
+            duty::run_commands(state, out);
+            store(state, now, out);
+            look(state, rules, now, out);
+        }
+    }
+}
+
+fn conclude_copies(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    accept::learn_votes(state, rules, &[], now, out);
+    abandon(state, now, out);
+    accept::find(state, rules, now, out);
+    duty::take_back(state, rules, out);
+    accept::note_false_primaries(state, rules, out);
+    mourn(state, rules, now, out);
+    accept::confirm(state, rules, now);
+    attempt::drive(state, rules, now, out);
+    switchover::drive(state, rules, now, out);
+    restart::drive(state, rules, now, out);
+    pursue(state, rules, now, out);
+    search(state, rules, now, out);
+    duty::note_orphans(state, out);
+    duty::work(state, rules, now, out);
+    duty::forget_fences(state);
+    rejoin::work(state, rules, now, out);
+    duty::fail_back(state, rules, now, out);
+    detach_false(state, rules, now, out);
+    duty::run_commands(state, out);
+    store(state, now, out);
+    attempt::drive(state, rules, now, out);
+    let gate = accept::gate(state, rules);
+    // Holding comes before all that relies on it.
+    if let Some(told) = failover_state::tell(state.gate, gate) {
+        let at = if matches!(gate, Gate::Held(..)) { 0 } else { out.len() };
+        out.insert(at, told);
+        state.gate = gate;
+        if matches!(gate, Gate::Open { .. }) {
+            state.store.life = Life::Known;
+        }
+    }
+    look(state, rules, now, out);
+}
+
+fn probed(state: &mut State, rules: &Rules, (id, begun_at): (NodeId, Ms), found: &Found, now: Ms, out: &mut Vec<Action>) {
+    let is_tested = state.tested_down.contains(&id);
+    let (Some(node), Some(node_rules)) = (state.nodes.get_mut(&id), rules.node(id)) else { return };
+    let found = if is_tested { &Found::Failed(Failure::Unreachable) } else { found };
+    if node.seen.as_ref().is_some_and(|seen| seen.begun_at > begun_at) {
+        // Its promotion told more meanwhile than a look that began before it.
+        node.look = Look::Due { at: now };
+        return;
+    }
+    let again = matches!(node.look, Look::UnderWay { again: true, .. });
+    node.looked_at = Some(begun_at);
+    let before = node.failure;
+    let took_ms = now.saturating_sub(begun_at);
+    match found {
+        Found::Answered(facts) => {
+            if node_rules.health.is_near(took_ms, node.health.stats.duration_max_ms) {
+                out.push(Action::Report(Report::Slow { node: id, took_ms, limit_ms: node_rules.health.limit_ms() }));
+            }
+            if node.seen.as_ref().is_none_or(|seen| seen.facts.started_at != facts.started_at) {
+                node.incarnation_at = now;
+            }
+            state.promises.term_seen = state.promises.term_seen.max(facts.mark.promised.term);
+            node.seen = Some(Seen { begun_at, answered_at: now, facts: (**facts).clone() });
+            node.failure = None;
+        }
+        Found::Failed(failure) => node.failure = Some(*failure),
+    }
+    let verdict = node.health.judge(&node_rules.health, begun_at, found, now);
+    if let Verdict::Mute(failure) = verdict
+        && before != Some(failure)
+    {
+        out.push(Action::Report(Report::Mute { node: id, failure }));
+    }
+    node.health.late = match (verdict, node.health.late) {
+        (Verdict::Mute(Failure::Late), Late::No) => Late::Since(begun_at),
+        (Verdict::Mute(Failure::Late), Late::Since(since)) if now >= since + LATE_MS => {
+            out.push(Action::Report(Report::NoLogin { node: id, lasting_ms: now - since }));
+            Late::Told
+        }
+        (Verdict::Mute(Failure::Late) | Verdict::Doubtful { .. }, late) => late,
+        (Verdict::Alive | Verdict::Mute(_) | Verdict::Dead(_), _) => Late::No,
+    };
+    node.dead = match verdict {
+        Verdict::Alive | Verdict::Mute(_) => None,
+        Verdict::Doubtful { .. } => node.dead,
+        Verdict::Dead(failure) => Some(node.dead.map_or((now, failure), |(since, _)| (since, failure))),
+    };
+    let next = match verdict {
+        Verdict::Doubtful { again_at } => again_at,
+        // The answers may have come at the begin of the look, and the server have died then.
+        Verdict::Mute(Failure::Late) => now + node_rules.health.retry_delay_ms.clamp(RECHECK_MS, UNQUIET_MS),
+        Verdict::Alive | Verdict::Mute(_) | Verdict::Dead(_) => now + period(state, rules, id),
+    };
+    let node = state.nodes.get_mut(&id).expect("it was there above");
+    node.look = Look::Due { at: if again { now } else { next } };
+    if verdict == Verdict::Alive {
+        accept::learn_line(state, rules, id, begun_at);
+        note_return(state, id, begun_at, now);
+        revive(state, rules, id, now, out);
+    } else if state.primary() == Some(id) {
+        // Those who may hear it are asked in time.
+        state.line.lost_at = state.line.lost_at.or(Some(begun_at));
+        state.line.trouble = Trouble::Since(begun_at);
+        state.nodes.iter_mut().filter(|(other, _)| **other != id).for_each(|(_, node)| {
+            let asked = node.was_looked_at_since(begun_at);
+            node.look_by(if asked { Ms::MAX } else { now });
+        });
+    }
+}
+
+/// Notes that the primary answers again. Its standbys may have lost their streams meanwhile.
+fn note_return(state: &mut State, id: NodeId, begun_at: Ms, now: Ms) {
+    let is_over = matches!(state.line.trouble, Trouble::Since(since) if begun_at >= since);
+    if is_over && state.primary() == Some(id) && state.facts(id).is_some_and(|facts| state.is_on_line(facts)) {
+        state.line.trouble = Trouble::OverAt(now);
+        state.nodes.iter_mut().filter(|(other, _)| **other != id).for_each(|(_, node)| node.look_anew(now));
+    }
+}
+
+/// Time to the next look at a node that is as it should be.
+fn period(state: &State, rules: &Rules, id: NodeId) -> Ms {
+    let health = rules.node(id).map_or(0, |node| node.health.period_ms);
+    let period = [health, rules.role_period_ms].into_iter().filter(|period| *period > 0).min().unwrap_or(QUIET_MS);
+    let is_quiet = (matches!(state.gate, Gate::Open { .. }) || rules.servers == Servers::Unrelated)
+        && state.nodes.values().all(|node| node.dead.is_none());
+    if is_quiet { period } else { period.min(UNQUIET_MS) }
+}
+
+/// A node that answers leaves quarantine; a server of another cluster is put out of use.
+fn revive(state: &mut State, rules: &Rules, id: NodeId, now: Ms, out: &mut Vec<Action>) {
+    let Some(facts) = state.facts(id) else { return };
+    let relation = state.relation(facts);
+    let is_on_line = state.is_on_line(facts);
+    let Some(node) = state.nodes.get(&id) else { return };
+    if matches!(node.standing, Standing::Quarantined { .. }) && is_on_line {
+        duty::attach(state, rules, id, out);
+    }
+    match relation {
+        Some(Relation::Foreign) => another::note(state, rules, id, now, out),
+        Some(Relation::Holds(_) | Relation::Left(_) | Relation::Diverged) => another::over(state, rules, id, out),
+        None => {}
+    }
+}
+
+fn link_died(state: &mut State, rules: &Rules, id: NodeId, how: LinkEnd, now: Ms) {
+    let Some(node) = state.nodes.get_mut(&id).filter(|node| node.is_in_use()) else { return };
+    node.health.suspect(rules, how, now);
+    node.look_anew(now);
+    if state.primary() == Some(id) {
+        state.line.trouble = Trouble::Since(now);
+    }
+    // The server may have been started anew, and others may have replaced it meanwhile.
+    let has_company = rules.mode == Mode::Builtin && state.quorum(rules) == Quorum::Majority && rules.keeps(Rule::Confirm);
+    if has_company && state.primary() == Some(id) {
+        state.line.check_from = now;
+    }
+}
+
+fn stored(state: &mut State, number: u64, done: Done, now: Ms, out: &mut Vec<Action>) {
+    match done {
+        Done::Yes => {
+            state.store.stored = state.store.stored.max(number);
+            (state.store.disk, state.store.retry_at) = (Disk::Holds, 0);
+            let stored = state.store.stored;
+            let (due, rest) = std::mem::take(&mut state.store.tickets).into_iter().partition(|(version, _)| *version <= stored);
+            state.store.tickets = rest;
+            let due: Vec<(u64, u64)> = due;
+            out.extend(due.into_iter().map(|(_, ticket)| Action::Reply { ticket, answer: Ok(()) }));
+        }
+        Done::No => {
+            (state.store.sent, state.store.retry_at) = (state.store.stored, now + STORE_RETRY_MS);
+            if state.store.disk == Disk::Untried {
+                state.store.disk = Disk::Refuses;
+            }
+        }
+    }
+}
+
+/// Has the newest version stored, one at a time.
+fn store(state: &mut State, now: Ms, out: &mut Vec<Action>) {
+    let store = &mut state.store;
+    if store.version > store.sent && store.sent == store.stored && now >= store.retry_at {
+        store.sent = store.version;
+        out.push(Action::Store { number: store.version, text: state.durable.show() });
+    }
+}
+
+/// Ends an attempt for an epoch that is over.
+fn abandon(state: &mut State, now: Ms, out: &mut Vec<Action>) {
+    let is_over = state.attempt.as_ref().is_some_and(|attempt| Some(attempt.parent) != state.epoch());
+    if is_over {
+        attempt::end(state, Refusal::Outrun, now, out);
+    }
+}
+
+/// Takes nodes out of use whose health says that they are dead. A primary that its standbys hear is quarantined.
+fn mourn(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let dead: Vec<(NodeId, Ms, Failure)> =
+        state.nodes.iter().filter_map(|(id, node)| node.dead.map(|(since, failure)| (*id, since, failure))).collect();
+    for (id, since, failure) in dead {
+        if switchover::spares(state) == Some(id) {
+            continue;
+        }
+        if failover_state::is_kept(rules, id) {
+            // It stays in its place. `State::is_avoided` and the gate see to it that nobody uses it meanwhile.
+            if state.primary() == Some(id) && matches!(rules.mode, Mode::Builtin | Mode::Command) {
+                let is_always = rules.always_primary() == Some(id);
+                let why = if is_always { Refusal::AlwaysPrimary } else { Refusal::DisallowToFailover };
+                attempt::stuck(state, why, out);
+            }
+            continue;
+        }
+        let is_primary = state.primary() == Some(id);
+        let Some(node) = state.nodes.get(&id) else { continue };
+        let failing_since = node.health.failing_since.unwrap_or(since);
+        let heard_by = match node.standing {
+            // Out of use for another reason, which stands.
+            Standing::Down { .. } | Standing::Detached | Standing::Recovering => continue,
+            // It says itself that it goes, or does not run.
+            _ if !is_primary || matches!(failure, Failure::Refused | Failure::ShuttingDown) || !rules.keeps(Rule::Quarantine) => {
+                BTreeSet::new()
+            }
+            Standing::Waiting | Standing::Up => {
+                // Weir asks after the verdict if standbys have heard the primary: before, a message may have been under way.
+                let is_asked = |(other, node): (&NodeId, &Node)| *other == id || node.was_looked_at_since(since);
+                if !state.nodes.iter().all(is_asked) && now < since + HEARSAY_MS {
+                    let silent = state.nodes.iter_mut().filter(|(other, node)| **other != id && !node.was_looked_at_since(since));
+                    silent.for_each(|(_, node)| node.look_anew(now));
+                    continue;
+                }
+                hearers(state, id, failing_since)
+            }
+            Standing::Quarantined { .. } => hearers(state, id, now.saturating_sub(SILENCE_MS)),
+        };
+        let is_new = !matches!(node.standing, Standing::Quarantined { .. });
+        if heard_by.is_empty() {
+            duty::put_down(state, rules, id, Lost::Failed(failure), now, out);
+        } else if is_new {
+            state.nodes.entry(id).and_modify(|node| node.standing = Standing::Quarantined { since: now });
+            out.push(Action::Report(Report::Quarantined { node: id, heard_by }));
+            attempt::stuck(state, Refusal::Quarantined, out);
+        }
+    }
+}
+
+/// Standbys that had a message from this node after `from`.
+fn hearers(state: &State, id: NodeId, from: Ms) -> BTreeSet<NodeId> {
+    let hears = |(_, node): &(&NodeId, &Node)| {
+        let Some(seen) = node.seen.as_ref().filter(|_| node.failure.is_none()) else { return false };
+        let heard_at = seen.facts.silent_ms().and_then(|silent| seen.answered_at.checked_sub(silent));
+        seen.facts.upstream() == Some(id) && heard_at.is_some_and(|at| at > from)
+    };
+    state.nodes.iter().filter(hears).map(|(id, _)| *id).collect()
+}
+
+/// Notes since when a promise is seen, and since when the primary is gone meanwhile.
+fn note_promise(state: &mut State, promise: Option<Ballot>, now: Ms) {
+    let primary = state.primary().and_then(|id| state.nodes.get(&id));
+    let is_gone =
+        primary.is_none_or(|node| node.failure.is_some_and(|failure| failure.is_death() && failure != Failure::ShuttingDown));
+    state.promises.since = promise.and(state.promises.since.or(Some(now)));
+    state.promises.gone_since = promise.filter(|_| is_gone).and(state.promises.gone_since.or(Some(now)));
+}
+
+/// The time from which another Weir's attempt counts as left undone.
+fn undone_at(state: &State, rules: &Rules, promise: Ballot) -> Ms {
+    let since = state.promises.since.unwrap_or_default();
+    match (promise.purpose(), state.promises.gone_since) {
+        (Purpose::Failover | Purpose::Tend, _) => since + OTHERS_MS,
+        (Purpose::Switchover, Some(gone)) => since.max(gone) + OTHERS_MS,
+        (Purpose::Switchover, None) => since + rules.transaction_limit_ms.min(OTHERS_DRAIN_MS) + OTHERS_STOP_MS,
+    }
+}
+
+/// Begins an attempt where one is due.
+fn pursue(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let promise = promises::newer_promise_of_any(state);
+    note_promise(state, promise, now);
+    let is_reserved = state.attempt.is_some() || switchover::reserves(state);
+    if rules.mode != Mode::Builtin || is_reserved || now < state.retry_at || state.primary().is_none() {
+        if accept::gone(state).is_some() && rules.mode != Mode::Builtin {
+            attempt::stuck(state, Refusal::NotByWeir, out);
+        }
+        return;
+    }
+    let is_mine = promise.is_some_and(|promise| promise.weir == state.durable.weir) || rules.is_alone();
+    if promise.is_some_and(|promise| !is_mine && now < undone_at(state, rules, promise)) {
+        return;
+    }
+    if let Some(why) = accept::gone(state) {
+        if let Err(refusal) = eligible::could_be_decided(state, rules) {
+            return attempt::stuck(state, refusal, out);
+        }
+        let is_silent = matches!(why, Why::Died(failure) if failure != Failure::Refused && failure != Failure::ShuttingDown);
+        if is_silent && !eligible::could_be_silent(state, rules) {
+            match agent_inquiry::about(state, rules, why, now, out) {
+                Word::Answers => {}
+                Word::NotYet => return,
+                Word::Silent => return attempt::stuck(state, Refusal::NotProvenDead, out),
+            }
+        }
+        state.begin_attempt(rules, Aim::Replace, why, now);
+    } else if let Some(ballot) = promise
+        && state.primary().and_then(|id| state.facts(id)).is_some_and(|facts| state.is_on_line(facts))
+        && eligible::could_be_decided(state, rules).is_ok()
+    {
+        if promises::are_void(state) {
+            return state.begin_attempt(rules, Aim::Tidy, Why::Adopted, now);
+        }
+        out.push(Action::Report(Report::TakingOver { ballot }));
+        state.begin_attempt(rules, Aim::Settle, Why::Adopted, now);
+    }
+}
+
+/// `search_primary_node_timeout`: somebody else is to make a primary of a standby. At its end nobody waits for that any more, and a look that finds
+/// one has it accepted all the same.
+fn search(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let is_lost = rules.mode != Mode::Builtin && (state.primary().is_none() || accept::gone(state).is_some());
+    let next = match (is_lost, state.line.search) {
+        (false, _) => Search::No,
+        (true, Search::No) => {
+            out.push(Action::Report(Report::Searching));
+            Search::Since(now)
+        }
+        (true, Search::Since(since)) if rules.search_ms.is_some_and(|limit| now >= since + limit) => {
+            out.push(Action::Report(Report::NotFound { waited_ms: now - since }));
+            Search::InVain
+        }
+        (true, going @ (Search::Since(_) | Search::InVain)) => going,
+    };
+    state.line.search = next;
+}
+
+/// `detach_false_primary`.
+fn detach_false(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    if rules.false_primary == FalsePrimary::Detached {
+        let in_use = |id: &NodeId| state.nodes.get(id).is_some_and(Node::is_in_use);
+        let found: Vec<NodeId> = state.durable.false_primaries.iter().copied().filter(in_use).collect();
+        found.into_iter().for_each(|id| duty::put_down(state, rules, id, Lost::False, now, out));
+    }
+}
+
+fn operator(state: &mut State, rules: &Rules, ticket: u64, request: Request, now: Ms, out: &mut Vec<Action>) {
+    let id = request.node();
+    let answer = match (state.nodes.contains_key(&id), request) {
+        (false, _) => Err(format!("node {id} does not exist")),
+        (true, Request::Attach(_)) if state.nodes.get(&id).is_some_and(Node::is_in_use) => Ok(()),
+        (true, Request::Attach(_)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
+        (true, Request::Detach(_)) if failover_state::is_untouchable(rules, id) => {
+            Err(format!("node {id} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"))
+        }
+        // Commands ran when it was lost. A primary that was lost is to be replaced.
+        (true, Request::Detach(_)) if state.is_out(rules, id) => {
+            if state.primary() != Some(id) {
+                put_aside(state, id);
+            }
+            Ok(())
+        }
+        (true, Request::Detach(_)) => {
+            let new = if state.primary() == Some(id) { duty::likely(state, rules) } else { None };
+            detach(state, rules, id, new, out);
+            Ok(())
+        }
+        (true, Request::Restart(_)) => match restart::request(state, id, ticket, now) {
+            Ok(()) => return,
+            Err(text) => Err(text),
+        },
+        (true, Request::SwitchOver(_)) if rules.mode == Mode::Builtin => {
+            match switchover::request(state, rules, id, ticket, now) {
+                // It answers at its end.
+                Ok(()) => return,
+                Err(text) => Err(text),
+            }
+        }
+        (true, Request::SwitchOver(_)) => switch_over(state, rules, id, out),
+        (true, Request::Promote(_)) => match promote(state, rules, id, ticket, now, out) {
+            Ok(true) => Ok(()),
+            // The attempt answers.
+            Ok(false) => return,
+            Err(text) => Err(text),
+        },
+        (true, Request::Recover(_, Recovering::Begins)) if state.primary() == Some(id) => {
+            Err(format!("node {id} is the primary"))
+        }
+        (true, Request::Recover(_, Recovering::Begins)) => {
+            state.nodes.entry(id).and_modify(|node| node.standing = Standing::Recovering);
+            Ok(())
+        }
+        (true, Request::Recover(_, Recovering::Ends)) => may_attach(state, id).map(|()| duty::attach(state, rules, id, out)),
+    };
+    if let (Err(_), Request::Attach(_) | Request::Recover(_, Recovering::Ends)) = (&answer, request) {
+        // Facts about the node may be old, and an operator who has just started its server asks again.
+        state.nodes.entry(id).and_modify(|node| node.look_anew(now));
+    }
+    match answer {
+        Ok(()) if !state.is_stored() => state.store.tickets.push((state.store.version, ticket)),
+        answer => out.push(Action::Reply { ticket, answer }),
+    }
+}
+
+fn detach(state: &mut State, rules: &Rules, id: NodeId, new: Option<NodeId>, out: &mut Vec<Action>) {
+    put_aside(state, id);
+    duty::lost(state, rules, id, new, out);
+}
+
+/// It stays out of use until the operator attaches it.
+fn put_aside(state: &mut State, id: NodeId) {
+    state.nodes.entry(id).and_modify(|node| node.standing = Standing::Detached);
+    state.change(|durable| durable.detached.insert(id));
+}
+
+/// The primary makes room, and the operator's command promotes this standby. It is accepted once it is a primary.
+fn switch_over(state: &mut State, rules: &Rules, id: NodeId, out: &mut Vec<Action>) -> Result<(), String> {
+    let Some(primary) = state.primary() else { return Err("there is no primary".into()) };
+    if primary == id {
+        return Err(format!("node {id} is the primary already"));
+    }
+    if rules.mode != Mode::Command {
+        return Err("failover_mode leaves promotion to others".into());
+    }
+    if failover_state::is_untouchable(rules, primary) {
+        return Err(format!("node {primary} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"));
+    }
+    may_attach(state, id)?;
+    state.planned.named = Some(id);
+    detach(state, rules, primary, Some(id), out);
+    Ok(())
+}
+
+/// A node is used only on the accepted timeline.
+fn may_attach(state: &State, id: NodeId) -> Result<(), String> {
+    if state.primary().is_none() {
+        return Ok(());
+    }
+    let Some(facts) = state.facts(id) else { return Err(format!("node {id} does not answer")) };
+    let is_fit = if state.primary() == Some(id) {
+        state.is_on_line(facts)
+    } else {
+        !facts.is_primary() && matches!(state.relation(facts), Some(Relation::Holds(_)))
+    };
+    if is_fit { Ok(()) } else { Err(format!("node {id} is not on the timeline of the primary")) }
+}
+
+/// The operator names a primary. `Ok(true)`: done; `Ok(false)`: an attempt is under way and answers.
+fn promote(state: &mut State, rules: &Rules, id: NodeId, ticket: u64, now: Ms, out: &mut Vec<Action>) -> Result<bool, String> {
+    if another::is_at(state, rules, id) {
+        another::accept(state, rules, id, now, out);
+        return Ok(true);
+    }
+    if state.primary() == Some(id) {
+        return Err(format!("node {id} is the primary already"));
+    }
+    let Some(facts) = state.facts(id) else { return Err(format!("node {id} does not answer")) };
+    let is_primary = facts.is_primary();
+    if rules.mode != Mode::Builtin || state.primary().is_none() {
+        if !is_primary {
+            return Err(format!("node {id} is in recovery, and failover_mode leaves promotion to others"));
+        }
+        state.planned.named = Some(id);
+        return Ok(true);
+    }
+    if let Some(kept) = state.primary().filter(|kept| failover_state::is_kept(rules, *kept)) {
+        return Err(format!("node {kept} may not be replaced: its backend_flag is DISALLOW_TO_FAILOVER or ALWAYS_PRIMARY"));
+    }
+    if !is_primary && matches!(state.gate, Gate::Open { .. } | Gate::Held(Held::Checked, Transactions::Go)) {
+        return Err(format!("node {id} is in recovery and the primary works: stop or detach the primary first"));
+    }
+    attempt::end(state, Refusal::Outrun, now, out);
+    state.begin_attempt(rules, Aim::Force { node: id, ticket }, Why::Named, now);
+    Ok(false)
+}
+
+/// Begins the looks that are due.
+fn look(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    let is_unquiet = state.attempt.is_some() || state.promises.since.is_some();
+    let spared = state.attempt.as_ref().and_then(Attempt::spares);
+    let proved = state.attempt.as_ref().and_then(Attempt::proves);
+    for (id, node) in &mut state.nodes {
+        if is_unquiet {
+            node.look_by(now + RECHECK_MS);
+        }
+        let Look::Due { at } = node.look else { continue };
+        if at > now {
+            continue;
+        }
+        if spared == Some(*id) {
+            node.look = Look::Due { at: now + RECHECK_MS };
+            continue;
+        }
+        if !node.is_in_use() {
+            node.health.skip(now);
+        }
+        let mut limit_ms = rules.node(*id).map_or(QUIET_MS, |node| node.health.limit_ms());
+        if proved == Some(*id) && node.dead.is_some() {
+            limit_ms = limit_ms.min(PROOF_MS);
+        }
+        node.look = Look::UnderWay { begun_at: now, again: false };
+        out.push(Action::Probe { node: *id, limit_ms });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::tests::rules;
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn an_attempt_of_another_weir_counts_as_left_undone_after_the_longest_time_that_it_may_take() {
+        let rules = Rules { transaction_limit_ms: 7_000, ..rules(3) };
+        let mut state = State::new(&rules, None, 9, &BTreeSet::new());
+        let mut undone_at = |purpose, gone_since, limit_ms| {
+            (state.promises.since, state.promises.gone_since) = (Some(1_000), gone_since);
+            undone_at(&state, &Rules { transaction_limit_ms: limit_ms, ..rules.clone() }, Ballot::after(0, purpose, 1))
+        };
+        for purpose in [Purpose::Failover, Purpose::Tend] {
+            assert_eq!(undone_at(purpose, None, 7_000), 1_000 + OTHERS_MS);
+        }
+        assert_eq!(undone_at(Purpose::Switchover, None, 7_000), 1_000 + 7_000 + OTHERS_STOP_MS, "transactions end first");
+        assert_eq!(undone_at(Purpose::Switchover, None, Ms::MAX), 1_000 + OTHERS_DRAIN_MS + OTHERS_STOP_MS);
+        assert_eq!(undone_at(Purpose::Switchover, Some(5_000), 7_000), 5_000 + OTHERS_MS, "its primary was stopped");
+    }
+}

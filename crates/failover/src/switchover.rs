@@ -1,0 +1,437 @@
+//! A planned move of the primary: the working primary is stopped cleanly, and a standby that holds all of its log takes over.
+//!
+//! ```text
+//! Waiting -> Preparing -> Taking -> Following -> Starting -> Returning -> done
+//!                           |  ends after the stop and without a promotion: Undoing
+//! ```
+//!
+//! `Taking` is an attempt like any other (`attempt`, with [`Aim::Succeed`]), so that votes, epochs and other Weirs need no rule of their own. A
+//! Weir that dies leaves a stopped primary and marks, which is a failover for the next one. The old primary is started again only while
+//! nobody was told to promote himself: after that the attempt, or the failover that follows it, decides. One that was told to stop and does not come to
+//! an end with it is ended as by a crash first: it cannot be told to go on.
+
+use super::action::{Action, Held, Lost, StopMode, Transactions};
+use super::ballot::{Ballot, NodeId};
+use super::choose::{self, Refusal, Sync};
+use super::event::{Done, End, Facts, Failure, Ms};
+use super::health::RECHECK_MS;
+use super::history::{Lsn, Relation};
+use super::operations::{Aim, Attempt, Phase, Stage, Start, StopOrder, Switchover};
+use super::record::Why;
+use super::rules::{Agent, Rules};
+use super::{duty, eligible, promises};
+use crate::failover_state::{self, Gate, State};
+use crate::node_state::Standing;
+
+/// Time for earlier work on the cluster to end.
+const QUIET_MS: Ms = 5_000;
+/// A checkpoint before the stop may take so long. The stop writes what is left.
+const PREPARE_MS: Ms = 60_000;
+/// More time for the answer to an order.
+const SLACK_MS: Ms = 2_000;
+/// A primary that was stopped for nothing must answer again by then; else a standby is promoted.
+const UNDO_MS: Ms = 6_000;
+/// The same for one that must be ended first, and recovers from its log.
+const UNDO_CRASHED_MS: Ms = 20_000;
+/// Time for an agent to end it.
+const END_MS: Ms = 6_000;
+const START_MS: Ms = 5_000;
+const FOLLOW_MS: Ms = 10_000;
+/// Time for the old primary to stream from the new one.
+const RETURN_MS: Ms = 30_000;
+/// Time for an agent to say that a server is stopped that refuses connections.
+const AGENT_MS: Ms = 3_000;
+/// A server that was told to stop has begun to by then.
+const DOUBT_MS: Ms = 1_000;
+/// Time between two orders of the same kind.
+const RETRY_MS: Ms = 500;
+/// A standby that lacks more would hold the stop up: a server that stops sends all log first.
+const LAG_BYTES_MAX: u64 = 128 << 20;
+
+/// How far a switchover goes with an event.
+enum Next {
+    Stay,
+    Stage(Stage),
+    /// It is over.
+    End(Result<(), String>),
+}
+
+/// An operator asks for it. Error: nothing is begun.
+pub(super) fn request(state: &mut State, rules: &Rules, to: NodeId, ticket: u64, now: Ms) -> Result<(), String> {
+    let Some(from) = state.primary() else { return Err("there is no primary".into()) };
+    if state.planned.switchover.is_some() || state.planned.restart.is_some() {
+        return Err("a restart or a switchover is under way".into());
+    }
+    is_allowed(state, rules, from, to)?;
+    state.planned.switchover =
+        Some(Switchover { from, to, ticket, stage: Stage::Waiting { until: now + QUIET_MS, since: now, had: None } });
+    Ok(())
+}
+
+/// The conditions that nothing but an operator changes.
+fn is_allowed(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), String> {
+    if from == to {
+        return Err(format!("node {to} is the primary already"));
+    }
+    if failover_state::is_untouchable(rules, from) {
+        return Err(format!("node {from} may not be detached: its backend_flag is DISALLOW_TO_FAILOVER"));
+    }
+    if rules.always_primary().is_some() {
+        return Err(Refusal::AlwaysPrimary.describe());
+    }
+    if rules.node(from).is_none_or(|node| node.agent == Agent::None) {
+        return Err(format!("node {from} has no agent that could stop it"));
+    }
+    if rules.node(to).is_none_or(|node| node.priority == 0) {
+        return Err(format!("node {to} may not be promoted: its backend_promote_priority is 0"));
+    }
+    if state.facts(to).is_some_and(Facts::is_primary) {
+        return Err(format!("node {to} is not on the timeline of the primary"));
+    }
+    Ok(())
+}
+
+/// Those that time may bring: a standby that was pointed at the primary a moment ago does not stream yet.
+fn is_ready(state: &State, rules: &Rules, from: NodeId, to: NodeId) -> Result<(), String> {
+    if state.attempt.is_some() || !matches!(state.gate, Gate::Open { .. }) {
+        return Err("writes wait already; SHOW pool_failover tells why".into());
+    }
+    let Some(facts) = state.facts(to) else { return Err(format!("node {to} does not answer")) };
+    let position = match state.relation(facts) {
+        Some(Relation::Holds(position)) if !facts.is_primary() => position,
+        _ => return Err(format!("node {to} is not on the timeline of the primary")),
+    };
+    if state.nodes.get(&to).is_none_or(|node| !node.is_in_use()) {
+        return Err(format!("node {to} is out of use"));
+    }
+    if facts.upstream() != Some(from) || facts.silent_ms().is_none() {
+        return Err(format!("node {to} does not stream from the primary"));
+    }
+    let lacks = state.last_position().map_or(0, |last| last.saturating_sub(position));
+    if lacks > LAG_BYTES_MAX {
+        return Err(format!("node {to} lacks {lacks} bytes of log, the limit is {LAG_BYTES_MAX}"));
+    }
+    if let Sync::Synchronous(all) = state.sync(rules) {
+        let answering = state.nodes.keys().copied().filter(|id| *id != from && state.facts(*id).is_some()).collect();
+        if let Some(refusal) = choose::too_few_asked(&all, &answering) {
+            return Err(refusal.describe());
+        }
+    }
+    eligible::could_be_decided(state, rules).map_err(|refusal| refusal.describe())
+}
+
+/// A standby whose replay stands still, for a report or because somebody paused it, would not become a primary.
+fn replays(state: &State, to: NodeId, (since, had): (Ms, &mut Option<Lsn>)) -> Result<(), String> {
+    let is_new = state.nodes.get(&to).is_some_and(|node| node.was_looked_at_since(since));
+    let Some(facts) = state.facts(to).filter(|_| is_new) else { return Err(format!("node {to} does not answer")) };
+    let had = *had.get_or_insert(facts.position);
+    if facts.replayed >= had {
+        return Ok(());
+    }
+    Err(Refusal::NotReplayed { node: to, bytes: facts.unreplayed() }.describe())
+}
+
+/// Goes on as far as the facts allow.
+pub(super) fn drive(state: &mut State, rules: &Rules, now: Ms, out: &mut Vec<Action>) {
+    // Each turn enters a later stage, of which there are seven.
+    for _ in 0..7 {
+        let Some(mut switchover) = state.planned.switchover.take() else { return };
+        match advance(state, &mut switchover, rules, now, out) {
+            Next::Stay => {
+                state.planned.switchover = Some(switchover);
+                return;
+            }
+            Next::Stage(stage) => state.planned.switchover = Some(Switchover { stage, ..switchover }),
+            Next::End(answer) => return out.push(Action::Reply { ticket: switchover.ticket, answer }),
+        }
+    }
+}
+
+fn advance(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+    let (from, to) = (of.from, of.to);
+    let primary = state.primary();
+    match &mut of.stage {
+        Stage::Waiting { .. } | Stage::Preparing { .. } if primary != Some(from) => {
+            Next::End(Err("the primary is another one meanwhile".into()))
+        }
+        Stage::Waiting { until, since, had } => {
+            match is_ready(state, rules, from, to).and_then(|()| replays(state, to, (*since, had))) {
+                Ok(()) => {
+                    out.push(Action::Prepare { node: from, limit_ms: PREPARE_MS });
+                    Next::Stage(Stage::Preparing { until: now + PREPARE_MS + SLACK_MS })
+                }
+                Err(why) if now >= *until => Next::End(Err(why)),
+                Err(_) => {
+                    state.nodes.get_mut(&to).into_iter().for_each(|node| node.look_soon(now, RECHECK_MS));
+                    Next::Stay
+                }
+            }
+        }
+        Stage::Preparing { until } if now >= *until => take(state, rules, (from, to), now),
+        Stage::Preparing { .. } => Next::Stay,
+        Stage::Taking if primary == Some(to) => {
+            put_aside(state, from, now);
+            Next::Stage(Stage::Following { until: now + FOLLOW_MS, retry_at: now })
+        }
+        Stage::Taking if primary != Some(from) => Next::End(Err(format!("node {} is the primary now", of_primary(primary)))),
+        // Votes that were found kept the old one, or `attempt_ended` has changed the stage.
+        Stage::Taking if state.attempt.is_none() => {
+            let why = "an earlier attempt was to be ended first".to_string();
+            Next::Stage(undoing(why, None, now))
+        }
+        Stage::Taking => Next::Stay,
+        Stage::Undoing { .. } => undo(state, of, now, out),
+        Stage::Following { .. } | Stage::Starting { .. } | Stage::Returning { .. } => bring_back(state, of, rules, now, out),
+    }
+}
+
+fn of_primary(primary: Option<NodeId>) -> String {
+    primary.map_or("-".into(), |id| id.to_string())
+}
+
+fn take(state: &mut State, rules: &Rules, (from, to): (NodeId, NodeId), now: Ms) -> Next {
+    if let Err(why) = is_ready(state, rules, from, to) {
+        return Next::End(Err(why));
+    }
+    if promises::newer_promise(state).is_some() {
+        return Next::End(Err("another proxy has begun to replace the primary".into()));
+    }
+    let started_at = state.facts(from).map(|facts| facts.started_at);
+    state.begin_attempt(rules, Aim::Succeed { node: to, started_at }, Why::SwitchedOver, now);
+    Next::Stage(Stage::Taking)
+}
+
+fn undoing(why: String, stop: Option<StopOrder>, now: Ms) -> Stage {
+    Stage::Undoing { why, since: now, start: Start::DueAt(now), stop, until: now + UNDO_MS }
+}
+
+/// The old primary is not needed for reads until it follows.
+fn put_aside(state: &mut State, from: NodeId, now: Ms) {
+    if let Some(node) = state.nodes.get_mut(&from).filter(|node| node.is_in_use()) {
+        node.standing = Standing::Down { why: Lost::Following, since: now };
+    }
+}
+
+fn undo(state: &mut State, of: &mut Switchover, now: Ms, out: &mut Vec<Action>) -> Next {
+    let from = of.from;
+    let Stage::Undoing { why, since, start, stop, until } = &mut of.stage else { return Next::Stay };
+    let since = *since;
+    let primary = state.primary();
+    if primary != Some(from) {
+        return Next::End(Err(format!("{why}; node {} is the primary now", of_primary(primary))));
+    }
+    // One that was told to stop, and not heard to be started, may still be about to stop.
+    let since = match start {
+        Start::Done => since,
+        Start::DueAt(_) | Start::Ending(_) | Start::Ordered => since + DOUBT_MS,
+    };
+    let answers = state.nodes.get(&from).is_some_and(|node| node.seen.as_ref().is_some_and(|seen| seen.begun_at > since));
+    // An order to end it may still arrive.
+    let is_ending = matches!(start, Start::Ending(_));
+    if answers && !is_ending && state.facts(from).is_some_and(|facts| state.is_on_line(facts)) {
+        // Promises that the attempt left behind are settled at once.
+        state.retry_at = now;
+        return Next::End(Err(format!("{why}; node {from} is the primary as before")));
+    }
+    if now >= *until {
+        return Next::End(Err(format!("{why}; node {from} does not answer, and a standby is to replace it")));
+    }
+    if let Start::DueAt(at) = *start
+        && now >= at
+    {
+        // A port that refuses is that of a server that has ended. One that answers has not begun to stop.
+        let failure = state.nodes.get(&from).and_then(|node| node.failure);
+        let is_stopping = failure.is_some_and(|failure| failure == Failure::ShuttingDown || failure.is_silence());
+        if let Some(order) = stop.filter(|_| is_stopping) {
+            let StopOrder { ballot, started_at } = order;
+            (*start, *until) = (Start::Ending(order), since + UNDO_CRASHED_MS);
+            out.push(Action::StopServer { node: from, ballot, started_at, mode: StopMode::Crash, limit_ms: END_MS });
+        } else {
+            *start = Start::Ordered;
+            out.push(Action::StartServer { node: from, limit_ms: START_MS });
+        }
+    }
+    if let Some(node) = state.nodes.get_mut(&from) {
+        node.look_soon(now, RECHECK_MS);
+    }
+    Next::Stay
+}
+
+/// Makes the old primary a standby of the new one.
+fn bring_back(state: &mut State, of: &mut Switchover, rules: &Rules, now: Ms, out: &mut Vec<Action>) -> Next {
+    let (from, to) = (of.from, of.to);
+    let failed = |what: &str| Next::End(Err(format!("node {to} is the primary now, but node {from} {what}")));
+    if state.primary() != Some(to) {
+        return failed("was not brought back, since the primary changed again");
+    }
+    // Its vote is its last change: it streams anew after that.
+    let is_back = state.facts(from).is_some_and(|facts| {
+        let holds = matches!(state.relation(facts), Some(Relation::Holds(_)));
+        let has_vote = facts.mark.vote.is_some_and(|vote| Some(vote.epoch) == state.epoch());
+        !facts.is_primary() && facts.upstream() == Some(to) && facts.silent_ms().is_some() && holds && has_vote
+    });
+    if is_back {
+        if state.nodes.get(&from).is_some_and(|node| matches!(node.standing, Standing::Down { .. })) {
+            duty::attach(state, rules, from, out);
+        }
+        return Next::End(Ok(()));
+    }
+    match &mut of.stage {
+        Stage::Following { until, .. } if now >= *until => {
+            failed("could not be made a standby; SHOW pool_nodes and the log tell more")
+        }
+        Stage::Starting { until, .. } if now >= *until => failed("was not started"),
+        Stage::Returning { until } if now >= *until => failed("does not stream from it yet"),
+        Stage::Following { retry_at, .. } if now >= *retry_at => {
+            *retry_at = Ms::MAX;
+            let ballot = state.durable.vote.map_or(Ballot::default(), |vote| vote.ballot);
+            out.push(Action::FollowServer { node: from, primary: to, ballot, limit_ms: FOLLOW_MS });
+            Next::Stay
+        }
+        Stage::Starting { retry_at, .. } if now >= *retry_at => {
+            *retry_at = Ms::MAX;
+            out.push(Action::StartServer { node: from, limit_ms: START_MS });
+            Next::Stay
+        }
+        Stage::Returning { .. } => {
+            if let Some(node) = state.nodes.get_mut(&from) {
+                node.look_soon(now, RECHECK_MS);
+            }
+            Next::Stay
+        }
+        _ => Next::Stay,
+    }
+}
+
+/// The checkpoint before the stop was written, or not.
+pub(super) fn prepared(state: &mut State, node: NodeId, now: Ms) {
+    if let Some(Switchover { from, stage: Stage::Preparing { until }, .. }) = &mut state.planned.switchover
+        && *from == node
+    {
+        *until = now;
+    }
+}
+
+/// The agent ended a server that did not come to an end with its stop, or did not. A late answer to the order to stop it tells the same.
+pub(super) fn ended(state: &mut State, (node, ballot): (NodeId, Ballot), end: End, now: Ms, out: &mut Vec<Action>) {
+    let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
+    let Stage::Undoing { start: start @ Start::Ending(_), stop, .. } = &mut of.stage else { return };
+    if !matches!(start, Start::Ending(order) if order.ballot == ballot) {
+        return;
+    }
+    match end {
+        End::Before | End::Now => {
+            // One that recovers is not ended again.
+            (*start, *stop) = (Start::Ordered, None);
+            out.push(Action::StartServer { node, limit_ms: START_MS });
+        }
+        End::Unknown => *start = Start::DueAt(now + RETRY_MS),
+    }
+}
+
+/// The agent started the server, or did not.
+pub(super) fn started(state: &mut State, node: NodeId, done: Done, now: Ms) {
+    if let Some(known) = state.nodes.get_mut(&node) {
+        known.look_anew(now);
+    }
+    let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
+    match (&mut of.stage, done) {
+        (Stage::Starting { .. }, Done::Yes) => of.stage = Stage::Returning { until: now + RETURN_MS },
+        (Stage::Starting { retry_at, .. }, Done::No) => *retry_at = now + RETRY_MS,
+        (Stage::Undoing { start: start @ Start::Ordered, .. }, Done::No) => *start = Start::DueAt(now + RETRY_MS),
+        (Stage::Undoing { start, since, .. }, Done::Yes) => (*start, *since) = (Start::Done, now),
+        _ => {}
+    }
+}
+
+/// The agent made the server a standby, or did not.
+pub(super) fn followed(state: &mut State, node: NodeId, done: Done, now: Ms) {
+    let Some(of) = state.planned.switchover.as_mut().filter(|of| of.from == node) else { return };
+    if let Stage::Following { retry_at, .. } = &mut of.stage {
+        match done {
+            Done::Yes => of.stage = Stage::Starting { until: now + RETURN_MS, retry_at: now },
+            Done::No => *retry_at = now + RETRY_MS,
+        }
+    }
+}
+
+/// The attempt ended without a decision, in this phase. Nothing was promoted before the order to do so: the old primary goes on.
+pub(super) fn attempt_ended(state: &mut State, attempt: &Attempt, refusal: Refusal, now: Ms, out: &mut Vec<Action>) {
+    if state.primary() != Some(attempt.parent.node) {
+        // A decision was learned from votes, ours perhaps.
+        return;
+    }
+    let Some(of) = state.planned.switchover.take_if(|of| of.stage == Stage::Taking) else { return };
+    let why = refusal.describe();
+    let stop = match (&attempt.phase, attempt.aim) {
+        (
+            Phase::Storing
+            | Phase::Pledging { .. }
+            | Phase::Streaming { .. }
+            | Phase::Yielding { .. }
+            | Phase::Draining { .. }
+            | Phase::Proving { .. }
+            | Phase::Ending { .. },
+            _,
+        ) => {
+            return out.push(Action::Reply { ticket: of.ticket, answer: Err(why) });
+        }
+        (Phase::Stopping { .. }, Aim::Succeed { started_at, .. }) => Some(StopOrder { ballot: attempt.ballot, started_at }),
+        (Phase::Stopping { .. } | Phase::Parting { .. } | Phase::Inspecting { .. } | Phase::Replaying { .. }, _) => None,
+        (Phase::Promoting { .. } | Phase::Waiting { .. } | Phase::Voting { .. }, _) => {
+            let answer = Err(format!("{why}; a standby is to replace node {}", of.from));
+            return out.push(Action::Reply { ticket: of.ticket, answer });
+        }
+    };
+    if let Some(node) = state.nodes.get_mut(&of.from) {
+        node.look_anew(now);
+    }
+    state.planned.switchover = Some(Switchover { stage: undoing(why, stop, now), ..of });
+}
+
+/// The node that is stopped on purpose: its silence is no failure.
+pub(super) fn spares(state: &State) -> Option<NodeId> {
+    let of = state.planned.switchover.as_ref()?;
+    let is_stopped = match of.stage {
+        Stage::Taking => state.attempt.as_ref().is_none_or(|attempt| !attempt.is_before_stop()),
+        Stage::Undoing { .. } => true,
+        Stage::Waiting { .. }
+        | Stage::Preparing { .. }
+        | Stage::Following { .. }
+        | Stage::Starting { .. }
+        | Stage::Returning { .. } => false,
+    };
+    is_stopped.then_some(of.from)
+}
+
+/// True while no attempt of another kind may begin here.
+pub(super) fn reserves(state: &State) -> bool {
+    let is_reserved = |of: &Switchover| matches!(of.stage, Stage::Taking | Stage::Undoing { .. });
+    state.planned.switchover.as_ref().is_some_and(is_reserved)
+}
+
+/// Why writes wait, if it is for this.
+pub(super) fn gate(state: &State) -> Option<Gate> {
+    match state.planned.switchover.as_ref()?.stage {
+        // Promises of others to this attempt do not hold writes up.
+        Stage::Taking if state.attempt.as_ref().is_some_and(Attempt::leaves_writes) => None,
+        Stage::Taking if matches!(state.attempt.as_ref()?.phase, Phase::Draining { .. }) => {
+            Some(Gate::Held(Held::SwitchedOver, Transactions::Go))
+        }
+        Stage::Taking | Stage::Undoing { .. } => Some(Gate::Held(Held::SwitchedOver, Transactions::End)),
+        Stage::Waiting { .. }
+        | Stage::Preparing { .. }
+        | Stage::Following { .. }
+        | Stage::Starting { .. }
+        | Stage::Returning { .. } => None,
+    }
+}
+
+/// True if the primary says nothing while it is to stop: it hangs. Or it is stopped, and its agent does not say so.
+pub(super) fn hangs(state: &State, id: NodeId, now: Ms) -> bool {
+    state.nodes.get(&id).is_some_and(|node| match node.dead {
+        Some((_, Failure::TimedOut)) => true,
+        Some((since, _)) => node.failure == Some(Failure::Refused) && now >= since + AGENT_MS,
+        None => false,
+    })
+}

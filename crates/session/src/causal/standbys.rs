@@ -1,0 +1,676 @@
+//! No read back in time: finds the standbys that have replayed all that a session has seen, or all that anybody has.
+//!
+//! In: servers' reports of their WAL positions. Out: the standbys that may answer a session. No IO and no clock:
+//! `weir::control::node_monitor` asks.
+//!
+//! The primary's position is asked in numbered rounds. Suppose a server tells a session something while round `n` is the last
+//! one begun. The position of any later round covers it: the server's word is older than the question of round `n + 1`, and the
+//! primary's insert position only grows. So a session remembers a round and no position, at no cost. A standby that has
+//! replayed the position of that round, or of a later one, may answer it.
+//!
+//! A standby may show a commit that the primary does not show yet, because the commit waits for `synchronous_standby_names`.
+//! The primary's flushed position covers the words of standbys, since no standby is sent more. The
+//! primary itself may answer only when the commits that waited are over (`waiting`).
+//!
+//! Positions count on one timeline of one cluster only, and only during one life of a server.
+//! Source: PostgreSQL manual, "Log-Shipping Standby Servers"; `GetXLogInsertRecPtr` and `GetXLogReplayRecPtr` in xlog.c.
+
+use std::collections::VecDeque;
+use weir_failover::cluster::Role;
+
+/// One uninterrupted connection to a server: while it lasts, so does the server's process. Never 0.
+pub type Life = u64;
+
+/// Rounds that a session must find covered on the server that answers it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// First round that covers all the primary said. 0: it said nothing.
+    pub primary: u64,
+    /// First round that covers all that standbys said.
+    pub standbys: u64,
+    /// The standby that said the last of it, and knows all that other standbys said: by number and life. A life of 0 is none.
+    pub last: (u16, Life),
+}
+
+impl Seen {
+    /// The primary said something; `next` is the round after the last one begun.
+    #[inline]
+    pub fn heard_primary(&mut self, next: u64) {
+        self.primary = self.primary.max(next);
+    }
+
+    /// A standby said something that shows all that standbys had said in round `covers`.
+    #[inline]
+    pub fn heard_standby(&mut self, standby: (u16, Life), covers: u64, next: u64) {
+        let knows_all = standby == self.last || covers >= self.standbys;
+        // If it does not, nobody is known to: every standby must cover the round.
+        self.last = if knows_all { standby } else { (0, 0) };
+        self.standbys = self.standbys.max(next);
+    }
+
+    /// Rounds that a standby must cover.
+    #[inline]
+    pub fn need(&self, standby: (u16, Life)) -> Covers {
+        // A standby goes on showing what it has shown.
+        let knows_all = standby == self.last && standby.1 != 0;
+        Covers { primary: self.primary, standbys: if knows_all { 0 } else { self.standbys } }
+    }
+
+    /// The round that covers all of it.
+    #[inline]
+    pub fn round(&self) -> u64 {
+        self.primary.max(self.standbys)
+    }
+
+    /// Nothing was seen, so that every server may answer.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.primary == 0 && self.standbys == 0
+    }
+}
+
+/// A standby became the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// The generation of the view since which it is.
+    pub since: u64,
+    /// The standby that it was, by number and life.
+    pub standby: (u16, Life),
+    /// Rounds that it is known to have covered.
+    pub covers: Covers,
+}
+
+/// The new primary shows all that a session was shown before it, or perhaps not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    All,
+    /// It is not known to.
+    NotProven,
+}
+
+impl Switch {
+    /// `seen` by a session that last looked at the primary of an earlier generation.
+    pub fn keeps(&self, seen: &Seen) -> Kept {
+        if self.covers.reach(seen.need(self.standby)) { Kept::All } else { Kept::NotProven }
+    }
+}
+
+/// Rounds that a standby covers, or must cover. 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Covers {
+    /// It shows what the primary had said by then.
+    pub primary: u64,
+    /// It shows what standbys had said by then.
+    pub standbys: u64,
+}
+
+impl Covers {
+    #[inline]
+    pub fn reach(self, need: Covers) -> bool {
+        self.primary >= need.primary && self.standbys >= need.standbys
+    }
+}
+
+/// Reads that one throw of the dice is for. A session that changes its node waits for the next round, so that it changes seldom; and the
+/// number of reads does not hang on the node, so that weights are kept.
+const STINT_READS: u32 = 8;
+
+/// Reads of a session that go to one node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stint {
+    left: u32,
+}
+
+/// How the dice for a read are had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Throw {
+    /// The dice of the session's last read hold.
+    Kept,
+    /// A new throw, for several reads.
+    New,
+}
+
+impl Stint {
+    /// A read begins whose session has seen something. `answered`: the last round that the primary has answered.
+    #[inline]
+    pub fn read(&mut self, seen: &Seen, answered: u64) -> Throw {
+        // A round has covered all that the session has seen: a change of the node costs no wait. This hangs on the client's pauses, and
+        // not on the node, so that no node keeps sessions longer than another.
+        let is_covered = answered >= seen.round();
+        match self.left.checked_sub(1) {
+            Some(left) if !is_covered => {
+                self.left = left;
+                Throw::Kept
+            }
+            Some(_) | None => {
+                self.left = STINT_READS - 1;
+                Throw::New
+            }
+        }
+    }
+}
+
+/// Time for which all reads with `causal_reads = global` go to one node. Another node is known to show the same only after a round:
+/// with a throw for each read, each would wait for one.
+const TURN_MS: u64 = 50;
+
+/// The dice of all reads that must show what any session was told.
+#[inline]
+pub fn dice_of_turn(now_ms: u64) -> u32 {
+    ((now_ms / TURN_MS) as u32).wrapping_mul(crate::routing::pick::EVEN_STEP)
+}
+
+/// The history positions belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Era {
+    /// Number of the primary, and its life.
+    pub primary: (u16, Life),
+    /// `system_identifier` of its cluster.
+    pub system: u64,
+    pub timeline: u32,
+}
+
+/// The primary's position in one round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Point {
+    round: u64,
+    position: u64,
+    /// When a round first found this position.
+    since_ms: u64,
+}
+
+/// A standby's last report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Replayed {
+    pub system: u64,
+    /// Timeline it streams; none: it does not stream, so that the history of its position is not known.
+    pub timeline: Option<u32>,
+    pub position: u64,
+}
+
+/// Knowledge of a standby.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    pub covers: Covers,
+    pub lag: Lag,
+}
+
+/// Time since which a standby lacks a known position.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lag {
+    Nothing,
+    /// Since then, in milliseconds.
+    Since(u64),
+    /// Its position says nothing, since it is not on the primary's history.
+    #[default]
+    Unknown,
+}
+
+/// Positions remembered. When there are more, every second one of the older half is dropped. A standby that lags a lot then
+/// seems to cover a little less than it does.
+const POINTS_MAX: usize = 512;
+
+/// Reports of positions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Board {
+    era: Option<Era>,
+    /// Positions of the last era. A promotion begins a new one, and so does a restart of the primary, since it may have lost
+    /// WAL that it had not flushed.
+    points: Points,
+    /// Positions that the primary had flushed.
+    flushed: Points,
+    standbys: Vec<Standby>,
+}
+
+/// Positions by rounds, both ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Points(VecDeque<Point>);
+
+impl Points {
+    fn push(&mut self, round: u64, position: u64, now_ms: u64) {
+        match self.0.back_mut() {
+            Some(last) if last.position == position => last.round = round,
+            _ => self.0.push_back(Point { round, position, since_ms: now_ms }),
+        }
+        if self.0.len() > POINTS_MAX {
+            let (mut at, half) = (0, POINTS_MAX / 2);
+            self.0.retain(|_| {
+                at += 1;
+                at > half || at % 2 == 0
+            });
+        }
+    }
+
+    /// The round whose position was replayed, and the time since which a later position is known.
+    fn covered(&self, position: u64) -> (u64, Option<u64>) {
+        let after = self.0.partition_point(|point| point.position <= position);
+        let covers = after.checked_sub(1).and_then(|at| self.0.get(at)).map_or(0, |point| point.round);
+        (covers, self.0.get(after).map(|point| point.since_ms))
+    }
+}
+
+/// One standby in one life.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Standby {
+    node: u16,
+    said: Replayed,
+    /// Rounds that it covers. This stays true without the primary, since a server takes nothing back that it has replayed.
+    covers: Covers,
+}
+
+impl Board {
+    /// The primary told its position in a round, and its flushed position.
+    pub fn primary_said(&mut self, era: Era, round: u64, position: u64, flushed: u64, now_ms: u64) {
+        let went_back =
+            |points: &Points, position| points.0.back().is_some_and(|last| position < last.position || round <= last.round);
+        if self.era != Some(era) || went_back(&self.points, position) || went_back(&self.flushed, flushed) {
+            self.points.0.clear();
+            self.flushed.0.clear();
+            self.era = Some(era);
+        }
+        self.points.push(round, position, now_ms);
+        self.flushed.push(round, flushed, now_ms);
+        for at in 0..self.standbys.len() {
+            self.judge(at);
+        }
+    }
+
+    /// A standby told its replayed position.
+    pub fn standby_said(&mut self, node: u16, said: Replayed) {
+        let at = self.standbys.iter().position(|standby| standby.node == node);
+        let at = at.unwrap_or_else(|| {
+            self.standbys.push(Standby { node, said, covers: Covers::default() });
+            self.standbys.len() - 1
+        });
+        let known = &mut self.standbys[at].said;
+        // Between two streams it goes on with WAL of the stream before, which told the history.
+        if said.timeline.is_some() || known.timeline.is_none() {
+            *known = said;
+        }
+        self.judge(at);
+    }
+
+    fn judge(&mut self, at: usize) {
+        let Some((covers, _)) = self.covered(&self.standbys[at].said) else { return };
+        let before = &mut self.standbys[at].covers;
+        before.primary = before.primary.max(covers.primary);
+        before.standbys = before.standbys.max(covers.standbys);
+    }
+
+    /// The connection to a standby has ended: nothing it said holds for the next one.
+    pub fn lost(&mut self, node: u16) {
+        self.standbys.retain(|standby| standby.node != node);
+    }
+
+    /// Rounds that were replayed, and the time since which a later position is known; `None` on another history.
+    fn covered(&self, said: &Replayed) -> Option<(Covers, Option<u64>)> {
+        let era = self.era?;
+        if said.system != era.system || said.timeline != Some(era.timeline) {
+            return None;
+        }
+        let ((primary, behind), (standbys, unsent)) = (self.points.covered(said.position), self.flushed.covered(said.position));
+        Some((Covers { primary, standbys }, behind.into_iter().chain(unsent).min()))
+    }
+
+    /// Knowledge of a standby.
+    pub fn mark(&self, node: u16) -> Mark {
+        let Some(standby) = self.standbys.iter().find(|standby| standby.node == node) else { return Mark::default() };
+        let lag = match self.covered(&standby.said) {
+            Some((_, since)) => since.map_or(Lag::Nothing, Lag::Since),
+            None => Lag::Unknown,
+        };
+        Mark { covers: standby.covers, lag }
+    }
+
+    /// The last round that is known of. 0: none.
+    pub fn round(&self) -> u64 {
+        self.points.0.back().map_or(0, |point| point.round)
+    }
+}
+
+/// A node's own word on its role, compared with the cluster's view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    Agrees,
+    Contradicts,
+    /// It was asked in a role that it no longer has: the answer means nothing.
+    Stale,
+}
+
+/// Nodes that contradict their role in the view: until the view agrees, rounds prove nothing. The view forgets them when it
+/// changes, and a node that agrees since.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Doubts(Vec<u16>);
+
+impl Doubts {
+    /// A node was `asked` as this, counts `now` as that, and has answered.
+    pub fn said(&mut self, node: u16, asked: Role, now: Option<Role>, in_recovery: bool) -> Word {
+        if now != Some(asked) {
+            // The view changed while the answer was on its way, perhaps for the very reason that it gives: nothing would ever end this doubt.
+            return Word::Stale;
+        }
+        self.0.retain(|doubted| *doubted != node);
+        if in_recovery == (asked == Role::Standby) {
+            return Word::Agrees;
+        }
+        self.0.push(node);
+        Word::Contradicts
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// True if it is worth to wait for a standby: it has not lacked anything for as long as one would wait.
+pub fn is_hopeful(behind_since_ms: Option<u64>, now_ms: u64, wait_ms: u64) -> bool {
+    behind_since_ms.is_none_or(|since| now_ms.saturating_sub(since) < wait_ms)
+}
+
+/// Bytes of a page's header. Source: `SizeOfXLogShortPHD`, `SizeOfXLogLongPHD`.
+const PAGE_HEADER_BYTES: u64 = 24;
+const SEGMENT_HEADER_BYTES: u64 = 40;
+/// Size of a WAL page; another one takes a build of PostgreSQL's own.
+const PAGE_BYTES: u64 = 8192;
+
+/// The end of the last record before an insert position. At the begin of a page PostgreSQL names the place behind the page's
+/// header, where the next record will be. A standby names the end of the last record. Without this function, no standby would
+/// reach the position until more is written.
+pub fn end_of_record(insert: u64, segment_bytes: u64) -> u64 {
+    let is_at = |header: u64, bytes: u64| bytes > 0 && insert % bytes == header;
+    if is_at(SEGMENT_HEADER_BYTES, segment_bytes) {
+        insert - SEGMENT_HEADER_BYTES
+    } else if is_at(PAGE_HEADER_BYTES, PAGE_BYTES) && !(segment_bytes > 0 && insert % segment_bytes == PAGE_HEADER_BYTES) {
+        insert - PAGE_HEADER_BYTES
+    } else {
+        insert
+    }
+}
+
+/// Reads a WAL position such as `16/B374D848`.
+pub fn read_position(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let (high, low) = text.split_once('/')?;
+    Some((u64::from(u32::from_str_radix(high, 16).ok()?) << 32) | u64::from(u32::from_str_radix(low, 16).ok()?))
+}
+
+/// Some nodes of a view, by place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nodes(u128);
+
+impl Nodes {
+    pub const ALL: Nodes = Nodes(u128::MAX);
+    pub const NONE: Nodes = Nodes(0);
+
+    #[inline]
+    pub fn has(self, at: usize) -> bool {
+        u32::try_from(at).is_ok_and(|at| self.0.checked_shr(at).is_some_and(|rest| rest & 1 == 1))
+    }
+
+    #[inline]
+    pub fn add(&mut self, at: usize) {
+        self.0 |= u32::try_from(at).ok().and_then(|at| 1u128.checked_shl(at)).unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: (u16, Life) = (1, 1);
+    const B: (u16, Life) = (2, 1);
+    const ERA: Era = Era { primary: (0, 1), system: 7, timeline: 1 };
+
+    fn replayed(position: u64) -> Replayed {
+        Replayed { system: 7, timeline: Some(1), position }
+    }
+
+    fn both(round: u64) -> Covers {
+        Covers { primary: round, standbys: round }
+    }
+
+    fn covers(board: &Board, node: u16) -> u64 {
+        board.mark(node).covers.primary
+    }
+
+    #[test]
+    fn an_answer_is_in_doubt_for_as_long_as_its_node_says_so() {
+        let mut doubts = Doubts::default();
+        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), true), Word::Agrees);
+        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), false), Word::Contradicts);
+        assert!(!doubts.is_empty());
+        assert_eq!(doubts.said(0, Role::Primary, Some(Role::Primary), false), Word::Agrees);
+        assert!(!doubts.is_empty(), "another node's word ends nothing");
+        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Standby), true), Word::Agrees);
+        assert!(doubts.is_empty());
+        // Asked as a standby, and promoted before the answer came.
+        assert_eq!(doubts.said(1, Role::Standby, Some(Role::Primary), false), Word::Stale);
+        assert_eq!(doubts.said(1, Role::Standby, None, false), Word::Stale);
+        assert!(doubts.is_empty());
+    }
+
+    fn need(seen: &Seen, standby: (u16, Life)) -> u64 {
+        let need = seen.need(standby);
+        need.primary.max(need.standbys)
+    }
+
+    #[test]
+    fn a_new_primary_keeps_what_it_covered_and_what_it_showed_itself() {
+        let switch = Switch { since: 5, standby: A, covers: both(7) };
+        let mut seen = Seen::default();
+        assert_eq!(switch.keeps(&seen), Kept::All, "nothing was seen");
+        seen.heard_primary(7);
+        assert_eq!(switch.keeps(&seen), Kept::All);
+        seen.heard_standby(A, 8, 9);
+        assert_eq!(switch.keeps(&seen), Kept::All, "it showed that itself");
+        seen.heard_standby(B, 0, 9);
+        assert_eq!(switch.keeps(&seen), Kept::NotProven, "another standby may have had more");
+        let mut seen = Seen::default();
+        seen.heard_primary(8);
+        assert_eq!(switch.keeps(&seen), Kept::NotProven);
+    }
+
+    #[test]
+    fn a_standby_that_shows_more_than_the_primary_says_less_of_others() {
+        let mut board = Board::default();
+        board.primary_said(ERA, 1, 100, 100, 10);
+        // A commit stands at 150, and waits: the snapshot is as before.
+        board.primary_said(ERA, 2, 100, 150, 20);
+        board.standby_said(1, replayed(150));
+        board.standby_said(2, replayed(100));
+        assert_eq!(board.mark(1), Mark { covers: both(2), lag: Lag::Nothing });
+        assert_eq!(board.mark(2), Mark { covers: Covers { primary: 2, standbys: 1 }, lag: Lag::Since(20) });
+        let mut seen = Seen::default();
+        seen.heard_primary(2);
+        assert!(board.mark(2).covers.reach(seen.need(B)), "the primary does not show it");
+        seen.heard_standby(A, 1, 2);
+        assert!(!board.mark(2).covers.reach(seen.need(B)), "but the standby did");
+        assert!(board.mark(1).covers.reach(seen.need(A)));
+    }
+
+    #[test]
+    fn a_busy_session_throws_for_several_reads_and_one_that_pauses_for_each() {
+        let (mut stint, mut seen) = (Stint::default(), Seen::default());
+        seen.heard_primary(7);
+        let throws: Vec<Throw> = (0..2 * STINT_READS).map(|_| stint.read(&seen, 6)).collect();
+        let is_new = |(at, throw): (usize, &Throw)| (*throw == Throw::New) == (at as u32).is_multiple_of(STINT_READS);
+        assert!(throws.iter().enumerate().all(is_new), "{throws:?}");
+        assert_eq!([stint.read(&seen, 7), stint.read(&seen, 7), stint.read(&seen, 6)], [Throw::New, Throw::New, Throw::Kept]);
+    }
+
+    #[test]
+    fn reads_of_all_take_turns_on_the_nodes() {
+        let dice = |turn: u64, ms: u64| dice_of_turn(turn * TURN_MS + ms);
+        assert!((0..TURN_MS).all(|ms| dice(7, ms) == dice(7, 0)), "one turn has one throw");
+        // Also for a client that comes in every second turn.
+        for step in [1, 2, 3] {
+            let upper = (0..1000).filter(|turn| dice(turn * step, 0) >= 1 << 31).count();
+            assert!((450..=550).contains(&upper), "{upper} of 1000 turns for one of two nodes, each {step}. turn");
+        }
+    }
+
+    #[test]
+    fn what_the_primary_said_is_needed_of_every_standby() {
+        let mut seen = Seen::default();
+        assert!(seen.is_empty());
+        seen.heard_primary(5);
+        assert_eq!([need(&seen, A), need(&seen, B)], [5, 5]);
+    }
+
+    #[test]
+    fn what_a_standby_showed_is_needed_of_all_others() {
+        let mut seen = Seen::default();
+        seen.heard_primary(5);
+        seen.heard_standby(A, 5, 9);
+        assert_eq!([need(&seen, A), need(&seen, B)], [5, 9]);
+        assert_eq!(need(&seen, (1, 2)), 9, "after its restart a standby may have gone back");
+    }
+
+    #[test]
+    fn a_standby_that_may_lack_what_another_said_vouches_for_nothing() {
+        let mut seen = Seen::default();
+        seen.heard_standby(A, 0, 9);
+        seen.heard_standby(B, 8, 10);
+        assert_eq!([need(&seen, A), need(&seen, B)], [10, 10]);
+        seen.heard_standby(B, 10, 11);
+        assert_eq!([need(&seen, A), need(&seen, B)], [11, 0]);
+    }
+
+    #[test]
+    fn a_standby_covers_the_last_round_whose_position_it_has_replayed() {
+        let mut board = Board::default();
+        board.standby_said(1, replayed(100));
+        assert_eq!(board.mark(1), Mark::default(), "no primary was heard yet");
+        board.primary_said(ERA, 1, 100, 100, 10);
+        assert_eq!(board.mark(1), Mark { covers: both(1), lag: Lag::Nothing });
+        board.primary_said(ERA, 2, 200, 200, 20);
+        board.primary_said(ERA, 3, 300, 300, 30);
+        assert_eq!(board.mark(1), Mark { covers: both(1), lag: Lag::Since(20) });
+        board.standby_said(1, replayed(299));
+        assert_eq!(board.mark(1), Mark { covers: both(2), lag: Lag::Since(30) });
+        board.primary_said(ERA, 4, 300, 300, 40);
+        board.standby_said(1, replayed(300));
+        assert_eq!(board.mark(1), Mark { covers: both(4), lag: Lag::Nothing }, "nothing was written in round 4");
+    }
+
+    #[test]
+    fn an_idle_primary_needs_no_new_word_of_a_standby() {
+        let mut board = Board::default();
+        board.standby_said(1, replayed(100));
+        for round in 1..1000 {
+            board.primary_said(ERA, round, 100, 100, round);
+        }
+        assert_eq!((covers(&board, 1), board.points.0.len()), (999, 1));
+    }
+
+    #[test]
+    fn positions_of_other_timelines_and_clusters_do_not_count() {
+        let mut board = Board::default();
+        board.primary_said(Era { timeline: 2, ..ERA }, 8, 100, 100, 0);
+        // It was ahead on the old timeline, and cannot follow.
+        board.standby_said(1, replayed(500));
+        assert_eq!(board.mark(1), Mark::default());
+        board.standby_said(2, Replayed { timeline: Some(2), system: 8, position: 500 });
+        assert_eq!(board.mark(2), Mark::default());
+        board.standby_said(1, Replayed { timeline: Some(2), ..replayed(500) });
+        assert_eq!(board.mark(1), Mark { covers: both(8), lag: Lag::Nothing });
+    }
+
+    #[test]
+    fn a_promotion_begins_anew_but_what_was_replayed_stays_so() {
+        let mut board = Board::default();
+        board.primary_said(ERA, 7, 100, 100, 0);
+        board.standby_said(1, replayed(150));
+        board.primary_said(ERA, 8, 200, 200, 0);
+        board.primary_said(Era { primary: (2, 1), timeline: 2, ..ERA }, 9, 180, 180, 0);
+        assert_eq!(board.mark(1), Mark { covers: both(7), lag: Lag::Unknown });
+        board.standby_said(1, Replayed { timeline: Some(2), ..replayed(179) });
+        assert_eq!(board.mark(1), Mark { covers: both(7), lag: Lag::Since(0) });
+        board.standby_said(1, Replayed { timeline: Some(2), ..replayed(180) });
+        assert_eq!(board.mark(1), Mark { covers: both(9), lag: Lag::Nothing });
+    }
+
+    #[test]
+    fn a_standby_that_does_not_stream_gains_nothing() {
+        let mut board = Board::default();
+        board.primary_said(ERA, 1, 100, 100, 0);
+        board.primary_said(ERA, 2, 200, 200, 0);
+        board.standby_said(1, replayed(100));
+        board.standby_said(1, Replayed { timeline: None, ..replayed(900) });
+        assert_eq!(covers(&board, 1), 1, "but loses nothing either");
+        board.lost(1);
+        assert_eq!(board.mark(1), Mark::default());
+        board.standby_said(1, Replayed { timeline: None, ..replayed(900) });
+        assert_eq!(board.mark(1), Mark::default());
+    }
+
+    #[test]
+    fn a_primary_that_starts_anew_may_have_lost_what_it_had_not_flushed() {
+        let mut board = Board::default();
+        board.primary_said(ERA, 1, 200, 200, 0);
+        board.primary_said(ERA, 2, 300, 300, 0);
+        board.standby_said(1, replayed(250));
+        // At 250 stands something else now.
+        board.primary_said(Era { primary: (0, 2), ..ERA }, 3, 260, 260, 0);
+        assert_eq!(covers(&board, 1), 1);
+        board.standby_said(1, replayed(260));
+        assert_eq!(covers(&board, 1), 3);
+    }
+
+    #[test]
+    fn a_standby_that_lags_for_long_costs_no_memory() {
+        let mut board = Board::default();
+        board.standby_said(1, replayed(7000));
+        for round in 1..100_000 {
+            board.primary_said(ERA, round, round * 10, round * 10, round);
+        }
+        assert!(board.points.0.len() <= POINTS_MAX + 1);
+        let covers = covers(&board, 1);
+        assert!(covers <= 700, "{covers}");
+        assert!(
+            board.points.0.iter().zip(board.points.0.iter().skip(1)).all(|(a, b)| a.round < b.round && a.position < b.position)
+        );
+    }
+
+    #[test]
+    fn the_begin_of_a_page_is_the_end_of_the_record_before_it() {
+        const SEGMENT: u64 = 16 << 20;
+        for (insert, end) in [
+            (SEGMENT + 40, SEGMENT),
+            (SEGMENT + 8192 + 24, SEGMENT + 8192),
+            (SEGMENT + 8192 + 40, SEGMENT + 8192 + 40),
+            (SEGMENT + 8192 + 32, SEGMENT + 8192 + 32),
+            (SEGMENT + 24, SEGMENT + 24),
+            (SEGMENT + 8192, SEGMENT + 8192),
+        ] {
+            assert_eq!(end_of_record(insert, SEGMENT), end, "{insert}");
+        }
+    }
+
+    #[test]
+    fn waiting_is_for_those_who_keep_up() {
+        assert!(is_hopeful(None, 1000, 20));
+        assert!(is_hopeful(Some(990), 1000, 20));
+        assert!(!is_hopeful(Some(980), 1000, 20));
+    }
+
+    #[test]
+    fn positions_are_bytes() {
+        assert_eq!(read_position(b"0/16B3748"), Some(0x16B_3748));
+        assert_eq!(read_position(b"16/B374D848"), Some(0x16_B374_D848));
+        assert_eq!(
+            [read_position(b"x"), read_position(b"/"), read_position(b"1/123456789"), read_position(b"\xff/1")],
+            [None; 4]
+        );
+    }
+
+    #[test]
+    fn nodes_are_bits() {
+        let mut nodes = Nodes::NONE;
+        nodes.add(3);
+        nodes.add(127);
+        nodes.add(500);
+        assert_eq!([nodes.has(3), nodes.has(4), nodes.has(127), nodes.has(500)], [true, false, true, false]);
+        assert!(Nodes::ALL.has(0) && Nodes::ALL.has(127));
+    }
+}

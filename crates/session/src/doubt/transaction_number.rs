@@ -1,0 +1,358 @@
+//! `commit_outcome`: asks for the number of a transaction, by which its outcome is found should the answer to its COMMIT be lost.
+//!
+//! The question goes in front of the first statement that writes, in the same write, and its answer is eaten. It comes before the statement's
+//! answer, so that a client which has heard that has a transaction whose number is known. A statement that may write has the number asked for in
+//! front of a later one, at the latest the COMMIT. A transaction that only reads needs none. `doubt` uses the number, decisions are `failover::commit_outcome`'s.
+//!
+//! A question that fails takes the client's transaction with it. So the server is asked for the right to ask before the transaction begins, and a
+//! question whose statement code may have deallocated is prepared anew.
+
+use crate::conn::{Askers, ServerLine};
+use crate::context::Context;
+use crate::fault::Fault;
+use crate::host::{Level, Who};
+use crate::lazy_begin::transaction_place::may_write;
+use crate::prepared::{Need, StatementId, push_name};
+use crate::replies::Expect;
+use crate::routing::classify;
+use crate::session::{FAILED, IDLE, LazyBegin, Server, Session};
+use crate::statements::{Statement, Trait};
+use crate::upstream::left::Left;
+use crate::upstream::numbered::{Asked, Deeds, User};
+use std::num::NonZeroU64;
+use weir_failover::commit_outcome::{Line, Number};
+use weir_sql::facts::{Ending, StateKind, StateKinds, Transaction, Verb};
+use weir_sql::own;
+use weir_wire::back::{Report, read_row};
+use weir_wire::frame::{HEADER_BYTES, Header, front};
+use weir_wire::write;
+
+/// Questions, under numbers that no client's statement has.
+const LINE: Question = Question {
+    id: StatementId::MAX,
+    text: "SELECT (pg_catalog.pg_control_system()).system_identifier, \
+           pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8), \
+           CASE WHEN pg_catalog.has_function_privilege('public', 'pg_catalog.txid_current()', 'EXECUTE') \
+           AND pg_catalog.has_function_privilege('public', 'pg_catalog.txid_current_if_assigned()', 'EXECUTE') THEN 'all' \
+           WHEN pg_catalog.has_function_privilege(SESSION_USER, 'pg_catalog.txid_current()', 'EXECUTE') \
+           AND pg_catalog.has_function_privilege(SESSION_USER, 'pg_catalog.txid_current_if_assigned()', 'EXECUTE') THEN 'user' \
+           ELSE 'none' END",
+};
+const NUMBER: Question = Question {
+    id: StatementId::MAX - 1,
+    text: "SELECT pg_catalog.txid_current(), pg_catalog.floor(1000 OPERATOR(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))::pg_catalog.int8",
+};
+/// A transaction that has written nothing gets no number by it.
+const NUMBER_IF_ANY: Question = Question {
+    id: StatementId::MAX - 2,
+    text: "SELECT pg_catalog.txid_current_if_assigned(), \
+           pg_catalog.floor(1000 OPERATOR(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))::pg_catalog.int8",
+};
+
+/// The portal of a question. It is closed at once.
+const PORTAL: &[u8] = b"weir_number";
+
+struct Question {
+    id: StatementId,
+    text: &'static str,
+}
+
+#[inline]
+fn is_on(s: &Session) -> bool {
+    s.state.choice.outcome.unwrap_or(s.account.limits.get().on_loss.outcome)
+}
+
+/// A transaction that has waited is about to begin: asks for the server's line in front of it, where a refusal harms nobody. True: it waits for the
+/// answer, which tells if its number may be asked for.
+#[inline]
+pub fn waits_for_line(s: &mut Session, w: &Context) -> bool {
+    s.lazy_begin.is_open() && is_on(s) && ask_line_if_due(s, w)
+}
+
+#[inline(never)]
+fn ask_line_if_due(s: &mut Session, w: &Context) -> bool {
+    let is_mid_message = s.up.is_mid_message();
+    let Some(Server { conn, upstream }) = &mut s.server else { return false };
+    let is_before = upstream.txn.status == IDLE && upstream.replies.is_only_ours() && !is_mid_message;
+    let is_due = match conn.line {
+        ServerLine::Unasked => true,
+        ServerLine::Known { edition, .. } => edition != w.shared.told.refusals.edition(),
+        ServerLine::Asked { .. } | ServerLine::Hidden => false,
+    };
+    if !is_before || !is_due || !conn.is_to_primary(&w.view()) {
+        return false;
+    }
+    if std::mem::take(&mut s.intake.lost_at_line) {
+        conn.line = ServerLine::Hidden;
+        return false;
+    }
+    conn.line = ServerLine::Asked { edition: w.shared.told.refusals.edition() };
+    send(s, w, &LINE);
+    s.shut_gate();
+    true
+}
+
+/// A statement is about to be sent, or prepared, over a server connection that is ready for it: asks for the transaction's number in front of it, if
+/// that is due.
+#[inline]
+pub fn ask_ahead(s: &mut Session, w: &Context, statement: &Statement) {
+    if is_on(s) {
+        ask_if_due(s, w, statement);
+    }
+}
+
+#[inline(never)]
+fn ask_if_due(s: &mut Session, w: &Context, statement: &Statement) {
+    let is_commit = statement.transaction == Transaction::End(Ending::Commit);
+    let writes = statement.has(Trait::Writes);
+    let may_write = writes || may_write(classify::class_of(s, w, statement), statement.has(Trait::Calls));
+    let (is_mid_message, at) = (s.up.is_mid_message(), w.now_us());
+    let is_itself = !s.state.settings.has_role() && !s.state.by_mode;
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let is_primary = conn.is_to_primary(&w.view()) && !upstream.only_reads();
+    let user = upstream.txn.numbered.user;
+    let may_ask = match conn.line {
+        ServerLine::Known { edition, .. } if edition != w.shared.told.refusals.edition() => false,
+        ServerLine::Known { askers: Askers::All, .. } => true,
+        ServerLine::Known { askers: Askers::User, .. } => is_itself && user == User::AsBegun && !may_have_role(&upstream.left),
+        ServerLine::Unasked | ServerLine::Asked { .. } | ServerLine::Hidden => false,
+    };
+    let txn = &mut upstream.txn;
+    txn.numbered.is_committing = false;
+    if matches!(statement.transaction, Transaction::Begin(_)) {
+        ask_line_if_due(s, w);
+        return;
+    }
+    txn.numbered.user = user.after(statement.verb, !statement.state.may_change.is_empty());
+    let is_within = txn.control.is_open(txn.status != IDLE) && txn.status != FAILED;
+    if !is_within || !is_primary || matches!(conn.line, ServerLine::Unasked | ServerLine::Hidden) {
+        return;
+    }
+    let question = match (txn.numbered.asked, statement.verb) {
+        // It gets a number anyway.
+        (Asked::No | Asked::Due, Verb::Insert | Verb::Update | Verb::Delete) if writes => &NUMBER,
+        // A question takes a snapshot, as these do themselves, or it is the last moment.
+        (Asked::Due, Verb::Select) => &NUMBER_IF_ANY,
+        (Asked::Due, _) if is_commit => &NUMBER_IF_ANY,
+        (Asked::No, _) if may_write && statement.transaction == Transaction::None => {
+            txn.numbered.asked = Asked::Due;
+            return;
+        }
+        (Asked::No | Asked::Due | Asked::Waits { .. } | Asked::Known { .. } | Asked::Spoiled, _) => return,
+    };
+    let replies = &upstream.replies;
+    let may_speak = may_ask && !replies.is_unsynced() && !replies.is_skipping() && !replies.is_copying_in() && !is_mid_message;
+    if !may_speak {
+        txn.numbered.asked = Asked::Due;
+        return;
+    }
+    txn.numbered.asked = Asked::Waits { at };
+    send(s, w, question);
+}
+
+/// Code may have made the transaction another role's.
+fn may_have_role(left: &Left) -> bool {
+    const ROLES: StateKinds =
+        StateKinds::of(StateKind::Setting).with(StateKind::ForeignSetting).with(StateKind::Unknown).with(StateKind::Unread);
+    !left.may_have().common(ROLES).is_empty()
+}
+
+/// Notes a statement that is about to be sent, for a transaction of which nothing hangs on its COMMIT.
+#[inline]
+pub fn note(s: &mut Session, w: &Context, statement: &Statement) {
+    if is_on(s) && s.upstream().is_some_and(|upstream| upstream.txn.numbered.deeds != Deeds::More) {
+        note_deed(s, w, statement);
+    }
+}
+
+#[inline(never)]
+fn note_deed(s: &mut Session, w: &Context, statement: &Statement) {
+    // The BEGIN has just gone in front of it, or is this one.
+    let begin = match &s.lazy_begin {
+        LazyBegin::Sent(begin) => begin.transaction,
+        LazyBegin::No | LazyBegin::Deferred(_) | LazyBegin::Reading(_) | LazyBegin::Failed(_) => statement.transaction,
+    };
+    let before = match (s.upstream().map(|upstream| upstream.txn.numbered.deeds), begin) {
+        (Some(Deeds::OnlyReads), _) => Deeds::OnlyReads,
+        // A serializable transaction may be refused at its COMMIT for what it has read.
+        (Some(Deeds::None), Transaction::Begin(begin)) if !classify::defaults(s, w).is_serializable(begin) => Deeds::OnlyReads,
+        _ => Deeds::More,
+    };
+    let is_harmless = match statement.transaction {
+        Transaction::Begin(_) | Transaction::End(Ending::Commit) => true,
+        // SET TRANSACTION may make it serializable.
+        Transaction::Within => !statement.has(Trait::OfPrimary),
+        Transaction::None => is_plain_read(s, statement),
+        Transaction::End(_) | Transaction::Chain(_) | Transaction::Prepared | Transaction::Many => false,
+    };
+    let after = if is_harmless { before } else { Deeds::More };
+    s.upstream_mut().into_iter().for_each(|upstream| upstream.txn.numbered.deeds = after);
+}
+
+fn is_plain_read(s: &Session, statement: &Statement) -> bool {
+    let does_more = [Trait::Calls, Trait::Many, Trait::Executes, Trait::Signals, Trait::Notifies];
+    statement.verb == Verb::Select
+        && statement.state.may_change.is_empty()
+        && !does_more.into_iter().any(|one| statement.has(one))
+        && classify::only_reads(s, statement)
+}
+
+/// Writes a question, up to its Sync.
+fn send(s: &mut Session, w: &Context, question: &Question) {
+    own::check(question.text);
+    let max = w.peek_config().pool.prepared_max as usize;
+    let keeps = s.state.by_mode;
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let out = s.up.extra(&w.buffers);
+    // Nobody asks what code has deallocated in a session that keeps its connection.
+    let may_lack = keeps || upstream.left.may_lack_statements();
+    let need = conn.known.touch(question.id, max);
+    if may_lack || need != Need::Nothing {
+        let evict = if let Need::Parse { evict } = need { evict } else { None };
+        // Its own name is closed, too: it may be there.
+        let others = evict.filter(|id| *id != question.id);
+        others.into_iter().chain([question.id]).for_each(|id| close(out, id));
+        write::message(out, front::PARSE, |out| {
+            push_name(out, question.id);
+            out.push(0);
+            write::cstr(out, question.text.as_bytes());
+            out.extend([0; 2]);
+        });
+    }
+    write::message(out, front::BIND, |out| {
+        write::cstr(out, PORTAL);
+        push_name(out, question.id);
+        out.extend([0; 7]);
+    });
+    write::message(out, front::EXECUTE, |out| {
+        write::cstr(out, PORTAL);
+        out.extend([0; 4]);
+    });
+    write::named(out, front::CLOSE, b'P', PORTAL);
+    write::bare(out, front::SYNC);
+    upstream.replies.push(Expect::NumberOurs);
+    s.handle.is_ours.set(true);
+}
+
+fn close(out: &mut Vec<u8>, id: StatementId) {
+    write::message(out, front::CLOSE, |out| {
+        out.push(b'S');
+        push_name(out, id);
+        out.push(0);
+    });
+}
+
+/// A row of an answer, which is whole: the server's line if that was asked for, or the number.
+pub fn on_row(s: &mut Session, header: Header) {
+    let body = s.down.unseen().get(HEADER_BYTES..header.frame_bytes()).unwrap_or_default();
+    let cells = read_row(body).unwrap_or_default();
+    let text = |at: usize| cells.get(at).copied().flatten().and_then(|cell| std::str::from_utf8(cell).ok());
+    let read = text(0).zip(text(1));
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let line = match conn.line {
+        ServerLine::Known { line, .. } => line,
+        ServerLine::Asked { edition } => {
+            let known = read.zip(text(2)).and_then(|((system, timeline), askers)| {
+                let line = Line { system: system.parse().ok()?, timeline: u32::from_str_radix(timeline, 16).ok()? };
+                Some(ServerLine::Known { line, askers: Askers::of(askers)?, edition })
+            });
+            conn.line = known.unwrap_or(ServerLine::Hidden);
+            return;
+        }
+        ServerLine::Unasked | ServerLine::Hidden => return,
+    };
+    let numbered = &mut upstream.txn.numbered;
+    let Asked::Waits { at } = numbered.asked else { return };
+    let number = read.and_then(|(xid, said)| {
+        let xid: NonZeroU64 = xid.parse().ok()?;
+        Some(Number { xid, node: conn.status.address.node, line, said_ms: said.parse().ok()? })
+    });
+    // A transaction that has none yet may write later.
+    numbered.asked = number.map_or(Asked::Due, |number| Asked::Known { number, at });
+}
+
+/// The server refuses the question: its transaction has failed, perhaps, and its client hears why.
+#[cold]
+pub fn on_refused(s: &mut Session, w: &Context, report: &Report<'_>) {
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    [LINE, NUMBER, NUMBER_IF_ANY].iter().for_each(|question| conn.known.forget(question.id));
+    let fault = Fault::of_report(report);
+    match conn.line {
+        // The client's `statement_timeout` was too short for it. It is asked again.
+        ServerLine::Asked { .. } if report.sqlstate == b"57014" => return conn.line = ServerLine::Unasked,
+        ServerLine::Asked { .. } => {}
+        ServerLine::Unasked | ServerLine::Known { .. } | ServerLine::Hidden => {
+            upstream.txn.numbered.asked = Asked::Spoiled;
+            upstream.txn.refused = Some(fault.clone());
+            if report.sqlstate != b"42501" {
+                return;
+            }
+            // The right was taken away: the other connections ask once more if they may.
+            w.shared.told.refusals.renew();
+        }
+    }
+    conn.line = ServerLine::Hidden;
+    if report.severity == b"ERROR" {
+        say_hidden(s, w, &fault.message);
+    }
+}
+
+/// The answer is over, with this transaction status: a number is one of an open transaction only.
+pub fn on_answer(s: &mut Session, w: &Context, status: u8) {
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let asked = &mut upstream.txn.numbered.asked;
+    if status == IDLE && matches!(asked, Asked::Known { .. }) {
+        *asked = Asked::Spoiled;
+    }
+    match conn.line {
+        // It had no row.
+        ServerLine::Asked { .. } => conn.line = ServerLine::Hidden,
+        ServerLine::Hidden => {}
+        ServerLine::Unasked | ServerLine::Known { .. } => return,
+    }
+    say_hidden(s, w, "it may not call all functions that this takes, or the server keeps no log");
+}
+
+/// Says once for each user that there is no outcome. Another role than the user's own may lack a right that the user has.
+#[cold]
+fn say_hidden(s: &Session, w: &Context, why: &str) {
+    let user = &s.account.user;
+    if s.state.settings.has_role() || !w.shared.told.refusals.is_news(user) {
+        return;
+    }
+    let who = Who { user, database: &s.account.database, session: s.handle.status.pid, ..Who::default() };
+    let text = format_args!("commit_outcome has no effect for user \"{user}\": {why}. This is said once for each user");
+    w.log(Level::Warning, &who, text);
+}
+
+/// The client is about to see a command tag: that of the COMMIT is not said once more.
+#[inline]
+pub fn on_tag(s: &mut Session) {
+    s.upstream_mut().into_iter().for_each(|upstream| upstream.txn.numbered.is_committing &= !upstream.replies.is_last());
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    [LINE, NUMBER, NUMBER_IF_ANY].into_iter().map(|question| question.text.to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_set_a_role_keeps_a_user_from_asking() {
+        let with = |kind: StateKind| {
+            let mut left = Left::default();
+            left.due.kinds.add(kind);
+            may_have_role(&left)
+        };
+        for kind in [StateKind::Setting, StateKind::ForeignSetting, StateKind::Unknown, StateKind::Unread] {
+            assert!(with(kind), "{kind:?}");
+        }
+        for kind in [StateKind::Temporary, StateKind::Prepare, StateKind::Listen] {
+            assert!(!with(kind), "{kind:?}");
+        }
+        assert!(!may_have_role(&Left::default()));
+    }
+}

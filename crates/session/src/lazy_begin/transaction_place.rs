@@ -1,0 +1,386 @@
+//! Where a transaction runs that its client has begun and that no server knows of yet: its first statement says so.
+//!
+//! In: the options of the BEGIN, the statement's route outside of a transaction, and the state it leaves. Out: true if the
+//! transaction begins now, and its node. No IO: `weir_session::lazy_begin` sends the BEGIN in front of the statement.
+//!
+//! Under READ COMMITTED each statement has a snapshot of its own, so reads before the first write need no transaction on a
+//! server. They run on standbys like reads outside of one, and the transaction begins with the first statement that needs it.
+//! This holds for a transaction that only reads, too: a read that a standby refuses and the primary does not can then still go
+//! there.
+
+use crate::routing::{Class, Side};
+use weir_catalog::OF_TRANSACTIONS;
+use weir_catalog::rule::Rule;
+use weir_config::OnWrite;
+use weir_sql::facts::{AccessMode, Begin, Isolation};
+
+/// Defaults of a session for transactions that do not say otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    pub isolation: Isolation,
+    pub read_only: bool,
+    pub limits: HeldLimits,
+}
+
+/// The server's own limits on the time of a transaction that it does not know of yet, in milliseconds; 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldLimits {
+    pub idle_ms: u64,
+    pub whole_ms: u64,
+}
+
+impl Defaults {
+    /// From the values of the parameters, if they are known.
+    pub fn of<'v>(value: impl Fn(&str) -> Option<&'v str>) -> Defaults {
+        let [isolation, idle, whole] = OF_TRANSACTIONS.map(&value);
+        Defaults {
+            isolation: isolation.map_or(Isolation::Unset, isolation_of),
+            read_only: value("default_transaction_read_only").is_some_and(is_on),
+            limits: HeldLimits { idle_ms: idle.map_or(0, millis_of), whole_ms: whole.map_or(0, millis_of) },
+        }
+    }
+}
+
+impl Defaults {
+    /// True if a transaction that began so is serializable, or may be.
+    pub fn is_serializable(self, begin: Begin) -> bool {
+        matches!(manner(begin, self).0, Isolation::Serializable | Isolation::Unset)
+    }
+}
+
+/// Isolation level of a transaction that began so, and whether it only reads.
+fn manner(begin: Begin, defaults: Defaults) -> (Isolation, bool) {
+    let isolation = if begin.isolation == Isolation::Unset { defaults.isolation } else { begin.isolation };
+    let read_only = match begin.access {
+        AccessMode::Unset => defaults.read_only,
+        AccessMode::ReadOnly => true,
+        AccessMode::ReadWrite => false,
+    };
+    (isolation, read_only)
+}
+
+/// True if each statement of a transaction that begins so has a snapshot of its own.
+pub fn takes_snapshots(begin: Begin, defaults: Defaults) -> bool {
+    matches!(manner(begin, defaults).0, Isolation::ReadUncommitted | Isolation::ReadCommitted)
+}
+
+/// True if a transaction that no server knows of may be answered from memory: if each of its statements has a snapshot of its own. One that
+/// only reads may begin on a standby with its next statement, and must not go back in time then (`sees_on`).
+pub fn may_ask_memory(begin: Begin, defaults: Defaults, sees_on: bool) -> bool {
+    let (_, read_only) = manner(begin, defaults);
+    takes_snapshots(begin, defaults) && (sees_on || !read_only)
+}
+
+/// A limit of the server's that a transaction has exceeded before the server knows of the transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldTooLong {
+    Idle,
+    Whole,
+}
+
+/// Decides if a transaction of which no server knows is to end. `whole_ms`: since it began. `idle_ms`: since its client last
+/// sent something or got an answer.
+pub fn held_too_long(limits: HeldLimits, whole_ms: u64, idle_ms: u64) -> Option<HeldTooLong> {
+    let is_over = |limit_ms: u64, spent_ms: u64| limit_ms > 0 && spent_ms >= limit_ms;
+    match (is_over(limits.whole_ms, whole_ms), is_over(limits.idle_ms, idle_ms)) {
+        (true, _) => Some(HeldTooLong::Whole),
+        (false, true) => Some(HeldTooLong::Idle),
+        (false, false) => None,
+    }
+}
+
+/// Facts when the first statement comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    pub begin: Begin,
+    pub defaults: Defaults,
+    /// Where the statement would go outside of a transaction.
+    pub class: Class,
+    /// It leaves something that cannot move, or takes a lock.
+    pub stays: bool,
+    /// It may change the transaction's own properties, or a standby may refuse it where the primary does not.
+    pub is_of_primary: bool,
+    /// The rule by which reads of the session stay on the primary.
+    pub stay: Option<Rule>,
+    pub tie: Tie,
+    /// The session's reads never go back in time, also on another server.
+    pub sees_on: bool,
+}
+
+/// A thing that a statement has in common with others of its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tie {
+    None,
+    /// It asks for the transaction's time.
+    Time,
+    /// It may be of a portal that outlives the next Sync, as only one of a transaction does.
+    Portal,
+}
+
+/// Way of a statement in a transaction that no server knows of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It runs as outside of the transaction, if that is on a standby.
+    Outside(Class),
+    /// The transaction begins with it.
+    Begins(Class),
+}
+
+/// Decides.
+pub fn way(ask: &Ask) -> Way {
+    use Isolation as I;
+    let (isolation, read_only) = manner(ask.begin, ask.defaults);
+    let is_read = ask.class.side == Side::Reader;
+    let primary = |rule| Way::Begins(Class::primary(rule));
+    match (read_only, isolation) {
+        (true, _) if !is_read && !is_like_anywhere(ask) => Way::Begins(ask.class),
+        // Hot standby knows no SERIALIZABLE, and the level may be that.
+        (true, I::Serializable | I::Unset) => primary(Rule::TransactionSnapshot),
+        (true, _) if ask.stay.is_some() => primary(ask.stay.unwrap_or(Rule::TransactionControl)),
+        (true, I::ReadUncommitted | I::ReadCommitted) if is_read && ask.sees_on && ask.tie == Tie::None => {
+            Way::Outside(ask.class)
+        }
+        (true, I::ReadUncommitted | I::ReadCommitted | I::RepeatableRead) => {
+            Way::Begins(Class { side: Side::Reader, rule: Rule::BeginReadOnly })
+        }
+        (false, _) if !is_read => Way::Begins(ask.class),
+        (false, I::RepeatableRead | I::Serializable | I::Unset) => primary(Rule::TransactionSnapshot),
+        (false, I::ReadUncommitted | I::ReadCommitted) => match (ask.stay, ask.tie) {
+            (Some(rule), _) => primary(rule),
+            (None, Tie::Time) => primary(Rule::TransactionTime),
+            (None, Tie::Portal) => primary(Rule::TransactionPortal),
+            (None, Tie::None) => Way::Outside(ask.class),
+        },
+    }
+}
+
+/// A session's writes so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    pub at_all: bool,
+    /// Within a transaction that it began.
+    pub in_transaction: bool,
+}
+
+impl Written {
+    /// The rule that keeps a read outside of transactions on the primary.
+    #[inline]
+    pub fn stay(self, mode: OnWrite) -> Option<Rule> {
+        (mode == OnWrite::Always && self.at_all).then_some(Rule::WroteInSession)
+    }
+
+    /// The rule that keeps a read on the primary within a transaction that has not written yet.
+    pub fn stay_within(self, mode: OnWrite) -> Option<Rule> {
+        let before = mode == OnWrite::TransTransaction && self.in_transaction;
+        self.stay(mode).or(before.then_some(Rule::WroteInTransaction))
+    }
+}
+
+/// True if a statement of this class may write by the functions and views it names, though its text only reads. `calls`: it
+/// calls a function that may write rows, and not just one that tells of the server or the session. The catalog is not asked
+/// about statements that are for the primary for another reason.
+pub fn may_write(class: Class, calls: bool) -> bool {
+    match class.rule {
+        Rule::WritingView | Rule::Cast | Rule::Operator | Rule::TooLong => true,
+        _ => calls && class.side == Side::Primary,
+    }
+}
+
+/// True if a statement for the primary is refused, or does the same, on any server within a transaction that only reads.
+fn is_like_anywhere(ask: &Ask) -> bool {
+    let may = match ask.class.rule {
+        Rule::Write | Rule::NotKnownToRead | Rule::LocksRows => true,
+        // A function that it calls may write, and is refused then.
+        Rule::Function | Rule::WritingView | Rule::Cast | Rule::Operator => true,
+        _ => false,
+    };
+    may && !ask.stays && !ask.is_of_primary
+}
+
+/// True if a value of a boolean parameter is on. Source: `parse_bool_with_len` in bool.c.
+pub fn is_on(value: &str) -> bool {
+    let value = value.trim().to_ascii_lowercase();
+    let begins = |word: &str, least: usize| value.len() >= least && word.starts_with(&value);
+    value == "1" || begins("true", 1) || begins("yes", 1) || begins("on", 2)
+}
+
+/// Milliseconds of a parameter that counts in them; 0 if the value is none. Source: `parse_int` and `time_unit_conversion_table` in guc.c.
+pub fn millis_of(value: &str) -> u64 {
+    const UNITS: [(&str, f64); 7] =
+        [("us", 0.001), ("ms", 1.0), ("", 1.0), ("s", 1000.0), ("min", 60_000.0), ("h", 3_600_000.0), ("d", 86_400_000.0)];
+    let value = value.trim();
+    let digits = value.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(value.len());
+    let (number, unit) = value.split_at(digits);
+    let factor = UNITS.iter().find(|(known, _)| *known == unit.trim()).map(|(_, factor)| *factor);
+    match (number.parse::<f64>(), factor) {
+        (Ok(number), Some(factor)) => (number * factor).round() as u64,
+        _ => 0,
+    }
+}
+
+/// The isolation level that a value of `default_transaction_isolation` names.
+pub fn isolation_of(value: &str) -> Isolation {
+    let value = value.trim();
+    let all = [
+        ("read uncommitted", Isolation::ReadUncommitted),
+        ("read committed", Isolation::ReadCommitted),
+        ("repeatable read", Isolation::RepeatableRead),
+        ("serializable", Isolation::Serializable),
+    ];
+    all.iter().find(|(name, _)| name.eq_ignore_ascii_case(value)).map_or(Isolation::Unset, |(_, isolation)| *isolation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: Class = Class { side: Side::Reader, rule: Rule::Read };
+    const LIMITS: HeldLimits = HeldLimits { idle_ms: 0, whole_ms: 0 };
+    const PLAIN: Defaults = Defaults { isolation: Isolation::ReadCommitted, read_only: false, limits: LIMITS };
+
+    fn ask(begin: Begin, class: Class) -> Ask {
+        let (stays, is_of_primary, stay) = (false, false, None);
+        Ask { begin, defaults: PLAIN, class, stays, is_of_primary, stay, tie: Tie::None, sees_on: false }
+    }
+
+    fn said(ask: &Ask) -> (&'static str, &'static str) {
+        match way(ask) {
+            Way::Outside(_) => ("outside", ""),
+            Way::Begins(Class { side: Side::Reader, rule }) => ("reader", rule.name()),
+            Way::Begins(Class { side: Side::Primary, rule }) => ("primary", rule.name()),
+        }
+    }
+
+    #[test]
+    fn the_first_statement_says_where_its_transaction_runs() {
+        let plain = Begin::default();
+        let read_only = Begin { access: AccessMode::ReadOnly, ..plain };
+        let repeatable = Begin { isolation: Isolation::RepeatableRead, ..plain };
+        let serializable = Begin { isolation: Isolation::Serializable, ..read_only };
+        let write = Class::primary(Rule::Write);
+        assert_eq!(said(&ask(plain, READ)), ("outside", ""));
+        assert_eq!(said(&ask(plain, write)), ("primary", "write"));
+        assert_eq!(said(&ask(repeatable, READ)), ("primary", "transaction_snapshot"));
+        assert_eq!(said(&ask(repeatable, write)), ("primary", "write"));
+        assert_eq!(said(&ask(read_only, READ)), ("reader", "begin_read_only"));
+        assert_eq!(said(&ask(read_only, write)), ("reader", "begin_read_only"), "refused there as well");
+        assert_eq!(said(&ask(Begin { access: AccessMode::ReadOnly, ..repeatable }, READ)), ("reader", "begin_read_only"));
+        assert_eq!(said(&ask(read_only, Class::primary(Rule::UnloggedTable))), ("primary", "unlogged_table"));
+        assert_eq!(said(&ask(serializable, READ)), ("primary", "transaction_snapshot"));
+    }
+
+    #[test]
+    fn what_the_session_begins_with_counts_if_the_transaction_does_not_say() {
+        let said = |begin: Begin, isolation: Isolation, read_only: bool| {
+            said(&Ask { defaults: Defaults { isolation, read_only, limits: LIMITS }, ..ask(begin, READ) })
+        };
+        let plain = Begin::default();
+        assert_eq!(said(plain, Isolation::ReadCommitted, true), ("reader", "begin_read_only"));
+        assert_eq!(said(plain, Isolation::Serializable, true), ("primary", "transaction_snapshot"));
+        assert_eq!(said(plain, Isolation::Unset, true), ("primary", "transaction_snapshot"), "it is not known");
+        assert_eq!(said(plain, Isolation::Unset, false), ("primary", "transaction_snapshot"));
+        assert_eq!(said(plain, Isolation::RepeatableRead, false), ("primary", "transaction_snapshot"));
+        assert_eq!(said(plain, Isolation::ReadUncommitted, false), ("outside", ""));
+        assert_eq!(said(Begin { access: AccessMode::ReadWrite, ..plain }, Isolation::ReadCommitted, true), ("outside", ""));
+    }
+
+    #[test]
+    fn memory_is_asked_where_each_statement_has_a_snapshot_of_its_own() {
+        use Isolation as I;
+        for (isolation, default, expected) in [
+            (I::Unset, I::ReadCommitted, true),
+            (I::Unset, I::ReadUncommitted, true),
+            (I::Unset, I::RepeatableRead, false),
+            (I::Unset, I::Serializable, false),
+            (I::Unset, I::Unset, false),
+            (I::ReadCommitted, I::Serializable, true),
+            (I::ReadUncommitted, I::Unset, true),
+            (I::RepeatableRead, I::ReadCommitted, false),
+            (I::Serializable, I::ReadCommitted, false),
+        ] {
+            let begin = Begin { isolation, ..Begin::default() };
+            let defaults = Defaults { isolation: default, ..PLAIN };
+            assert_eq!(may_ask_memory(begin, defaults, true), expected, "{isolation:?} {default:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_only_reads_does_not_go_back_in_time_after_an_answer_from_memory() {
+        let ask = |access, by_default, sees_on| {
+            let begin = Begin { access, ..Begin::default() };
+            may_ask_memory(begin, Defaults { read_only: by_default, ..PLAIN }, sees_on)
+        };
+        use AccessMode::{ReadOnly, ReadWrite, Unset};
+        assert!(ask(ReadOnly, false, true) && !ask(ReadOnly, false, false), "it may begin on a standby that is behind");
+        assert!(!ask(Unset, true, false) && ask(ReadWrite, true, false) && ask(Unset, false, false));
+    }
+
+    #[test]
+    fn reads_that_need_their_transaction_begin_it_on_the_primary() {
+        let read = ask(Begin::default(), READ);
+        assert_eq!(said(&Ask { tie: Tie::Time, ..read }), ("primary", "transaction_time"));
+        assert_eq!(said(&Ask { tie: Tie::Portal, ..read }), ("primary", "transaction_portal"));
+        assert_eq!(said(&Ask { stay: Some(Rule::WroteInSession), ..read }), ("primary", "wrote_in_session"));
+    }
+
+    #[test]
+    fn reads_of_a_transaction_that_only_reads_need_it_only_for_what_they_have_in_common() {
+        let read = Ask { sees_on: true, ..ask(Begin { access: AccessMode::ReadOnly, ..Begin::default() }, READ) };
+        assert_eq!(said(&read), ("outside", ""));
+        assert_eq!(said(&Ask { tie: Tie::Time, ..read }), ("reader", "begin_read_only"));
+        assert_eq!(said(&Ask { tie: Tie::Portal, ..read }), ("reader", "begin_read_only"));
+        assert_eq!(said(&Ask { sees_on: false, ..read }), ("reader", "begin_read_only"), "else time may go back within it");
+        assert_eq!(said(&Ask { class: Class::primary(Rule::NotKnownToRead), ..read }), ("reader", "begin_read_only"), "a cursor");
+        let repeatable = Begin { isolation: Isolation::RepeatableRead, ..read.begin };
+        assert_eq!(said(&Ask { begin: repeatable, ..read }), ("reader", "begin_read_only"), "it has one snapshot");
+    }
+
+    #[test]
+    fn what_may_stay_or_fail_on_a_standby_goes_to_the_primary() {
+        let class = Class::primary(Rule::NotKnownToRead);
+        let ask = ask(Begin { access: AccessMode::ReadOnly, ..Begin::default() }, class);
+        assert_eq!(said(&ask), ("reader", "begin_read_only"), "a cursor");
+        assert_eq!(way(&Ask { stays: true, ..ask }), Way::Begins(class));
+        assert_eq!(way(&Ask { is_of_primary: true, ..ask }), Way::Begins(class));
+    }
+
+    #[test]
+    fn reads_stay_on_the_primary_as_long_as_the_mode_says() {
+        let names = |mode: &str, at_all, in_transaction| {
+            let (mode, written) = (OnWrite::of_word(mode), Written { at_all, in_transaction });
+            [written.stay(mode), written.stay_within(mode)].map(|rule| rule.map_or("", Rule::name))
+        };
+        for mode in ["off", "transaction", "dml_adaptive", "dml_adaptive_global"] {
+            assert_eq!(names(mode, true, true), ["", ""], "{mode}");
+        }
+        assert_eq!(names("trans_transaction", true, false), ["", ""]);
+        assert_eq!(names("trans_transaction", true, true), ["", "wrote_in_transaction"]);
+        assert_eq!(names("always", false, false), ["", ""]);
+        assert_eq!(names("always", true, false), ["wrote_in_session", "wrote_in_session"]);
+    }
+
+    #[test]
+    fn a_servers_own_limits_count_before_it_knows() {
+        let limits = HeldLimits { idle_ms: 100, whole_ms: 1000 };
+        assert_eq!(held_too_long(limits, 99, 99), None);
+        assert_eq!(held_too_long(limits, 200, 100), Some(HeldTooLong::Idle));
+        assert_eq!(held_too_long(limits, 1000, 0), Some(HeldTooLong::Whole));
+        assert_eq!(held_too_long(HeldLimits::default(), u64::MAX, u64::MAX), None);
+    }
+
+    #[test]
+    fn values_are_read_as_postgresql_reads_them() {
+        for (value, on) in
+            [("on", true), ("o", false), ("T", true), ("yes", true), ("1", true), ("off", false), ("0", false), ("", false)]
+        {
+            assert_eq!(is_on(value), on, "{value}");
+        }
+        assert_eq!(isolation_of("Repeatable Read"), Isolation::RepeatableRead);
+        assert_eq!(isolation_of("none"), Isolation::Unset);
+        for (value, ms) in
+            [("0", 0), ("1500", 1500), ("5s", 5000), (" 2 min ", 120_000), ("1.5h", 5_400_000), ("1d", 86_400_000), ("soon", 0)]
+        {
+            assert_eq!(millis_of(value), ms, "{value}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! An error that is owed to a client: its transaction was lost while nothing was under way, and the protocol has no word for that until the
+//! client speaks.
+
+use crate::context::Context;
+use crate::fault::{Fault, sqlstate};
+use crate::flow::Flow;
+use crate::session::{LazyBegin, Session, Skip};
+use crate::{pipeline, query_cache, rerun};
+use weir_sql::facts::{Ending, Transaction};
+use weir_wire::frame::{Header, front};
+
+/// Fails the message that is next, which no server has seen.
+pub fn fail_next(s: &mut Session, w: &Context, fault: &Fault) -> Result<(), Fault> {
+    if rerun::is_under_way(s) {
+        // Its transaction was lost before, and does not run again.
+        rerun::refuse(s, w);
+        return Ok(());
+    }
+    let header = s.up.peek(&w.buffers).map_err(|e| Fault::fatal(sqlstate::PROTOCOL_VIOLATION, e.to_string()))?;
+    let Some(header) = header else { return Ok(()) };
+    s.up.eat(header);
+    s.retry.refused_under = None;
+    query_cache::refused(s, w);
+    s.say_error(w, fault);
+    if matches!(header.tag, front::QUERY | front::FUNCTION_CALL) {
+        s.say_ready(w);
+    } else {
+        s.intake.skip = Skip::ToSync;
+    }
+    Ok(())
+}
+
+/// Fails the client's next statement with what is owed. `None`: the message is one for which that means nothing.
+///
+/// A COMMIT that fails ends its transaction, as one does that a server refuses. A ROLLBACK does what it is to do.
+#[cold]
+pub fn tell(s: &mut Session, w: &Context, header: Header) -> Result<Option<Flow>, Fault> {
+    let is_statement =
+        matches!(header.tag, front::QUERY | front::FUNCTION_CALL | front::PARSE | front::BIND | front::DESCRIBE | front::EXECUTE);
+    if !is_statement {
+        return Ok(None);
+    }
+    if header.body_bytes <= pipeline::END_BYTES_MAX && !s.up.has_whole(header.frame_bytes()) {
+        return Ok(Some(Flow::More));
+    }
+    let transaction = pipeline::transaction_next(s, w);
+    s.intake.skip = Skip::No;
+    let Some(fault) = s.intake.owed.take() else { return Ok(None) };
+    match transaction {
+        Transaction::End(Ending::Rollback) => return Ok(None),
+        Transaction::End(Ending::Commit | Ending::Prepare) | Transaction::Chain(Ending::Commit) => s.lazy_begin = LazyBegin::No,
+        Transaction::None
+        | Transaction::Begin(_)
+        | Transaction::Chain(Ending::Rollback | Ending::Prepare)
+        | Transaction::Within
+        | Transaction::Prepared
+        | Transaction::Many => {}
+    }
+    if !s.lazy_begin.is_open() {
+        s.handle.clock.transaction_since.set(None);
+    }
+    fail_next(s, w, &fault)?;
+    s.show_doing();
+    Ok(Some(Flow::Next))
+}

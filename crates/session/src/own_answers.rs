@@ -1,0 +1,263 @@
+//! Weir's own answers to a client: SHOW commands, and commands on the session that must not reach a shared server connection.
+
+use crate::context::Context;
+use crate::fault::{Fault, garbled, sqlstate};
+use crate::host::Table;
+use crate::local::{Change, Local};
+use crate::metrics::Metric;
+use crate::routing::read_preference;
+use crate::session::{FAILED, IDLE, Session, Skip};
+use crate::statements::Statement;
+use crate::{lazy_begin, session_state, shown};
+use std::rc::Rc;
+use weir_config as config;
+use weir_wire::frame::{back, split_cstr};
+use weir_wire::write::{self, Report};
+
+/// Answers a simple query.
+pub fn simple(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &Local) {
+    if command(s, w, statement, local) {
+        return s.say_ready(w);
+    }
+    w.count(Metric::StatementsAnswered);
+    if let Local::Set(name, value) = local {
+        if let Err(fault) = set(s, w, name, value) {
+            s.say_error(w, &fault);
+        }
+        return s.say_ready(w);
+    }
+    match shown::table_of(s, w, local) {
+        Ok(table) => {
+            let out = s.down.extra(&w.buffers);
+            write::row_description(out, table.columns.iter().map(|c| c.as_ref()), &[]);
+            rows(out, &table);
+        }
+        Err(fault) => s.say_error(w, &fault),
+    }
+    s.say_ready(w);
+}
+
+/// True if the answer can be given now: what it shows is as new as the question, and it is known who may see it.
+pub fn is_fresh(s: &Session, w: &Context, local: &Local) -> bool {
+    match local {
+        Local::View(at) => s.host.is_fresh(*at),
+        Local::Parameter(name) => !config::depends_on_viewer(&w.config(), name) || s.host.knows_viewer(),
+        _ => true,
+    }
+}
+
+/// Carries out what has no rows, and says its command tag. False: it is not of that kind.
+fn command(s: &mut Session, w: &Context, statement: &Rc<Statement>, local: &Local) -> bool {
+    let tag = match local {
+        Local::Begin(_) => lazy_begin::hold(s, w, statement),
+        Local::End(ending) => lazy_begin::end(s, w, *ending),
+        Local::Deallocate(name) => deallocate(s, w, name),
+        Local::DeleteCache(query) => delete_cache(s, w, query.as_deref()),
+        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Set(..) | Local::Unknown(_) => return false,
+    };
+    write::command_complete(s.down.extra(&w.buffers), tag);
+    true
+}
+
+/// Forgets all answers, as Pgpool-II does for everybody who asks, or those that this user got for one statement in this database.
+/// The notices are Pgpool-II's.
+fn delete_cache(s: &mut Session, w: &Context, query: Option<&str>) -> &'static str {
+    let round = w.shared.positions.next_round();
+    if w.store.is_some() {
+        w.shared.catalogs.all().iter().for_each(|database| database.follow.forget(round));
+    }
+    match (&w.shared.cached_results, query) {
+        (None, None) => {}
+        (Some(answers), None) => answers.clear(round),
+        (answers, Some(query)) => {
+            let (user, database) = (&s.account.user, &s.account.database);
+            let is_there = answers.as_ref().is_some_and(|answers| answers.remove(user, database, query.as_bytes(), round));
+            let message = match is_there {
+                true => format!("query cache deleted. query: \"{query}\""),
+                false => format!("query cache does not exist for query: \"{query}\""),
+            };
+            let report = Report { severity: "NOTICE", sqlstate: "00000", message: &message, detail: "", hint: "", routine: "" };
+            write::notice(s.down.extra(&w.buffers), &report);
+        }
+    }
+    "SET"
+}
+
+fn deallocate(s: &mut Session, w: &Context, name: &str) -> &'static str {
+    if s.statements.named.remove(name.as_bytes()).is_none() {
+        session_state::deallocate(s, w, name);
+    }
+    if s.statements.portal.is_none() {
+        s.statements.unnamed = None;
+    }
+    "DEALLOCATE"
+}
+
+/// A parameter for this session. Those that servers know as made-up ones are settings like any other: every connection of it gets them.
+fn set(s: &mut Session, w: &Context, name: &str, change: &Change) -> Result<(), Fault> {
+    let value = match change {
+        Change::To(value) => Some(value.as_str()),
+        Change::Default | Change::Reset => None,
+    };
+    match (read_preference::SETTINGS.iter().find(|setting| setting.name == name), value) {
+        (Some(setting), Some(value)) if !(setting.takes)(value) => {
+            let text = format!("invalid value for parameter \"{name}\": \"{value}\" (allowed: {})", setting.allowed);
+            return Err(Fault::error(sqlstate::INVALID_VALUE, text));
+        }
+        (Some(_), _) => session_state::set_own(s, w, name, value),
+        (None, Some(value)) => read_preference::set(s, w, name, value)?,
+        (None, None) => read_preference::reset(s, w, name)?,
+    }
+    write::command_complete(s.down.extra(&w.buffers), if *change == Change::Reset { "RESET" } else { "SET" });
+    Ok(())
+}
+
+fn rows(out: &mut Vec<u8>, table: &Table) {
+    for row in &table.rows {
+        write::data_row(out, row);
+    }
+    write::command_complete(out, &format!("SELECT {}", table.rows.len()));
+}
+
+fn has_rows(local: &Local) -> bool {
+    match local {
+        Local::Deallocate(_) | Local::DeleteCache(_) | Local::Set(..) | Local::Begin(_) | Local::End(_) => false,
+        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::Unknown(_) => true,
+    }
+}
+
+/// Describes the columns; `formats` are those asked for in Bind.
+pub fn describe(s: &mut Session, w: &Context, local: &Local, formats: &[u16]) {
+    if !has_rows(local) {
+        return s.say_bare(w, back::NO_DATA);
+    }
+    match shown::columns_of(s, w, local) {
+        Ok(columns) => {
+            write::row_description(s.down.extra(&w.buffers), columns.iter().map(|c| c.as_ref()), formats);
+        }
+        Err(fault) => {
+            s.say_error(w, &fault);
+            s.intake.skip = Skip::ToSync;
+        }
+    }
+}
+
+/// Answers an Execute; `done`: the portal has been run to its end before. Error: said to the client already.
+pub fn execute(s: &mut Session, w: &Context, statement: &Rc<Statement>, done: bool) -> Result<(), Fault> {
+    let Some(local) = &statement.local else { return Ok(()) };
+    if done && !has_rows(local) {
+        let fault = Fault::error(sqlstate::NOT_IN_STATE, "portal \"\" cannot be run");
+        s.say_error(w, &fault);
+        return Err(fault);
+    }
+    if command(s, w, statement, local) {
+        return Ok(());
+    }
+    w.count(Metric::StatementsAnswered);
+    if let Local::Set(name, value) = local {
+        return set(s, w, name, value).inspect_err(|fault| s.say_error(w, fault));
+    }
+    let mut table = shown::table_of(s, w, local).inspect_err(|fault| s.say_error(w, fault))?;
+    if done {
+        table.rows.clear();
+    }
+    rows(s.down.extra(&w.buffers), &table);
+    Ok(())
+}
+
+/// The result formats a Bind asks for, or what a server says of one that makes no sense.
+pub fn result_formats(body: &[u8]) -> Result<Vec<u16>, &'static str> {
+    let (formats, left) = read_bound(body).and_then(|bound| bound.results).ok_or(garbled::TOO_SHORT)?;
+    if left.is_empty() { Ok(formats) } else { Err(garbled::MORE_THAN_MEANT) }
+}
+
+/// A server's error for a Bind with another number of values than its statement has parameters.
+/// Source: `exec_bind_message` in postgres.c.
+pub fn refuses_values(body: &[u8], parameters: usize) -> Option<Fault> {
+    let Bound { name, formats, values, .. } = read_bound(body)?;
+    let text = if formats > 1 && formats != values {
+        format!("bind message has {formats} parameter formats but {values} parameters")
+    } else if values != parameters {
+        let name = String::from_utf8_lossy(name);
+        format!("bind message supplies {values} parameters, but prepared statement \"{name}\" requires {parameters}")
+    } else {
+        return None;
+    };
+    Some(Fault::error(sqlstate::PROTOCOL_VIOLATION, text))
+}
+
+/// The contents of a Bind.
+struct Bound<'a> {
+    name: &'a [u8],
+    formats: usize,
+    values: usize,
+    /// The result formats, and the bytes behind them; `None`: it ends before them.
+    results: Option<(Vec<u16>, &'a [u8])>,
+}
+
+fn read_bound(body: &[u8]) -> Option<Bound<'_>> {
+    let (_, rest) = split_cstr(body)?;
+    let (name, rest) = split_cstr(rest)?;
+    let (formats, rest) = split_words(rest)?;
+    let (&count, rest) = rest.split_first_chunk::<2>()?;
+    let values = usize::from(u16::from_be_bytes(count));
+    let results = skip_values(rest, values).and_then(split_words);
+    Some(Bound { name, formats: formats.len(), values, results })
+}
+
+fn skip_values(mut rest: &[u8], count: usize) -> Option<&[u8]> {
+    for _ in 0..count {
+        let (&length, after) = rest.split_first_chunk::<4>()?;
+        let length = i32::from_be_bytes(length).max(0) as usize;
+        rest = after.get(length..)?;
+    }
+    Some(rest)
+}
+
+/// A count and that many 16-bit words.
+fn split_words(bytes: &[u8]) -> Option<(Vec<u16>, &[u8])> {
+    let (&count, rest) = bytes.split_first_chunk::<2>()?;
+    let count = usize::from(u16::from_be_bytes(count));
+    let words = rest.get(..count * 2)?.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
+    Some((words, &rest[count * 2..]))
+}
+
+/// True if it is not known yet whose a `DEALLOCATE` is: an earlier message may turn out not to have prepared its statement.
+pub fn is_in_doubt(s: &Session, statement: &Statement) -> bool {
+    matches!(&statement.local, Some(Local::Deallocate(name)) if s.is_in_doubt(name.as_bytes()))
+}
+
+/// The command of a statement that Weir answers itself, here and now: SHOW commands, BEGIN, and the end of a transaction that no server knows of.
+/// `DEALLOCATE` of a statement prepared by the protocol is one, too: the server knows it by another name, and others may use it.
+pub fn is_ours<'a>(s: &Session, statement: &'a Statement) -> Option<&'a Local> {
+    let local = statement.local.as_ref()?;
+    match local {
+        Local::Begin(_) => lazy_begin::may_hold(s).then_some(local),
+        Local::End(_) => s.lazy_begin.is_open().then_some(local),
+        Local::Deallocate(name) => {
+            let name = name.as_bytes();
+            // No server can be asked for a statement prepared by SQL: one whose table is gone is not on the server connection.
+            let is_by_sql = || {
+                s.status() == IDLE && !s.is_unsure() && !s.state.by_mode && s.state.by_sql.has(name) && !s.state.by_sql.is_bound()
+            };
+            (s.status() != FAILED && (s.statements.named.contains_key(name) || is_by_sql())).then_some(local)
+        }
+        Local::View(_) | Local::Parameter(_) | Local::Route(_) | Local::DeleteCache(_) | Local::Set(..) | Local::Unknown(_) => {
+            Some(local)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_formats_are_read_past_the_parameters() {
+        let bind = b"\0s\0\0\x01\0\x01\0\x02\0\0\0\x02ab\xff\xff\xff\xff\0\x02\0\x01\0\0";
+        assert_eq!(result_formats(bind), Ok(vec![1, 0]));
+        assert_eq!(result_formats(b"\0s\0\0\0\0\0\0\0"), Ok(vec![]));
+        assert_eq!(result_formats(b"\0s\0\0\0\0\x01\0\0\0\x09a"), Err(garbled::TOO_SHORT));
+        assert_eq!(result_formats(b"\0s\0\0\0\0\0\0\0x"), Err(garbled::MORE_THAN_MEANT));
+    }
+}

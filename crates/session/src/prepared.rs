@@ -1,0 +1,583 @@
+//! Statements that one server connection has prepared, under Weir's names; the servers' descriptions of them; and the choice of
+//! those to close when there are too many.
+
+pub mod result_shape;
+pub mod reuse;
+
+use foldhash::HashMap;
+use foldhash::fast::FixedState;
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher};
+use weir_wire::frame::split_cstr;
+
+/// Identity of a statement text with its parameter types; the same text has the same identity for all clients of a worker.
+pub type StatementId = u64;
+
+/// Prefix of the names statements have on servers.
+pub const NAME_PREFIX: &[u8] = b"weir_";
+
+/// Appends a statement's name on the servers.
+pub fn push_name(out: &mut Vec<u8>, id: StatementId) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = id;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(NAME_PREFIX);
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Bytes by which a server tells names of statements apart: `NAMEDATALEN - 1`. Source: `HASH_STRINGS` in dynahash.c; names of the protocol
+/// are not cut like identifiers, without a word and wherever a character ends, but two that begin so are one.
+const NAME_BYTES_MAX: usize = 63;
+
+/// The part of a client's statement name by which a server knows it.
+#[inline]
+pub fn key(name: &[u8]) -> &[u8] {
+    name.get(..NAME_BYTES_MAX).unwrap_or(name)
+}
+
+/// A server's description of a statement, as one number: the types of its parameters, names and types of its columns.
+///
+/// A client reads all later rows by the first description. So a server where the statement means something else by now must not
+/// answer (0A000 in PostgreSQL: `RevalidateCachedQuery` in plancache.c compares the result by `equalTupleDescs`). Parameters
+/// count too: a server that analyses the text anew may take them for another type than the client, which sends them in binary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape(u64);
+
+impl Shape {
+    /// Nobody has asked.
+    pub const UNKNOWN: Shape = Shape(0);
+    /// Neither parameters nor columns: there is nothing to be misread.
+    pub const EMPTY: Shape = Shape(1);
+    /// Its description is too long to be looked at.
+    pub const VAST: Shape = Shape(2);
+
+    /// A number that tells it from others.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// By the body of a ParameterDescription.
+    pub fn of_parameters(body: &[u8]) -> Shape {
+        if body == [0, 0] { Shape::EMPTY } else { Shape::EMPTY.and(|hash| hash.write(body)) }
+    }
+
+    /// With the body of a RowDescription. Tables' numbers and formats are left out: a table made anew gives the same rows.
+    pub fn with_columns(self, body: &[u8]) -> Shape {
+        const PLACE_BYTES: usize = 6;
+        const TYPE_BYTES: usize = 10;
+        const FORMAT_BYTES: usize = 2;
+        if self == Shape::VAST {
+            return self;
+        }
+        let mut is_whole = true;
+        let shape = self.and(|hash| {
+            let (count, mut rest) = body.split_at(body.len().min(2));
+            hash.write(count);
+            while !rest.is_empty() {
+                let column = split_cstr(rest).filter(|(_, tail)| tail.len() >= PLACE_BYTES + TYPE_BYTES + FORMAT_BYTES);
+                let Some((name, tail)) = column else { return is_whole = false };
+                hash.write_usize(name.len());
+                hash.write(name);
+                hash.write(&tail[PLACE_BYTES..PLACE_BYTES + TYPE_BYTES]);
+                rest = &tail[PLACE_BYTES + TYPE_BYTES + FORMAT_BYTES..];
+            }
+        });
+        if is_whole { shape } else { Shape::VAST }
+    }
+
+    fn and(self, write: impl FnOnce(&mut <FixedState as BuildHasher>::Hasher)) -> Shape {
+        let mut hash = FixedState::with_seed(0).build_hasher();
+        hash.write_u64(self.0);
+        write(&mut hash);
+        // The first few numbers are taken.
+        Shape(hash.finish() | 1 << 63)
+    }
+
+    /// True if a client that was told this may be answered by a server that would say `now`.
+    #[inline]
+    pub fn allows(self, now: Shape) -> bool {
+        !self.can_change() || self == now
+    }
+
+    /// True if there is something to be misread should it change.
+    #[inline]
+    pub fn can_change(self) -> bool {
+        self != Shape::UNKNOWN && self != Shape::EMPTY
+    }
+}
+
+/// True if an error in place of the first answer may be of what is kept, and a Parse of the text would bring another answer: types that were inferred for
+/// parameters, columns of a result, a statement that code took away. Nothing has run then.
+///
+/// Errors of the moment stand: conflicts, limits, cancel requests, faults of the server. So does its last word.
+/// Source: `RevalidateCachedQuery` in plancache.c keeps the types of parameters when it analyses a text anew.
+pub fn may_be_of_kept(severity: &[u8], sqlstate: &[u8]) -> bool {
+    const OF_THE_MOMENT: [&[u8]; 7] = [b"40", b"53", b"54", b"55", b"57", b"58", b"XX"];
+    !matches!(severity, b"FATAL" | b"PANIC") && !OF_THE_MOMENT.iter().any(|class| sqlstate.starts_with(class))
+}
+
+/// A statement of a server connection.
+#[derive(Debug)]
+struct Place {
+    /// When it was used last.
+    used: u64,
+    shape: Shape,
+    /// A statement that its Parse had closed before. It is on the server still if that Parse did not happen.
+    closed: Option<StatementId>,
+    /// Likewise, others that the limit has no room for any more. Empty unless it was lowered.
+    surplus: Vec<StatementId>,
+    analysis: Analysis,
+}
+
+/// The analysis of a statement that stands for Parses without a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Analysis {
+    /// In microseconds.
+    pub at_us: u64,
+    /// How often something had been defined in its database, as far as was known.
+    pub changes: u64,
+    /// Binds since.
+    pub binds: u32,
+}
+
+/// The choice of plans for Parses without a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Plans {
+    /// As for a new Parse each time: a plan for the values.
+    #[default]
+    OfValues,
+    /// As the server chooses for a statement that is kept: after some uses perhaps one plan for all values.
+    OfServer,
+}
+
+/// Binds for which a server makes plans for the values in any case. Source: `choose_custom_plan` in plancache.c.
+const PLANS_OF_VALUES: u32 = 5;
+
+/// Age from which a text is analysed anew. A kept analysis does not see a new object that takes a name earlier in the `search_path`, if that was
+/// made past the proxy. Source: PostgreSQL manual, PREPARE.
+const ANALYSIS_AGE_MAX_US: u64 = 1_000_000;
+
+impl Analysis {
+    /// True if the text would be analysed and planned alike now.
+    #[inline]
+    pub fn stands(&self, now: Analysis, plans: Plans, takes_values: bool) -> bool {
+        self.changes == now.changes
+            && now.at_us.saturating_sub(self.at_us) < ANALYSIS_AGE_MAX_US
+            && (!takes_values || plans == Plans::OfServer || self.binds < PLANS_OF_VALUES)
+    }
+}
+
+/// Statements beyond a lowered limit that make room at one Parse: more would be a flood of messages.
+const SURPLUS_MAX: usize = 256;
+
+/// The statements of one server connection, never more than the limit.
+#[derive(Debug, Default)]
+pub struct Known {
+    used: HashMap<StatementId, Place>,
+    /// Still on the server, but must be prepared anew before the next use. These make room first.
+    stale: BTreeSet<StatementId>,
+    /// Perhaps still on the server: they are closed before the next use, and make room before all others.
+    perhaps: BTreeSet<StatementId>,
+    clock: u64,
+}
+
+/// The step before a statement can be used on a server connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// It is there.
+    Nothing,
+    /// Prepare it, and close the other first if one is named.
+    Parse { evict: Option<StatementId> },
+}
+
+impl Known {
+    pub fn contains(&self, id: StatementId) -> bool {
+        self.used.contains_key(&id)
+    }
+
+    /// Notes a use of a statement that is there as a client was `told`; false when it is not.
+    pub fn use_if_known(&mut self, id: StatementId, told: Shape) -> bool {
+        self.clock += 1;
+        let Some(place) = self.used.get_mut(&id) else { return false };
+        place.used = self.clock;
+        told.allows(place.shape)
+    }
+
+    /// True if one more may be prepared, and none that is of use has to make room for it.
+    #[inline]
+    pub fn has_room(&self, max: usize) -> bool {
+        self.used.len() < max.max(1)
+    }
+
+    /// The analysis of a statement that is there.
+    #[inline]
+    pub fn analysis(&mut self, id: StatementId) -> Option<&mut Analysis> {
+        self.used.get_mut(&id).map(|place| &mut place.analysis)
+    }
+
+    /// Notes the server's description of a statement.
+    pub fn describe(&mut self, id: StatementId, shape: Shape) {
+        if let Some(place) = self.used.get_mut(&id) {
+            place.shape = shape;
+        }
+    }
+
+    /// Notes that a statement is prepared now, by a Parse without a question for its description: undo with `forget` if that
+    /// fails.
+    pub fn touch(&mut self, id: StatementId, max: usize) -> Need {
+        self.clock += 1;
+        let (used, shape, surplus) = (self.clock, Shape::UNKNOWN, Vec::new());
+        if let Some(known) = self.used.get_mut(&id) {
+            *known = Place { used, shape, closed: Some(id), surplus, analysis: Analysis::default() };
+            return Need::Nothing;
+        }
+        let evict = if self.stale.remove(&id) | self.perhaps.remove(&id) {
+            Some(id)
+        } else if self.used.len() + self.stale.len() + self.perhaps.len() >= max.max(1) {
+            self.make_room()
+        } else {
+            None
+        };
+        self.used.insert(id, Place { used, shape, closed: evict, surplus, analysis: Analysis::default() });
+        Need::Parse { evict }
+    }
+
+    /// Makes room for a statement that was just touched where the limit was lowered. These are to be closed before its Parse, too.
+    #[inline]
+    pub fn shed(&mut self, id: StatementId, max: usize) -> &[StatementId] {
+        let all = self.used.len() + self.stale.len() + self.perhaps.len();
+        if all <= max.max(1) {
+            return &[];
+        }
+        self.shed_surplus(id, (all - max.max(1)).min(SURPLUS_MAX))
+    }
+
+    #[cold]
+    fn shed_surplus(&mut self, id: StatementId, count: usize) -> &[StatementId] {
+        let mut surplus: Vec<StatementId> = Vec::with_capacity(count);
+        while surplus.len() < count
+            && let Some(first) = self.perhaps.pop_first().or_else(|| self.stale.pop_first())
+        {
+            surplus.push(first);
+        }
+        let rest = count - surplus.len();
+        let mut oldest: Vec<(u64, StatementId)> = self.used.iter().map(|(known, place)| (place.used, *known)).collect();
+        oldest.retain(|(_, known)| *known != id);
+        if rest > 0 && rest < oldest.len() {
+            oldest.select_nth_unstable(rest - 1);
+        }
+        for (_, old) in oldest.into_iter().take(rest) {
+            self.used.remove(&old);
+            surplus.push(old);
+        }
+        let Some(place) = self.used.get_mut(&id) else { return &[] };
+        place.surplus = surplus;
+        &place.surplus
+    }
+
+    fn make_room(&mut self) -> Option<StatementId> {
+        if let Some(first) = self.perhaps.pop_first().or_else(|| self.stale.pop_first()) {
+            return Some(first);
+        }
+        let oldest = self.oldest()?;
+        self.used.remove(&oldest);
+        Some(oldest)
+    }
+
+    /// Linear, but only when a server connection is full and a new statement comes.
+    fn oldest(&self) -> Option<StatementId> {
+        self.used.iter().min_by_key(|(_, place)| place.used).map(|(id, _)| *id)
+    }
+
+    /// The Parse of a statement may not have happened, nor the Close before it.
+    pub fn forget(&mut self, id: StatementId) {
+        let Some(Place { closed, surplus, .. }) = self.used.remove(&id) else { return };
+        for closed in closed.into_iter().chain(surplus) {
+            if !self.used.contains_key(&closed) {
+                self.perhaps.insert(closed);
+            }
+        }
+    }
+
+    /// The server has none of them any more.
+    pub fn clear(&mut self) {
+        self.used.clear();
+        self.stale.clear();
+        self.perhaps.clear();
+    }
+
+    /// Statements that the server has, unless code has deallocated some.
+    pub fn certain(&self) -> usize {
+        self.used.len() + self.stale.len()
+    }
+
+    /// Takes in how many statements the server had when there were to be so many (`certain`).
+    pub fn counted(&mut self, on_server: usize, certain: usize) {
+        if on_server < certain {
+            self.doubt_all();
+        }
+    }
+
+    /// Code may have deallocated some of them, and nobody knows which.
+    pub fn doubt_all(&mut self) {
+        self.perhaps.extend(self.used.drain().map(|(id, _)| id));
+        self.perhaps.append(&mut self.stale);
+    }
+
+    /// The server still has them, but their meaning may have changed.
+    pub fn stale_all(&mut self) {
+        self.stale.extend(self.used.drain().map(|(id, _)| id));
+    }
+
+    pub fn len(&self) -> usize {
+        self.used.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.used.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_knows_what_it_was_given_and_nothing_else() {
+        let mut known = Known::default();
+        assert!(known.is_empty());
+        assert_eq!(known.len(), 0);
+        assert!(matches!(known.touch(7, 2), Need::Parse { .. }));
+        assert!(!known.is_empty());
+        assert_eq!(known.len(), 1);
+        assert_eq!(known.touch(7, 2), Need::Nothing);
+        known.forget(7);
+        assert!(known.is_empty());
+    }
+
+    #[test]
+    fn names_are_decimal() {
+        for (id, name) in [(0, "weir_0"), (1234, "weir_1234"), (u64::MAX, "weir_18446744073709551615")] {
+            let mut out = Vec::new();
+            push_name(&mut out, id);
+            assert_eq!(out, name.as_bytes());
+        }
+    }
+
+    #[test]
+    fn the_least_recently_used_statement_goes_first() {
+        let mut known = Known::default();
+        assert_eq!(known.touch(1, 2), Need::Parse { evict: None });
+        assert_eq!(known.touch(2, 2), Need::Parse { evict: None });
+        assert_eq!(known.touch(1, 2), Need::Nothing);
+        assert_eq!(known.touch(3, 2), Need::Parse { evict: Some(2) });
+        known.forget(3);
+        assert_eq!(known.touch(3, 2), Need::Parse { evict: Some(2) }, "it may not have been closed");
+    }
+
+    #[test]
+    fn an_analysis_stands_while_nothing_has_changed_and_the_planner_looks_at_values() {
+        let made = Analysis { at_us: 10, changes: 3, binds: 4 };
+        let now = Analysis { at_us: 10 + ANALYSIS_AGE_MAX_US - 1, ..made };
+        assert!(made.stands(now, Plans::OfValues, true));
+        let used = Analysis { binds: 5, ..made };
+        assert!(!used.stands(now, Plans::OfValues, true), "the next plan may be one for all values");
+        assert!(used.stands(now, Plans::OfServer, true));
+        assert!(used.stands(now, Plans::OfValues, false), "there is one plan only");
+        assert!(!made.stands(Analysis { at_us: now.at_us + 1, ..now }, Plans::OfServer, false), "of long ago");
+        assert!(!made.stands(Analysis { changes: 4, ..now }, Plans::OfServer, false), "something was defined");
+    }
+
+    #[test]
+    fn a_new_parse_has_an_analysis_of_its_own() {
+        let mut known = Known::default();
+        assert!(known.has_room(1));
+        known.touch(1, 5);
+        assert!(known.has_room(2) && !known.has_room(1));
+        let analysis = known.analysis(1).expect("there");
+        (analysis.binds, analysis.changes) = (5, 1);
+        known.touch(1, 5);
+        assert_eq!(known.analysis(1).copied(), Some(Analysis::default()));
+        known.stale_all();
+        assert_eq!(known.analysis(1), None);
+        assert!(known.has_room(1), "stale ones make room");
+    }
+
+    #[test]
+    fn an_error_of_the_moment_is_not_of_what_is_kept() {
+        for (severity, sqlstate, expected) in [
+            ("ERROR", "0A000", true),
+            ("ERROR", "26000", true),
+            ("ERROR", "42804", true),
+            ("ERROR", "22P02", true),
+            ("ERROR", "08P01", true),
+            ("ERROR", "57014", false),
+            ("ERROR", "40P01", false),
+            ("ERROR", "55P03", false),
+            ("FATAL", "0A000", false),
+        ] {
+            assert_eq!(may_be_of_kept(severity.as_bytes(), sqlstate.as_bytes()), expected, "{severity} {sqlstate}");
+        }
+    }
+
+    #[test]
+    fn a_lowered_limit_is_obeyed_at_the_next_parse() {
+        let mut known = Known::default();
+        for id in 1..=8 {
+            known.touch(id, 8);
+            assert_eq!(known.shed(id, 8), [0; 0]);
+        }
+        known.touch(3, 8);
+        assert_eq!(known.touch(9, 2), Need::Parse { evict: Some(1) });
+        let mut shed = known.shed(9, 2).to_vec();
+        shed.sort_unstable();
+        assert_eq!(shed, [2, 4, 5, 6, 7, 8], "the one used last stays");
+        assert!(known.contains(3) && known.contains(9) && known.len() == 2);
+        // An error came before the Closes: all of them may be there still.
+        known.forget(9);
+        assert_eq!(known.touch(10, 2), Need::Parse { evict: Some(1) });
+        assert_eq!(known.shed(10, 2), [2, 4, 5, 6, 7, 8]);
+        assert_eq!(known.touch(11, 2), Need::Parse { evict: Some(3) });
+        assert_eq!(known.shed(11, 2), [0; 0]);
+    }
+
+    #[test]
+    fn a_flood_of_closes_is_shared_out() {
+        let mut known = Known::default();
+        for id in 0..1000 {
+            known.touch(id, 1000);
+        }
+        let mut closed = 0;
+        for id in 1000..1010 {
+            closed += usize::from(matches!(known.touch(id, 1), Need::Parse { evict: Some(_) }));
+            let shed = known.shed(id, 1).len();
+            assert!(shed <= SURPLUS_MAX);
+            closed += shed;
+        }
+        assert_eq!((closed, known.len()), (1009, 1));
+    }
+
+    #[test]
+    fn a_stale_statement_is_closed_and_prepared_anew() {
+        let mut known = Known::default();
+        known.touch(1, 5);
+        known.stale_all();
+        assert!(!known.contains(1));
+        assert_eq!(known.touch(1, 5), Need::Parse { evict: Some(1) });
+        assert_eq!(known.touch(1, 5), Need::Nothing);
+    }
+
+    #[test]
+    fn stale_statements_count_until_they_are_closed() {
+        const MAX: usize = 3;
+        let (mut known, mut on_server) = (Known::default(), BTreeSet::new());
+        for round in 0..10 {
+            for id in round * 10..round * 10 + 5 {
+                let Need::Parse { evict } = known.touch(id, MAX) else { panic!("{id} is new") };
+                evict.into_iter().for_each(|evict| assert!(on_server.remove(&evict), "{evict} is not there"));
+                on_server.insert(id);
+                assert!(on_server.len() <= MAX, "the limit is {MAX}, the server holds {on_server:?}");
+            }
+            known.stale_all();
+        }
+    }
+
+    #[test]
+    fn a_statement_whose_close_did_not_happen_is_closed_later() {
+        let mut known = Known::default();
+        known.touch(1, 1);
+        for failed in 2..5 {
+            assert_eq!(known.touch(failed, 1), Need::Parse { evict: Some(1) }, "an error comes before the Close each time");
+            known.forget(failed);
+        }
+        assert_eq!(known.touch(1, 1), Need::Parse { evict: Some(1) });
+        // Prepared once more, for another client, behind an error.
+        known.touch(1, 1);
+        known.forget(1);
+        assert_eq!(known.touch(5, 1), Need::Parse { evict: Some(1) });
+    }
+
+    #[test]
+    fn statements_that_the_server_has_no_more_are_prepared_anew() {
+        let mut known = Known::default();
+        (1..=3).for_each(|id| assert_eq!(known.touch(id, 5), Need::Parse { evict: None }));
+        assert_eq!(known.certain(), 3);
+        known.counted(3, 3);
+        assert!(known.contains(1));
+        // Prepared since the server was asked.
+        known.touch(4, 5);
+        known.counted(2, 3);
+        assert_eq!(known.certain(), 0, "none is missed a second time");
+        for id in 1..=4 {
+            assert_eq!(known.touch(id, 5), Need::Parse { evict: Some(id) }, "closed first, since it may be there");
+        }
+        known.stale_all();
+        assert_eq!(known.certain(), 4);
+        known.counted(0, 4);
+        assert_eq!(known.certain(), 0, "stale ones were there, too");
+        assert_eq!(known.touch(5, 4), Need::Parse { evict: Some(1) }, "they count until they are closed");
+    }
+
+    #[test]
+    fn a_statement_that_may_have_been_closed_is_not_missed() {
+        let mut known = Known::default();
+        known.touch(1, 1);
+        known.touch(2, 1);
+        known.forget(2);
+        assert_eq!(known.certain(), 0);
+    }
+
+    fn column(name: &str, table: u32, of: u32, format: u16) -> Vec<u8> {
+        let place = [&table.to_be_bytes()[..], &1u16.to_be_bytes()].concat();
+        let kind = [&of.to_be_bytes()[..], &4u16.to_be_bytes(), &(-1i32).to_be_bytes()].concat();
+        [name.as_bytes(), b"\0", &place, &kind, &format.to_be_bytes()].concat()
+    }
+
+    fn rows(columns: &[Vec<u8>]) -> Vec<u8> {
+        [(columns.len() as u16).to_be_bytes().to_vec(), columns.concat()].concat()
+    }
+
+    #[test]
+    fn names_and_types_make_a_shape_and_places_and_formats_do_not() {
+        let none = Shape::of_parameters(&[0, 0]);
+        assert_eq!(none, Shape::EMPTY);
+        let told = none.with_columns(&rows(&[column("a", 7, 23, 0)]));
+        assert!(told.can_change() && told.allows(told));
+        assert_eq!(none.with_columns(&rows(&[column("a", 8, 23, 1)])), told, "of a table made anew, in binary");
+        let others = [
+            none,
+            none.with_columns(&rows(&[column("b", 7, 23, 0)])),
+            none.with_columns(&rows(&[column("a", 7, 20, 0)])),
+            none.with_columns(&rows(&[column("a", 7, 23, 0), column("a", 7, 23, 0)])),
+            Shape::of_parameters(&[0, 1, 0, 0, 0, 23]).with_columns(&rows(&[column("a", 7, 23, 0)])),
+            Shape::VAST,
+            Shape::UNKNOWN,
+        ];
+        for other in others {
+            assert!(!told.allows(other), "{other:?}");
+        }
+        assert!(Shape::EMPTY.allows(told) && Shape::UNKNOWN.allows(told), "nothing can be misread");
+        let cut = rows(&[column("a", 7, 23, 0)]);
+        assert_eq!(none.with_columns(&cut[..cut.len() - 1]), Shape::VAST);
+    }
+
+    #[test]
+    fn a_statement_prepared_anew_is_not_taken_for_what_it_was() {
+        let told = Shape::of_parameters(&[0, 1, 0, 0, 0, 23]);
+        let mut known = Known::default();
+        known.touch(1, 5);
+        assert!(known.use_if_known(1, Shape::UNKNOWN) && !known.use_if_known(1, told));
+        known.describe(1, told);
+        assert!(known.use_if_known(1, told) && !known.use_if_known(2, told));
+        known.touch(1, 5);
+        assert!(!known.use_if_known(1, told), "somebody prepared it again");
+    }
+}

@@ -1,0 +1,119 @@
+//! Descriptions of prepared statements that clients have, and servers that would describe them otherwise by now.
+//!
+//! A server keeps what a statement was when it was prepared, and refuses it once its table has changed. A server connection that lacks the statement
+//! would analyse it anew, and its client would read rows by a description that holds no more. So every Parse of a named statement is
+//! followed by a Describe of ours. A server connection where the statement may differ from the client's description is asked first. A changed
+//! statement is refused in PostgreSQL's own words. A server connection that has the statement already is asked nothing.
+
+use crate::context::Context;
+use crate::fault::{Fault, sqlstate};
+use crate::prepared::{Shape, StatementId, key, push_name};
+use crate::replies::Expect;
+use crate::session::{Described, IDLE, Server, Session};
+use crate::statements::Prepared;
+use crate::timing;
+use crate::upstream::prepared_changes::{Asked, Claim, Whose};
+use crate::upstream::{Flushed, Gate};
+use std::rc::Rc;
+use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
+use weir_wire::write;
+
+/// The error for a client whose statement is not what it was.
+pub fn changed() -> Fault {
+    // By the routine drivers know that they may prepare it again (pgjdbc, asyncpg). Source: plancache.c.
+    Fault::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type").routine("RevalidateCachedQuery")
+}
+
+/// True if the next message is the client's own Describe of this statement: then no other one is needed.
+pub fn is_described_next(s: &Session, own: &[u8]) -> bool {
+    let next = s.up.unseen();
+    let body = next.get(HEADER_BYTES..).and_then(|body| body.split_first());
+    let is_describe = next.first() == Some(&front::DESCRIBE);
+    is_describe && body.is_some_and(|(kind, rest)| *kind == b'S' && split_cstr(rest).is_some_and(|(name, _)| key(name) == own))
+}
+
+/// Notes that the client's own Describe is about to be sent. The client goes by the first description that it hears.
+/// `whose`: of which statement, if the client has not heard one.
+pub fn expect(s: &mut Session, prepared: Rc<Prepared>, told: Shape, whose: Whose) {
+    if told != Shape::UNKNOWN {
+        return s.expect_more(Expect::Describe);
+    }
+    await_description(s, Expect::DescribeTold, prepared, whose);
+}
+
+/// Writes a Describe of ours behind a Parse.
+pub fn ask(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, whose: Whose) {
+    let id = prepared.id;
+    write::message(s.up.extra(&w.buffers), front::DESCRIBE, |out| {
+        out.push(b'S');
+        if whose != Whose::Unnamed {
+            push_name(out, id);
+        }
+        out.push(0);
+    });
+    await_description(s, Expect::DescribeOurs, prepared.clone(), whose);
+}
+
+fn await_description(s: &mut Session, expect: Expect, prepared: Rc<Prepared>, whose: Whose) {
+    let Some(upstream) = s.upstream_mut() else { return };
+    upstream.replies.push(expect);
+    upstream.flushed = Flushed::No;
+    if !upstream.replies.is_skipping() {
+        upstream.brought.described.push_back(Described::new(prepared, whose));
+    }
+}
+
+/// Has the next message wait for the answer to a Describe of ours. By itself it gets a Sync, so that an error of it harms nothing else;
+/// in a transaction, where an error is the client's, a Flush follows while it waits.
+/// `parameters`: the client's description of them, if the message is a Describe.
+pub fn wait(s: &mut Session, w: &Context, id: StatementId, is_alone: bool, parameters: Option<Rc<[u8]>>) {
+    if is_alone && s.transaction() == IDLE {
+        write::bare(s.up.extra(&w.buffers), front::SYNC);
+        s.expect(Expect::SyncOurs);
+    }
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.brought.asked = Some(Asked { id, parameters });
+        upstream.brought.claim = Claim::Describing;
+        upstream.flushed = Flushed::No;
+        upstream.gate = Gate::Barrier;
+    }
+    timing::asked(s, w);
+}
+
+/// A part of a description came. `is_here`: it is short enough to be looked at, and whole.
+pub fn on_description(s: &mut Session, header: Header, is_here: bool) {
+    let body = if is_here { s.down.whole(header) } else { None };
+    let Some(Server { conn, upstream }) = &mut s.server else { return };
+    let Some(described) = upstream.brought.described.front_mut() else { return };
+    match header.tag {
+        back::PARAMETER_DESCRIPTION => {
+            described.shape = body.map_or(Shape::VAST, Shape::of_parameters);
+            described.parameters = body.map(|body| described.prepared.parameters.share(body));
+            return;
+        }
+        back::ROW_DESCRIPTION => described.shape = body.map_or(Shape::VAST, |body| described.shape.with_columns(body)),
+        _ => {}
+    }
+    let Some(Described { prepared, whose, shape, parameters }) = upstream.brought.described.pop_front() else { return };
+    match (&whose, &mut conn.unnamed) {
+        (Whose::Unnamed, Some((id, known))) if *id == prepared.id => *known = shape,
+        _ => conn.known.describe(prepared.id, shape),
+    }
+    // Also what was closed since: behind an error that close has not happened.
+    let closed = upstream.journal.iter_mut().filter_map(|entered| entered.change.before());
+    for own in s.statements.of_mut(&whose).chain(closed) {
+        if own.told == Shape::UNKNOWN && Rc::ptr_eq(&own.prepared, &prepared) {
+            own.told = shape;
+            own.parameters.clone_from(&parameters);
+        }
+    }
+}
+
+/// Says once more what parameters a client was told, if it is known: a server does so before it finds that it cannot describe the rest.
+/// Source: `exec_describe_statement_message` in postgres.c.
+pub fn tell_parameters(s: &mut Session, w: &Context, parameters: Option<Rc<[u8]>>) {
+    if let Some(body) = parameters {
+        let out = s.down.extra(&w.buffers);
+        write::message(out, back::PARAMETER_DESCRIPTION, |out| out.extend_from_slice(&body));
+    }
+}

@@ -1,0 +1,249 @@
+//! Parses without a name whose text the server connection has already: most drivers and pools send nothing else.
+//!
+//! A text that comes for the second time is prepared under the number of its text, like a named one. From then on its Parse is not sent: the client's
+//! messages behind it go to that statement, and its ParseComplete goes in front of the first answer. A kept statement may be out of date. If the first
+//! answer is an error that may come of that, all messages up to the Sync run again with a Parse: nothing of them has run, and the client hears what the server
+//! says then. Where no error tells, the text is parsed anew after a while, and when something was defined (`session::prepared::Analysis`).
+//!
+//! Outside of transactions only, where messages up to a Sync are here and nothing else is: an error within a transaction would be the client's.
+
+use crate::context::Context;
+use crate::metrics::Metric;
+use crate::prepared::{Analysis, Plans, StatementId, may_be_of_kept};
+use crate::replies::{Expect, Reply};
+use crate::session::{IDLE, LazyBegin, Server, Session};
+use crate::statements::{Naming, Prepared, Statement, Trait};
+use crate::upstream::Gate;
+use crate::upstream::reused::Stage;
+use std::rc::Rc;
+use weir_config::UnnamedStatements;
+use weir_sql::facts::Verb;
+use weir_wire::back::{Report, read_report};
+use weir_wire::frame::{HEADER_BYTES, Header, back, front, read_header, split_cstr};
+
+/// Messages up to this size may run again.
+const KEPT_BYTES_MAX: usize = 8 << 10;
+
+/// How far into an answer is looked for an error.
+const LOOK_BYTES_MAX: usize = 16 << 10;
+
+/// The treatment of a Parse without a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnnamedParse {
+    /// It is sent as it is.
+    Pass,
+    /// It is sent under the number of its text.
+    Number,
+    /// It is not sent: the server connection has it.
+    Known,
+}
+
+/// Chooses the treatment of the Parse that is next. The session has the server connection for it.
+#[inline]
+pub fn choose(s: &mut Session, w: &Context, prepared: &Rc<Prepared>, header: Header) -> UnnamedParse {
+    let plans = match w.peek_config().pool.unnamed {
+        UnnamedStatements::Pass => return UnnamedParse::Pass,
+        UnnamedStatements::Reuse => Plans::OfValues,
+        UnnamedStatements::ReusePlans => Plans::OfServer,
+    };
+    if !prepared.was_sent.get() || s.statements.is_sent_next || !is_planned(&prepared.statement) || !may_reuse(s, prepared) {
+        return UnnamedParse::Pass;
+    }
+    let here = s.up.unseen();
+    if here.len() > KEPT_BYTES_MAX || !is_one_exchange(here, header, prepared.statement.has(Trait::Read)) {
+        return UnnamedParse::Pass;
+    }
+    let now = now(s, w);
+    let Some(server) = &mut s.server else { return UnnamedParse::Pass };
+    let known = &mut server.conn.known;
+    match known.analysis(prepared.id).map(|analysis| analysis.stands(now, plans, prepared.takes_values)) {
+        Some(true) => {}
+        Some(false) => return UnnamedParse::Number,
+        // It drives out no statement that somebody named, and many such texts do not drive out each other.
+        None if known.has_room(w.peek_config().pool.prepared_max as usize) => return UnnamedParse::Number,
+        None => return UnnamedParse::Pass,
+    }
+    let reused = &mut server.upstream.reused;
+    reused.kept.clear();
+    reused.kept.extend_from_slice(s.up.unseen());
+    reused.stage = Stage::Unanswered;
+    UnnamedParse::Known
+}
+
+/// True if a server makes a plan for a statement. Of others nothing is spared that is worth a place on the connection.
+#[inline]
+fn is_planned(statement: &Statement) -> bool {
+    matches!(statement.verb, Verb::Select | Verb::Insert | Verb::Update | Verb::Delete)
+}
+
+/// True if the session is at rest outside of transactions, nothing of its own is on the server connection, and the text means to it what it means to others.
+#[inline]
+fn may_reuse(s: &Session, prepared: &Prepared) -> bool {
+    prepared.meaning.is_some_and(|meaning| meaning == s.state.meaning)
+        && matches!(s.lazy_begin, LazyBegin::No)
+        && s.transaction() == IDLE
+        && s.replies().is_only_ours()
+        && s.pin().is_none()
+        && !s.is_unsure()
+        && !s.is_own()
+        && s.intake.replay.is_none()
+}
+
+/// True if these messages are a Parse without a name, then messages about it that are answered at once, and a Sync; and nothing else is here.
+/// The first of them has the server look whether its text still means what it meant: a Bind, or a Describe of a statement with a result.
+fn is_one_exchange(here: &[u8], parse: Header, has_result: bool) -> bool {
+    let mut at = parse.frame_bytes();
+    let mut is_used = false;
+    loop {
+        let rest = here.get(at..).unwrap_or_default();
+        let Ok(Some(header)) = read_header(rest) else { return false };
+        let Some(body) = rest.get(HEADER_BYTES..header.frame_bytes()) else { return false };
+        at += header.frame_bytes();
+        match header.tag {
+            front::BIND => {
+                let name = split_cstr(body).and_then(|(_, rest)| split_cstr(rest)).map(|(name, _)| name);
+                if name != Some(b"") {
+                    return false;
+                }
+                is_used = true;
+            }
+            front::DESCRIBE if body == b"S\0" && has_result => is_used = true,
+            front::DESCRIBE | front::EXECUTE if is_used => {}
+            front::SYNC => return is_used && body.is_empty() && at == here.len(),
+            _ => return false,
+        }
+    }
+}
+
+fn now(s: &Session, w: &Context) -> Analysis {
+    Analysis { at_us: w.now_us(), changes: s.account.known.changes(), binds: 0 }
+}
+
+/// The text of a statement is about to be parsed on the server connection.
+pub fn analysed(s: &mut Session, w: &Context, id: StatementId) {
+    let now = now(s, w);
+    if let Some(analysis) = s.conn_mut().and_then(|conn| conn.known.analysis(id)) {
+        *analysis = now;
+    }
+}
+
+/// A statement is bound on the server connection.
+#[inline]
+pub fn bound(s: &mut Session, prepared: &Prepared) {
+    if prepared.naming == Naming::Unnamed
+        && let Some(analysis) = s.conn_mut().and_then(|conn| conn.known.analysis(prepared.id))
+    {
+        analysis.binds = analysis.binds.saturating_add(1);
+    }
+}
+
+/// The Sync of the messages is about to be sent. Others wait until it is known that these do not run again.
+#[inline]
+pub fn synced(s: &mut Session) {
+    if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.reused.stage != Stage::None) {
+        upstream.gate = Gate::Barrier;
+    }
+}
+
+/// The treatment of the server's next message, where a Parse that was not sent is to be answered first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// It goes its way.
+    Goes,
+    /// It stood before an error of the kept statement, and is gone.
+    Eaten,
+    /// It is an error of the kept statement.
+    Refused,
+    /// More must arrive first.
+    More,
+}
+
+/// The answer begins.
+pub fn on_reply(s: &mut Session, w: &Context, header: Header) -> Begun {
+    if matches!(header.tag, back::NOTICE | back::NOTIFICATION | back::PARAMETER_STATUS) {
+        return Begun::Goes;
+    }
+    if header.tag == back::ERROR && is_kept_refused(s, s.down.unseen()) {
+        refused(s);
+        return Begun::Refused;
+    }
+    if header.tag == back::PARAMETER_DESCRIPTION {
+        // A server says this before it finds that it cannot describe the rest. Source: `exec_describe_statement_message` in postgres.c.
+        match error_behind(s, header) {
+            Some(true) => {
+                s.down.eat(header);
+                return Begun::Eaten;
+            }
+            Some(false) => {}
+            None => return Begun::More,
+        }
+    }
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.replies.known_parse_answered();
+        upstream.journal.pop_front();
+        upstream.reused.forget();
+    }
+    s.say_bare(w, back::PARSE_COMPLETE);
+    Begun::Goes
+}
+
+/// True if the message that is next is an error of the kept statement. A message that Weir made to fail stands behind the Parse.
+fn is_kept_refused(s: &Session, next: &[u8]) -> bool {
+    let body = read_header(next).ok().flatten().and_then(|header| next.get(HEADER_BYTES..header.frame_bytes()));
+    matches!(s.replies().behind_known_parse(), Some(Expect::Bind | Expect::Describe | Expect::DescribeTold))
+        && body.is_some_and(|body| may_be(&read_report(body)))
+}
+
+/// True if an error of the kept statement stands behind a message. `None`: more must arrive first.
+fn error_behind(s: &mut Session, header: Header) -> Option<bool> {
+    let at = header.frame_bytes();
+    if at + HEADER_BYTES > LOOK_BYTES_MAX {
+        return Some(false);
+    }
+    if !s.down.has_whole(at + HEADER_BYTES) {
+        return None;
+    }
+    let next = read_header(&s.down.unseen()[at..]).ok().flatten()?;
+    let end = at + next.frame_bytes();
+    if next.tag != back::ERROR || end > LOOK_BYTES_MAX {
+        return Some(false);
+    }
+    s.down.has_whole(end).then(|| is_kept_refused(s, &s.down.unseen()[at..]))
+}
+
+fn may_be(report: &Report<'_>) -> bool {
+    may_be_of_kept(report.severity, report.sqlstate)
+}
+
+/// True if an error is one of a kept statement, of which its client does not hear.
+pub fn is_of_kept(s: &Session, report: &Report<'_>) -> bool {
+    s.replies().owes_known_parse() && may_be(report)
+}
+
+/// The server skips what is behind the error, up to the Sync, and nothing has run.
+#[cold]
+fn refused(s: &mut Session) {
+    let id = s.statements.unnamed.as_ref().map(|own| own.prepared.id);
+    if let Some(Server { conn, upstream }) = &mut s.server {
+        if let Some(analysis) = id.and_then(|id| conn.known.analysis(id)) {
+            *analysis = Analysis::default();
+        }
+        upstream.reused.stage = Stage::Refused;
+        upstream.replies.known_parse_failed();
+        if let Reply::Error(dropped) = upstream.replies.on_server(back::ERROR, 0) {
+            s.undo(dropped);
+        }
+    }
+}
+
+/// The server is ready behind an error of a kept statement: the messages run again. True if so.
+#[inline]
+pub fn goes_again(s: &mut Session, w: &Context) -> bool {
+    let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.reused.stage == Stage::Refused) else { return false };
+    let kept = std::mem::take(&mut upstream.reused.kept);
+    upstream.reused.forget();
+    s.statements.is_sent_next = true;
+    s.up.unread(&kept, &w.buffers);
+    w.count(Metric::ParsesRenewed);
+    true
+}

@@ -1,0 +1,331 @@
+//! `transaction_replay`: a transaction that is lost with its server runs again on the next primary, unseen by its client.
+//!
+//! The client's messages are kept from the BEGIN on, and a checksum of all bytes that the client was shown since. If the server is lost and nothing
+//! can have been committed, the messages are put back as if they had just come, and take their way again. As many bytes of the answers as were
+//! shown are swallowed; if they are the same, the rest is shown, and the transaction goes on. Else it fails with 40001, as without this. `repeat`
+//! says of each statement if it may run again. The owner of the sockets calls `tap` before it sends to the client, and `drained` after.
+
+pub mod kept_transaction;
+pub mod repeatable;
+
+use crate::context::Context;
+use crate::fault::Fault;
+use crate::flow::Flow;
+use crate::loss::loss_words;
+use crate::metrics::Metric;
+use crate::replies::Owed;
+use crate::rerun::kept_transaction::{Record, Run, Shown, State, Told, ends_group, frames};
+use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
+use crate::session_state;
+use crate::upstream::Heard;
+use std::time::Duration;
+use weir_failover::rerun_rules::{Came, Losses, came_out};
+use weir_wire::frame::{Header, front, split_cstr};
+
+/// True if transactions of the session are kept.
+#[inline]
+pub fn is_on(s: &Session) -> bool {
+    s.state.choice.replay.unwrap_or(s.account.limits.get().on_loss.replay)
+}
+
+/// True if a transaction runs again just now.
+#[inline]
+pub fn is_under_way(s: &Session) -> bool {
+    s.intake.replay.as_ref().is_some_and(|record| record.is_under_way())
+}
+
+/// The messages kept before one is decided on.
+pub struct Mark {
+    bytes: usize,
+}
+
+/// Keeps a message that is about to be decided on. `Err`: what comes first.
+#[cold]
+pub fn keep(s: &mut Session, w: &Context, header: Header) -> Result<Mark, Flow> {
+    warn(s, w);
+    let bytes = header.frame_bytes();
+    if !is_on(s) && !is_under_way(s) {
+        drop_record(s);
+        return Ok(Mark { bytes: 0 });
+    }
+    // A question of ours about the transaction before may be under way.
+    let is_rest = s.status() == IDLE && s.replies().is_only_ours() && s.intake.skip == Skip::No;
+    let max = usize::try_from(w.peek_config().failover.replay_bytes_max).unwrap_or(usize::MAX);
+    let record = s.intake.replay.get_or_insert_default();
+    record.finish();
+    // A BEGIN by the protocol has several messages, and nothing is begun before the last of them.
+    if is_rest && !record.is_mid_group && !record.is_under_way() {
+        record.begin();
+    }
+    let mark = Mark { bytes: record.messages.len() };
+    match &record.state {
+        // It is not known yet if the transaction goes on.
+        State::Again(run) if run.left == 0 || record.waits() => return Err(Flow::Hold),
+        State::Again(_) | State::Spoiled => {}
+        State::Whole | State::Ending => {
+            if !is_kind(header.tag) || mark.bytes + bytes > max {
+                record.spoil();
+            } else if !s.up.has_whole(bytes) {
+                return Err(Flow::More);
+            } else if let Some(message) = s.up.unseen().get(..bytes) {
+                record.messages.extend_from_slice(message);
+            }
+        }
+    }
+    Ok(mark)
+}
+
+/// The session has it off by now.
+fn drop_record(s: &mut Session) {
+    s.intake.replay.iter_mut().for_each(|record| record.spoil());
+    if s.intake.replay.as_ref().is_some_and(|record| record.warning.is_none()) {
+        s.intake.replay = None;
+    }
+}
+
+/// The message was decided on.
+#[cold]
+pub fn kept(s: &mut Session, header: Header, mark: &Mark, flow: &Result<Flow, Fault>) {
+    let Some(record) = &mut s.intake.replay else { return };
+    if matches!(flow, Ok(Flow::Next)) {
+        // Behind a copy or a function call nothing is under way.
+        record.is_mid_group = is_kind(header.tag) && !ends_group(header.tag);
+    }
+    match (&mut record.state, flow) {
+        (State::Again(run), Ok(Flow::Next)) => run.left = run.left.saturating_sub(header.frame_bytes()),
+        (State::Again(_) | State::Spoiled, _) | (_, Ok(Flow::Next)) => {}
+        (State::Whole | State::Ending, _) => record.messages.truncate(mark.bytes),
+    }
+    record.finish();
+}
+
+/// True if a message may be one of a transaction that runs again.
+fn is_kind(tag: u8) -> bool {
+    matches!(
+        tag,
+        front::QUERY | front::PARSE | front::BIND | front::DESCRIBE | front::EXECUTE | front::CLOSE | front::FLUSH | front::SYNC
+    )
+}
+
+/// Bytes are about to be sent to the client: counts them, or swallows those that it has.
+#[inline]
+pub fn tap(s: &mut Session, w: &Context) {
+    if s.intake.replay.is_some() && take(s, w) == Took::Other {
+        refuse(s, w);
+    }
+}
+
+/// The answers of a transaction that runs again.
+#[derive(PartialEq, Eq)]
+enum Took {
+    Same,
+    Other,
+}
+
+fn take(s: &mut Session, w: &Context) -> Took {
+    let is_over = s.replies().is_settled() && !s.down.has_unseen() && !s.down.is_mid_message() && !session_state::is_holding(s);
+    let Some(record) = &mut s.intake.replay else { return Took::Same };
+    let waits = record.waits();
+    let Record { shown, state, counted, .. } = &mut **record;
+    if let State::Again(run) = state
+        && !run.is_same
+    {
+        let wanted = usize::try_from(shown.bytes - run.answers.bytes).unwrap_or(usize::MAX);
+        let [first, second] = s.down.pending();
+        let first = &first[..first.len().min(wanted)];
+        let second = &second[..second.len().min(wanted - first.len())];
+        run.answers.add(first);
+        run.answers.add(second);
+        let taken = first.len() + second.len();
+        s.down.skip_pending(taken, &w.buffers);
+        let has_ended = (run.left == 0 || waits) && is_over && !s.down.has_pending();
+        match came_out(shown.bytes, run.answers.bytes, has_ended, || run.answers.is(shown)) {
+            Came::Short => return Took::Same,
+            Came::Other => return Took::Other,
+            Came::Same => {}
+        }
+        run.is_same = true;
+        *counted = 0;
+        w.count(Metric::TransactionsReplayed);
+        s.host.run_again();
+    }
+    if !matches!(state, State::Spoiled) {
+        let [first, second] = s.down.pending();
+        let rest = counted.saturating_sub(first.len());
+        shown.add(&first[(*counted).min(first.len())..]);
+        shown.add(&second[rest.min(second.len())..]);
+    }
+    record.finish();
+    Took::Same
+}
+
+/// They were sent, or some of them.
+#[inline]
+pub fn drained(s: &mut Session) {
+    let left = s.down.pending().iter().map(|piece| piece.len()).sum();
+    if let Some(record) = &mut s.intake.replay {
+        record.counted = left;
+    }
+}
+
+/// True if the session's transaction, which is lost, may run again.
+pub fn may_begin(s: &Session, w: &Context) -> bool {
+    let Some(record) = &s.intake.replay else { return false };
+    let is_here = match &record.state {
+        State::Whole | State::Ending => is_whole(&record.messages),
+        State::Again(run) => {
+            let limit_ms = s.account.limits.get().waits.primary_ms;
+            let is_late = limit_ms > 0 && w.now().saturating_duration_since(run.since) > Duration::from_millis(limit_ms);
+            !is_late
+        }
+        State::Spoiled => false,
+    };
+    is_on(s) && is_here && !s.down.is_mid_message() && !s.down.has_pending() && s.handle.final_error.borrow().is_none()
+}
+
+/// Has the transaction run again. The server connection is gone. Gives the words back if it cannot; those of the first loss are said here.
+#[cold]
+pub fn begin(s: &mut Session, w: &Context, told: Told) -> Option<Told> {
+    let losses = if may_begin(s, w) { losses_with(s, &told) } else { None };
+    let (Some(record), Some(losses)) = (&mut s.intake.replay, losses) else {
+        if is_under_way(s) {
+            refuse(s, w);
+            return None;
+        }
+        forget(s);
+        return Some(told);
+    };
+    record.losses = losses;
+    let all = record.messages.len();
+    let (fed, run) = match std::mem::take(&mut record.state) {
+        // The client still hears of the first loss.
+        State::Again(run) => (all - run.left.min(all), Run { is_same: false, ..*run }),
+        state => {
+            let is_ending = matches!(state, State::Ending);
+            let run =
+                Run { left: 0, answers: Shown::default(), since: w.now(), told, prepared: Vec::new(), is_same: false, is_ending };
+            (all, run)
+        }
+    };
+    let mut run = Run { left: all, answers: Shown::default(), ..run };
+    record.counted = 0;
+    for name in parsed(&record.messages[..fed]) {
+        if let Some((name, own)) = s.statements.named.remove_entry(name)
+            && !run.prepared.iter().any(|(known, _)| *known == name)
+        {
+            run.prepared.push((name, own));
+        }
+    }
+    s.lazy_begin = LazyBegin::No;
+    s.intake.skip = Skip::No;
+    s.statements.portal = None;
+    s.up.unread(&record.messages[..fed], &w.buffers);
+    record.state = State::Again(Box::new(run));
+    s.host.run_again();
+    None
+}
+
+/// The same; where it cannot run again, the client hears so.
+pub fn begin_or_tell(s: &mut Session, w: &Context, told: Told) {
+    if let Some(told) = begin(s, w, told) {
+        w.count(Metric::ReplaysRefused);
+        w.count(Metric::TransactionsLost);
+        loss_words::tell_lost(s, w, told);
+    }
+}
+
+/// The losses of the session's transaction with the present one.
+fn losses_with(s: &Session, told: &Told) -> Option<Losses> {
+    let record = s.intake.replay.as_ref()?;
+    let sent = match &record.state {
+        State::Again(run) => record.messages.len().saturating_sub(run.left),
+        State::Whole | State::Ending | State::Spoiled => record.messages.len(),
+    };
+    let ends = frames(record.messages.get(..sent)?).filter(|(header, _)| ends_group(header.tag));
+    let groups: u32 = ends.map(|_| 1).sum();
+    let had_it = told.owed != Owed::default() && told.heard == Heard::Something;
+    record.losses.with(had_it.then(|| groups.saturating_sub(told.owed.readies)))
+}
+
+/// The client hears that its transaction is lost, or may have been committed. `owed`: all that the server owed. Says what of it is the client's.
+pub fn give_up(s: &mut Session, w: &Context, owed: Owed) -> Owed {
+    match s.intake.replay.as_mut().map(|record| std::mem::take(&mut record.state)) {
+        Some(State::Again(run)) => {
+            let owed = if run.is_same { owed } else { run.told.owed };
+            drop_run(s, w, *run);
+            owed
+        }
+        Some(State::Whole | State::Ending | State::Spoiled) | None => {
+            forget(s);
+            owed
+        }
+    }
+}
+
+/// The same of one that does not run again just now.
+pub fn forget(s: &mut Session) {
+    s.intake.replay.iter_mut().filter(|record| !record.is_under_way()).for_each(|record| record.spoil());
+}
+
+/// True if messages begin with one that a BEGIN can begin with. Behind the rest of one all would run outside of a transaction.
+fn is_whole(messages: &[u8]) -> bool {
+    matches!(messages.first(), Some(&(front::QUERY | front::PARSE | front::BIND)))
+}
+
+/// The names that messages prepare statements under.
+fn parsed(messages: &[u8]) -> impl Iterator<Item = &[u8]> {
+    frames(messages)
+        .filter(|(header, _)| header.tag == front::PARSE)
+        .filter_map(|(_, body)| split_cstr(body))
+        .map(|(name, _)| name)
+        .filter(|name| !name.is_empty())
+}
+
+/// The transaction did not come out the same, or cannot be run to its end: it has failed.
+#[cold]
+pub fn refuse(s: &mut Session, w: &Context) {
+    let Some(record) = &mut s.intake.replay else { return };
+    let State::Again(mut run) = std::mem::take(&mut record.state) else { return };
+    w.count(Metric::ReplaysRefused);
+    w.count(Metric::TransactionsLost);
+    if let Some((conn, _)) = s.lose(w, Fate::Unknown) {
+        s.host.close(conn);
+    }
+    run.is_same = false;
+    let told = drop_run(s, w, *run);
+    loss_words::tell_lost(s, w, told);
+    s.show_doing();
+    s.host.run_again();
+}
+
+/// Takes back what is left of a run. Its server connection is gone. Says the words of the first loss.
+fn drop_run(s: &mut Session, w: &Context, run: Run) -> Told {
+    forget(s);
+    if !run.is_same {
+        // Of these answers the client has seen nothing.
+        s.down.drop_unseen();
+        s.down.forget_pending(&w.buffers);
+        s.up.drop_rest();
+        s.intake.skip = Skip::No;
+        let mut left = run.left;
+        while left > 0 {
+            let Ok(Some(header)) = s.up.peek(&w.buffers) else { break };
+            s.up.eat(header);
+            left = left.saturating_sub(header.frame_bytes());
+        }
+    }
+    for (name, own) in run.prepared {
+        s.statements.named.keep(name, own);
+    }
+    run.told
+}
+
+fn warn(s: &mut Session, w: &Context) {
+    if is_under_way(s) || !s.may_speak() {
+        return;
+    }
+    let warning = s.intake.replay.as_mut().and_then(|record| record.warning.take());
+    if let Some(warning) = warning {
+        s.down.extra(&w.buffers).extend_from_slice(&warning);
+    }
+}

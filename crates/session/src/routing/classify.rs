@@ -1,0 +1,202 @@
+//! The catalog's judgements on a session's statements, kept with their texts.
+//!
+//! A text is judged once for each catalog and search_path. Those two together are a *place* and have a number; a session knows the
+//! number of its own, and looks it up anew when its settings or the catalog have changed. So a text that was judged before costs a
+//! comparison of three numbers.
+
+use crate::catalogs::{Edition, UNKNOWN};
+use crate::context::Context;
+use crate::lazy_begin::transaction_place::Defaults;
+use crate::routing::{Class, Side};
+use crate::session::Session;
+use crate::session_state::name_scopes::Place;
+use crate::statements::{Prepared, Statement, Trait};
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_catalog::rule::Rule;
+use weir_catalog::{Catalog, Names, Path, Who};
+use weir_sql::facts::{Hint, Transaction};
+
+/// True if the catalog is asked about a text: a read, also one that names nothing, since an operator or cast of a user's may stand behind
+/// what the text does not show (`1 + 2`).
+#[inline]
+fn is_judged(statement: &Statement) -> bool {
+    statement.class.side == Side::Reader && statement.transaction == Transaction::None
+}
+
+/// Where a statement may run, by its text and by what it names. Never waits.
+///
+/// While nothing is known, every statement is the primary's: also one that names nothing may run an operator or cast of a user's. Without a primary there is nothing to be careful for: a standby
+/// refuses the statements that it must not run.
+#[inline]
+pub fn class_of(s: &mut Session, w: &Context, statement: &Statement) -> Class {
+    if !is_judged(statement) || !w.has_readers() {
+        return statement.class;
+    }
+    place_of(s, w);
+    let edition = s.reads.place.edition;
+    if edition == UNKNOWN {
+        return if w.view().primary.is_some() { Class::primary(Rule::CatalogUnknown) } else { statement.class };
+    }
+    match statement.objects.judged.at(s.reads.place.number) {
+        Some(class) => class,
+        None => judge(s, statement),
+    }
+}
+
+/// The statement that an `EXECUTE` runs in its place, if that is known and a read any node may answer; else the same. A server that lacks
+/// it is told it in front (`session_state::bring`).
+#[inline]
+pub fn stands_for(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Statement> {
+    if statement.runs.is_none() { statement } else { run_by(s, w, statement) }
+}
+
+fn run_by(s: &Session, w: &Context, statement: Rc<Statement>) -> Rc<Statement> {
+    // A comment's request holds for the text it stands in.
+    if statement.hint != Hint::None || statement.has(Trait::Commented) {
+        return statement;
+    }
+    runs_now(s, w, &statement).filter(|prepared| is_plain_read(prepared)).unwrap_or(statement)
+}
+
+/// The statement that an `EXECUTE` runs, while nothing is under way that may change it.
+fn runs_now(s: &Session, w: &Context, statement: &Statement) -> Option<Rc<Statement>> {
+    let query = s.state.by_sql.query_of(statement.runs.as_deref()?)?;
+    let is_settled = !s.is_unsure() && s.stuck().is_empty();
+    is_settled.then(|| w.statements.borrow_mut().of_text(query.as_bytes())).filter(|prepared| !s.is_misread(prepared))
+}
+
+/// True if a text reads, and nothing else is to be known of it than that, under whatever settings it was prepared.
+fn is_plain_read(prepared: &Statement) -> bool {
+    prepared.class.side == Side::Reader
+        && prepared.has(Trait::Read)
+        // The values that such functions set may stand in the prepared text, which nobody looks at again.
+        && prepared.state.functions.is_empty()
+        && prepared.transaction == Transaction::None
+        && !prepared.has(Trait::Many)
+        && !prepared.has(Trait::Executes)
+        && !prepared.has(Trait::Signals)
+        && prepared.local.is_none()
+}
+
+/// The defaults of the session's transactions, for those that do not say.
+pub fn defaults(s: &mut Session, w: &Context) -> Defaults {
+    place_of(s, w);
+    s.reads.place.defaults
+}
+
+/// No server watches over the time of the session's transaction: Weir does.
+pub fn watch(s: &mut Session, w: &Context) {
+    let limits = defaults(s, w).limits;
+    s.handle.clock.held.set(limits);
+}
+
+fn defaults_in(s: &Session, edition: Edition) -> Defaults {
+    let catalog = if edition == UNKNOWN { None } else { s.account.known.catalog() };
+    let of_catalog = |name: &str| catalog.as_ref().and_then(|catalog| catalog.of_transactions(&s.account.user, name));
+    Defaults::of(|name| s.state.settings.get(name).or_else(|| of_catalog(name)))
+}
+
+/// True if a statement only reads, as the catalog says, wherever it runs.
+pub fn only_reads(s: &Session, statement: &Statement) -> bool {
+    // These rules come behind those about row locks.
+    let is_read = statement.class.side == Side::Reader
+        || matches!(statement.class.rule, Rule::Hint | Rule::Comment | Rule::PrimaryRoutingPattern);
+    if !is_read || !statement.has(Trait::Read) || s.account.known.edition() == UNKNOWN {
+        return false;
+    }
+    let nothing = Names::default();
+    let names = statement.objects.all_names().unwrap_or(&nothing);
+    s.account.known.catalog().is_some_and(|catalog| catalog.judge(names, &path_in(s, &catalog)).is_none())
+}
+
+/// The number of the place where the session's names are looked up now; 0: nothing is known of its database.
+#[inline]
+pub fn place_of(s: &mut Session, w: &Context) -> u64 {
+    if !is_placed(s) {
+        find_place(s, w, s.account.known.edition());
+    }
+    s.reads.place.number
+}
+
+/// True if the number of the session's place is that of now.
+#[inline]
+pub fn is_placed(s: &Session) -> bool {
+    s.account.known.edition() == s.reads.place.edition && Arc::ptr_eq(&s.reads.place.settings, &s.state.settings)
+}
+
+/// The number of a place where a name may mean whatever has that name in any schema; 0: nothing is known of the database.
+pub fn place_anywhere(s: &mut Session, w: &Context) -> u64 {
+    if place_of(s, w) == 0 {
+        return 0;
+    }
+    w.places.borrow_mut().number(s.reads.place.edition, Path::Any)
+}
+
+/// True if the values of a statement's parameters run functions of users when they are read in.
+#[inline]
+pub fn checks_values(s: &Session, prepared: &Prepared) -> bool {
+    !prepared.user_types.is_empty() && s.account.known.catalog().is_none_or(|catalog| catalog.checks_values(&prepared.user_types))
+}
+
+/// Where the session's names are looked up in a catalog.
+pub fn path_in(s: &Session, catalog: &Catalog) -> Path {
+    let settings = &s.state.settings;
+    let who = Who { user: &s.account.user, has_role: settings.has_role() };
+    catalog.path(&who, settings.get("search_path"))
+}
+
+#[cold]
+fn find_place(s: &mut Session, w: &Context, edition: Edition) {
+    let catalog = if edition == UNKNOWN { None } else { s.account.known.catalog() };
+    let number = catalog.map_or(0, |catalog| {
+        let path = path_in(s, &catalog);
+        w.places.borrow_mut().number(edition, path)
+    });
+    s.reads.place = Place { edition, settings: s.state.settings.clone(), number, defaults: defaults_in(s, edition) };
+}
+
+/// The same without keeping anything, for those who ask why.
+pub fn class_for(s: &Session, w: &Context, statement: &Statement) -> Class {
+    let is_same = Arc::ptr_eq(&s.reads.place.settings, &s.state.settings);
+    match s.account.known.edition() {
+        _ if !is_judged(statement) || !w.has_readers() => statement.class,
+        UNKNOWN if w.view().primary.is_none() => statement.class,
+        UNKNOWN => Class::primary(Rule::CatalogUnknown),
+        edition if edition == s.reads.place.edition && is_same => {
+            statement.objects.judged.at(s.reads.place.number).unwrap_or_else(|| said(s, statement))
+        }
+        _ => said(s, statement),
+    }
+}
+
+/// The catalog's present judgement on a statement.
+fn said(s: &Session, statement: &Statement) -> Class {
+    let Some(catalog) = s.account.known.catalog() else { return Class::primary(Rule::CatalogUnknown) };
+    let nothing = Names::default();
+    let names = statement.objects.names.as_ref().unwrap_or(&nothing);
+    let path = path_in(s, &catalog);
+    catalog.judge(names, &path).map_or(statement.class, Class::primary)
+}
+
+#[cold]
+fn judge(s: &Session, statement: &Statement) -> Class {
+    let known = &s.account.known;
+    let class = said(s, statement);
+    // A newer catalog may have come meanwhile: its judgement is not for the older one's number.
+    if known.edition() == s.reads.place.edition {
+        statement.objects.judged.note(s.reads.place.number, class);
+    }
+    class
+}
+
+/// A standby refused this text: as long as the catalog stays, it is the primary's.
+/// `writes`: for what it does, whatever its text and the catalog say.
+pub fn note_refused(s: &Session, statement: &Statement, writes: bool) {
+    if s.reads.place.number != 0 {
+        statement.objects.judged.note(s.reads.place.number, Class::primary(Rule::StandbyRefused));
+        if let Some(caching) = statement.caching.as_deref().filter(|_| writes) {
+            caching.note_unseen_write(s.reads.place.number);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The targets of a session's reads, and the parameters that it has set for itself with `PGPOOL SET`. `traffic::read_preference` works with it.
+
+use crate::routing::read_targets::ReadPreference;
+use crate::session_state::client_settings::Settings;
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_config::{Config, LogConfig};
+
+/// A session's side of it.
+#[derive(Debug, Default)]
+pub struct ReadPreferences {
+    /// Edition of the configuration and settings under which it was worked out; none: never.
+    pub(crate) known: Option<(u64, Arc<Settings>)>,
+    pub(crate) wish: Option<ReadPreference>,
+    /// Set by `PGPOOL SET`.
+    pub(crate) own: Own,
+}
+
+/// Parameters that a session may have set for itself, in the order of `OWN`. Few sessions set any.
+#[derive(Clone, Debug, Default)]
+pub struct Own(Option<Box<[Option<Set>; OWN.len()]>>);
+
+/// A value that was set.
+#[derive(Clone, Debug)]
+pub struct Set {
+    pub(crate) value: u64,
+    /// As it is shown.
+    pub(crate) shown: Rc<str>,
+}
+
+/// The value a configuration has; of a switch 0 or 1.
+type Of = fn(&Config) -> u64;
+
+/// Parameters that can be set so, and the value that holds without.
+pub const OWN: [(&str, Of); 7] = [
+    ("allow_sql_comments", |config| config.routing.allow_comments.into()),
+    ("log_statement", |config| config.log.statement.into()),
+    ("log_per_node_statement", |config| config.log.per_node_statement.into()),
+    ("notice_per_node_statement", |config| config.log.notice_per_node_statement.into()),
+    ("log_client_messages", |config| config.log.client_messages.into()),
+    ("check_unlogged_table", |config| config.routing.check_unlogged.into()),
+    ("client_idle_limit", |config| config.client_idle_limit_ms),
+];
+
+/// Place in `OWN`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Item {
+    AllowComments,
+    Statement,
+    PerNode,
+    Notice,
+    ClientMessages,
+    CheckUnlogged,
+    IdleLimit,
+}
+
+/// A thing that is said of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    Statement,
+    PerNode,
+    /// To the client.
+    Notice,
+    Slow,
+}
+
+/// The lines that a session's statements get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Logged(u8);
+
+impl Logged {
+    #[inline]
+    #[must_use]
+    pub const fn with_if(self, line: Line, is_so: bool) -> Logged {
+        Logged(self.0 | (is_so as u8) << line as u8)
+    }
+
+    #[inline]
+    pub const fn has(self, line: Line) -> bool {
+        self.0 & (1 << line as u8) != 0
+    }
+
+    #[inline]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Own {
+    /// True if a switch is on.
+    #[inline]
+    pub fn get(&self, item: Item, config: &Config) -> bool {
+        self.at(item as usize).map_or_else(|| (OWN[item as usize].1)(config), |set| set.value) != 0
+    }
+
+    /// The value set at a place in `OWN`.
+    #[inline]
+    pub(crate) fn at(&self, place: usize) -> Option<&Set> {
+        self.0.as_deref()?[place].as_ref()
+    }
+
+    pub(crate) fn set(&mut self, place: usize, value: Option<Set>) {
+        self.0.get_or_insert_default()[place] = value;
+    }
+
+    /// The part of statements that is logged.
+    #[inline]
+    pub fn logged(&self, config: &Config) -> Logged {
+        let log: &LogConfig = &config.log;
+        Logged::default()
+            .with_if(Line::Statement, self.get(Item::Statement, config))
+            .with_if(Line::PerNode, self.get(Item::PerNode, config))
+            .with_if(Line::Notice, self.get(Item::Notice, config))
+            .with_if(Line::Slow, log.slow_ms.is_some())
+    }
+
+    /// True if every message of the client is logged.
+    #[inline]
+    pub fn logs_messages(&self, config: &Config) -> bool {
+        self.get(Item::ClientMessages, config)
+    }
+
+    /// The value a session has set, as it is shown.
+    pub fn shown(&self, name: &str) -> Option<&str> {
+        let at = OWN.iter().position(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        self.at(at).map(|set| &*set.shown)
+    }
+}

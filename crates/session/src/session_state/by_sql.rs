@@ -1,0 +1,199 @@
+//! Statements that a session prepared by SQL (`PREPARE name AS ...`): they live with the session and are brought to each server
+//! connection it gets.
+//!
+//! A server connection holds those of one session at a time, as one shared set, so that "the server connection has them already" compares two pointers.
+
+use crate::session_state::client_settings::Settings;
+use std::sync::Arc;
+use weir_sql::facts::StateKinds;
+use weir_wire::write::identifier;
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub name: String,
+    /// The `PREPARE` itself.
+    pub text: String,
+    /// Settings under which it was prepared: literals were read with them.
+    pub settings: Arc<Settings>,
+    /// The query that it prepares; none: it is not known well enough for an `EXECUTE` to go by it.
+    pub query: Option<Box<str>>,
+    /// Session state that it leaves when it is executed.
+    pub later: StateKinds,
+    pub bound: Bound,
+}
+
+/// Why only the server connection on which a statement was made can have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    Free,
+    /// It was made under a role, which may be dropped before the session ends.
+    ToRole,
+    /// It may be about a temporary object. Such a one may be made anew under the same name, so that the statement stays where it is.
+    ToTemporary,
+}
+
+/// All of one session, in the order in which they were made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BySql {
+    entries: Vec<Arc<Entry>>,
+}
+
+impl BySql {
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.entries.iter().any(|entry| entry.name.as_bytes() == name)
+    }
+
+    /// The query that an `EXECUTE` of this name runs, if that is known.
+    pub fn query_of(&self, name: &str) -> Option<&str> {
+        self.entries.iter().find(|entry| entry.name == name)?.query.as_deref()
+    }
+
+    /// Session state that an `EXECUTE` of any of them may leave.
+    pub fn later(&self) -> StateKinds {
+        self.entries.iter().fold(StateKinds::NONE, |all, entry| all.and(entry.later))
+    }
+
+    /// All of them but one.
+    pub fn without(&self, name: &[u8]) -> BySql {
+        BySql { entries: self.entries.iter().filter(|entry| entry.name.as_bytes() != name).cloned().collect() }
+    }
+
+    /// True if one of them cannot move.
+    pub fn is_bound(&self) -> bool {
+        self.entries.iter().any(|entry| entry.bound != Bound::Free)
+    }
+
+    /// The statements of a session that has no role any more: a server analyses a statement for whoever executes it.
+    #[must_use]
+    pub fn without_role(&self) -> BySql {
+        let free = |entry: &Arc<Entry>| match entry.bound {
+            Bound::Free | Bound::ToTemporary => entry.clone(),
+            Bound::ToRole => {
+                let settings = Arc::new(entry.settings.without_who());
+                Arc::new(Entry { settings, bound: Bound::Free, ..Entry::clone(entry) })
+            }
+        };
+        BySql { entries: self.entries.iter().map(free).collect() }
+    }
+
+    /// True if one of them can move once the session has no role.
+    pub fn is_bound_to_role(&self) -> bool {
+        self.entries.iter().any(|entry| entry.bound == Bound::ToRole)
+    }
+
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.text.as_str())
+    }
+
+    /// The statements that the server listed. An entry that was known stays as it was made.
+    pub fn of_list(
+        &self,
+        listed: impl Iterator<Item = (String, String)>,
+        mut make: impl FnMut(String, String) -> Entry,
+    ) -> BySql {
+        let entries = listed.map(|(name, text)| {
+            let known = self.entries.iter().find(|entry| entry.name == name && entry.text == text);
+            known.cloned().unwrap_or_else(|| Arc::new(make(name, text)))
+        });
+        let mut entries: Vec<_> = entries.collect();
+        let age = |entry: &Arc<Entry>| self.entries.iter().position(|known| Arc::ptr_eq(known, entry)).unwrap_or(usize::MAX);
+        entries.sort_by_key(age);
+        BySql { entries }
+    }
+
+    /// The queries that bring a server connection that has `self` and the settings `now` to `wanted`, each to be sent by itself.
+    pub fn change_to(&self, wanted: &BySql, now: &Arc<Settings>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let has = |all: &BySql, entry: &Arc<Entry>| all.entries.iter().any(|other| Arc::ptr_eq(other, entry));
+        for gone in self.entries.iter().filter(|entry| !has(wanted, entry)) {
+            let mut sql = String::from("DEALLOCATE ");
+            identifier(&mut sql, &gone.name);
+            changes.push(Change::Deallocate(sql));
+        }
+        let mut settings = now.clone();
+        for new in wanted.entries.iter().filter(|entry| !has(self, entry)) {
+            if !Arc::ptr_eq(&settings, &new.settings) && settings.meaning() != new.settings.meaning() {
+                changes.push(Change::Settings(settings.change_to(&new.settings)));
+                settings = new.settings.clone();
+            }
+            changes.push(Change::Prepare(new.clone()));
+        }
+        if !Arc::ptr_eq(&settings, now) {
+            changes.push(Change::Settings(settings.change_to(now)));
+        }
+        changes
+    }
+}
+
+/// One query to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    Settings(String),
+    Deallocate(String),
+    Prepare(Arc<Entry>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(had: &BySql, names: &[&str], settings: &Arc<Settings>) -> BySql {
+        let listed = names.iter().map(|name| (name.to_string(), format!("prepare {name}")));
+        had.of_list(listed, |name, text| {
+            let bound = match name.as_str() {
+                "bound" => Bound::ToTemporary,
+                "role" => Bound::ToRole,
+                _ => Bound::Free,
+            };
+            let query = text.strip_prefix("prepare ").map(Box::from);
+            Entry { name, text, settings: settings.clone(), query, later: StateKinds::NONE, bound }
+        })
+    }
+
+    #[test]
+    fn a_link_is_brought_from_one_sessions_statements_to_anothers() {
+        let none = BySql::default();
+        let (plain, german) = (Arc::new(Settings::default()), Arc::new(Settings::default().with("datestyle", "German")));
+        let first = set(&none, &["a"], &german);
+        let both = set(&first, &["B", "a"], &plain);
+        let say = |changes: Vec<Change>| {
+            let words = changes.into_iter().map(|change| match change {
+                Change::Settings(sql) => sql.replace("pg_catalog.set_config", "set"),
+                Change::Deallocate(sql) => sql,
+                Change::Prepare(entry) => entry.text.clone(),
+            });
+            words.collect::<Vec<_>>().join("; ")
+        };
+        assert_eq!(say(first.change_to(&both, &plain)), "prepare B");
+        assert_eq!(say(both.change_to(&first, &plain)), "DEALLOCATE \"B\"");
+        assert_eq!(
+            say(none.change_to(&both, &plain)),
+            "SELECT set('datestyle','German',false); prepare a; SELECT set('datestyle',NULL,false); prepare B"
+        );
+        assert_eq!(say(none.change_to(&first, &german)), "prepare a");
+        let other = set(&none, &["a"], &plain);
+        assert_eq!(say(first.change_to(&other, &plain)), "DEALLOCATE \"a\"; prepare a", "of the same name, and another one");
+        assert!(both.has(b"B") && !both.has(b"b"));
+        assert_eq!((both.query_of("B"), both.query_of("b")), (Some("B"), None));
+        assert_eq!(both.without(b"B"), first);
+        assert!(!both.is_bound() && set(&both, &["a", "bound"], &plain).is_bound());
+    }
+
+    #[test]
+    fn a_statement_made_under_a_role_moves_when_the_session_has_none() {
+        let joe = Arc::new(Settings::default().with("role", "joe").with("work_mem", "1MB"));
+        let made = set(&BySql::default(), &["role", "a"], &joe);
+        assert!(made.is_bound_to_role());
+        let free = made.without_role();
+        assert!(!free.is_bound() && free.has(b"role") && free.has(b"a"));
+        let settings = free.entries.iter().map(|entry| entry.settings.get("role").unwrap_or("none"));
+        assert_eq!(settings.collect::<Vec<_>>(), ["none", "joe"]);
+        let bound = set(&BySql::default(), &["bound"], &joe);
+        assert!(!bound.is_bound_to_role() && bound.without_role().is_bound());
+    }
+}

@@ -1,0 +1,648 @@
+//! A session's settings, from its startup packet and its later statements, and the SQL that changes a server connection from
+//! one session's settings to another's.
+//!
+//! A server connection starts with none. Two sessions that want the same share one `Settings`, so that "the server connection already has them" is a
+//! comparison of pointers.
+
+use weir_sql::facts::Reset;
+use weir_wire::startup_packet::{OptionsError, Startup, split_options};
+use weir_wire::write::literal;
+
+/// Names and values, sorted by name, each name once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Settings {
+    pairs: Vec<(String, String)>,
+}
+
+/// The parameter with which a backslash in a string is not an escape.
+pub const ESCAPES_UNLESS: &str = "standard_conforming_strings";
+
+/// The parameter that says in which encoding a session sends its texts.
+pub const ENCODING: &str = "client_encoding";
+
+/// How a session's own settings have servers read its texts; none: they say nothing of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// A backslash in a string is an escape.
+    pub escapes: Option<bool>,
+    /// By the encoding of the texts.
+    pub recoding: Option<Recoding>,
+}
+
+/// The effect of an encoding on a text that is read as UTF-8.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recoding {
+    /// It reads the same.
+    #[default]
+    None,
+    /// Names beyond ASCII are others. Every byte of a character beyond ASCII is above 127, so that all else reads the same.
+    Names,
+    /// A later byte of a character may be an ASCII character.
+    Characters,
+}
+
+impl Recoding {
+    /// By a value of `ENCODING` or of `server_encoding`. An encoding that is not known may be anything. Source: `pg_encname_tbl` in encnames.c;
+    /// `PG_ENCODING_BE_LAST` in pg_wchar.h: a database can only be in one whose characters beyond ASCII hold no ASCII.
+    pub fn of(value: &str) -> Recoding {
+        let letters: String = value.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+        const OF_CLIENTS: [&str; 18] = [
+            "big5",
+            "gb18030",
+            "gbk",
+            "johab",
+            "mskanji",
+            "shiftjis",
+            "shiftjis2004",
+            "sjis",
+            "uhc",
+            "win932",
+            "win936",
+            "win949",
+            "win950",
+            "windows932",
+            "windows936",
+            "windows949",
+            "windows950",
+            "cp932",
+        ];
+        const OF_SERVERS: [&str; 9] = ["abc", "alt", "euc", "iso8859", "koi8", "latin", "mule", "sqlascii", "win"];
+        const MORE_OF_SERVERS: [&str; 3] = ["tcvn", "vscii", "windows"];
+        match letters.as_str() {
+            "utf8" | "unicode" => Recoding::None,
+            known if OF_CLIENTS.contains(&known) => Recoding::Characters,
+            known if OF_SERVERS.iter().chain(&MORE_OF_SERVERS).any(|begin| known.starts_with(begin)) => Recoding::Names,
+            _ => Recoding::Characters,
+        }
+    }
+}
+
+/// A startup parameter Weir does not take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    #[error("{0}")]
+    Switch(OptionsError),
+    #[error("invalid configuration parameter name \"{0}\"")]
+    Name(String),
+}
+
+impl Settings {
+    /// The settings of a startup packet: its parameters, those in `options` first, so that the named ones win as in PostgreSQL. Not those with a name
+    /// in `ignored`.
+    pub fn of_startup(startup: &Startup, ignored: &[String]) -> Result<Settings, SettingsError> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        let mut set = |name: &str, value: &str| -> Result<(), SettingsError> {
+            if ignored.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+                return Ok(());
+            }
+            let name = canonical(name)?;
+            pairs.retain(|(n, _)| *n != name);
+            pairs.push((name, value.to_string()));
+            Ok(())
+        };
+        for (_, value) in startup.parameters.iter().filter(|(name, _)| *name == "options") {
+            for (name, value) in split_options(value).map_err(SettingsError::Switch)? {
+                set(&name, &value)?;
+            }
+        }
+        for (name, value) in startup.parameters.iter() {
+            if !matches!(name, "user" | "database" | "replication" | "options") {
+                set(name, value)?;
+            }
+        }
+        pairs.sort();
+        Ok(Settings { pairs })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// Memory that they take, nearly.
+    pub fn bytes(&self) -> usize {
+        let of_pair = |(name, value): &(String, String)| size_of::<(String, String)>() + name.len() + value.len();
+        self.pairs.iter().map(of_pair).sum()
+    }
+
+    /// Names and values, sorted by name.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.stored(name).map(|value| if value == RESET { "" } else { value })
+    }
+
+    fn stored(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    /// How they have servers read texts.
+    pub fn reading(&self) -> Reading {
+        let is_on = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "on" | "true" | "yes" | "1");
+        Reading { escapes: self.get(ESCAPES_UNLESS).map(|value| !is_on(value)), recoding: self.get(ENCODING).map(Recoding::of) }
+    }
+
+    /// The settings but one.
+    pub fn without(&self, name: &str) -> Settings {
+        Settings { pairs: self.pairs.iter().filter(|(n, _)| n != name).cloned().collect() }
+    }
+
+    /// The settings with one value set; the name is lower case.
+    pub fn with(&self, name: &str, value: &str) -> Settings {
+        let mut pairs = self.pairs.clone();
+        match pairs.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
+            Ok(at) => pairs[at].1 = value.to_owned(),
+            Err(at) => pairs.insert(at, (name.to_owned(), value.to_owned())),
+        }
+        Settings { pairs }
+    }
+
+    /// The settings with all of others set over them.
+    pub fn overlaid(&self, others: &Settings) -> Settings {
+        others.pairs.iter().fold(self.clone(), |settings, (name, value)| settings.with(name, value))
+    }
+
+    /// Settings that change the meaning of a statement when the server analyses it. Left out: names, limits, and parameters of
+    /// applications and extensions (their names hold a dot), which a server reads only when it runs a statement.
+    pub fn meaning(&self) -> Settings {
+        let shapes = |name: &str| !name.contains('.') && !SHAPELESS.contains(&name);
+        Settings { pairs: self.pairs.iter().filter(|(name, _)| shapes(name)).cloned().collect() }
+    }
+
+    /// Settings that may change a result, its text included; more than shape the meaning, since extensions read parameters of
+    /// their own.
+    pub fn shaping_answers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs().filter(|(name, _)| shapes_answers(name))
+    }
+
+    /// The session's statements run as another user than the one who logged in.
+    pub fn has_role(&self) -> bool {
+        WHO.iter().any(|name| self.get(name).is_some())
+    }
+
+    /// They may make a server take a small query for a costly one, and compile it.
+    pub fn may_compile(&self) -> bool {
+        self.pairs().any(|(name, _)| makes_costly(name))
+    }
+
+    /// An object made without a schema's name is temporary.
+    pub fn makes_temporary(&self) -> bool {
+        self.get("search_path").is_some_and(|path| path.to_ascii_lowercase().contains("pg_temp"))
+    }
+
+    /// A hot standby refuses all statements of such a session.
+    pub fn needs_primary(&self) -> bool {
+        self.get("default_transaction_isolation").is_some_and(|level| level.eq_ignore_ascii_case("serializable"))
+    }
+
+    /// Settings after a reset in a session that began with `startup`. A parameter that the session made up is empty then, and
+    /// not unknown; a parameter that an extension defines has its default.
+    pub fn after(&self, reset: &Reset, startup: &Settings) -> Settings {
+        match reset {
+            Reset::All | Reset::Many => {
+                let kept = self.pairs().filter_map(|(name, value)| match name {
+                    // RESET ALL leaves these two alone. Source: GUC_NO_RESET_ALL.
+                    name if WHO.contains(&name) => Some((name, value)),
+                    name if is_made_up(name) && startup.get(name).is_none() => Some((name, RESET)),
+                    _ => None,
+                });
+                kept.fold(startup.without_who(), |settings, (name, value)| settings.with(name, value))
+            }
+            Reset::Name(name) => match startup.get(name) {
+                Some(value) => self.with(name, value),
+                None if is_made_up(name) => self.with(name, RESET),
+                None => self.without(name),
+            },
+        }
+    }
+
+    /// The settings without role and session_authorization.
+    pub fn without_who(&self) -> Settings {
+        Settings { pairs: self.pairs.iter().filter(|(name, _)| !WHO.contains(&name.as_str())).cloned().collect() }
+    }
+
+    /// True if a reset takes something back that this startup asked for: the server does not know it.
+    pub fn is_hit_by(&self, reset: &Reset) -> bool {
+        match reset {
+            Reset::All | Reset::Many => !self.is_empty(),
+            Reset::Name(name) => self.get(name).is_some(),
+        }
+    }
+
+    /// Settings that a server lists nowhere: parameters that applications made up, and the user who runs statements.
+    pub fn unlisted(&self) -> Settings {
+        let is_unlisted = |name: &str| is_made_up(name) || WHO.contains(&name);
+        Settings { pairs: self.pairs.iter().filter(|(name, _)| is_unlisted(name)).cloned().collect() }
+    }
+
+    /// One statement that sets the values again that a reset took back, after the server did it.
+    pub fn again(&self, reset: &Reset) -> String {
+        match reset {
+            Reset::All => Settings::default().change_to(&self.without_who()),
+            Reset::Many => self.without_who().again_unless_set(),
+            Reset::Name(name) => {
+                let mut sql = String::new();
+                if let Some(value) = self.get(name) {
+                    push_call(&mut sql, name, Some(value));
+                }
+                sql
+            }
+        }
+    }
+
+    /// Sets the parameters that the session has not set: the server tells a value that was set from one that was reset. For
+    /// parameters that applications made up it shows only the value, which is empty after a reset.
+    fn again_unless_set(&self) -> String {
+        let mut sql = String::new();
+        for (name, value) in &self.pairs {
+            sql.push_str(if sql.is_empty() { AGAIN_UNLESS_SET.0 } else { "),(" });
+            literal(&mut sql, name);
+            sql.push(',');
+            value_literal(&mut sql, value);
+        }
+        if !sql.is_empty() {
+            sql.push_str(AGAIN_UNLESS_SET.1);
+        }
+        sql
+    }
+
+    /// The same without the names that an application made up, but for those that the session began with.
+    #[must_use]
+    pub fn without_made_up(self, startup: &Settings) -> Settings {
+        let made_up: Vec<String> = self.pairs.iter().map(|(name, _)| name.clone()).filter(|name| is_made_up(name)).collect();
+        made_up.iter().filter(|name| startup.get(name).is_none()).fold(self, |settings, name| settings.without(name))
+    }
+
+    /// True if a server may refuse to change a server connection from `self` to `wanted`, as rights, or the object that a value
+    /// names, have changed since. Names with a dot are taken from anybody as long as no extension defines them.
+    pub fn may_be_refused(&self, wanted: &Settings) -> bool {
+        let differs = |name: &str| self.stored(name) != wanted.stored(name);
+        let may_be = |name: &str| !is_anybodys(name);
+        let all = || self.pairs().chain(wanted.pairs()).map(|(name, _)| name);
+        self.has_role() || wanted.has_role() || all().any(|name| may_be(name) && differs(name))
+    }
+
+    /// One statement that brings a server connection that has `self` to `wanted`; empty when there is nothing to do.
+    ///
+    /// `set_config` and not `SET`: it takes a list (`search_path`) in the form the startup packet has it, and NULL resets. Other
+    /// settings are changed as the user who logged in, since another role may not be allowed to.
+    pub fn change_to(&self, wanted: &Settings) -> String {
+        let mut sql = String::new();
+        let is_plain = |(name, _): &&(String, String)| !WHO.contains(&name.as_str());
+        // Nothing makes a server forget a name that an application made up, so that an empty one is as it can be.
+        let is_worth_it = |(name, value): &&(String, String)| !((value.is_empty() || value == RESET) && is_made_up(name));
+        let lacks = |(name, _): &&(String, String)| wanted.get(name).is_none();
+        for (name, _) in self.pairs.iter().filter(is_plain).filter(lacks).filter(is_worth_it) {
+            push_call(&mut sql, name, None);
+        }
+        for (name, value) in wanted.pairs.iter().filter(is_plain).filter(|(name, value)| self.stored(name) != Some(value)) {
+            // 'ISO' alone keeps the field order of the value before it, so that one must be the default.
+            if name == "datestyle" && self.get(name).is_some() {
+                push_call(&mut sql, name, None);
+            }
+            push_call(&mut sql, name, Some(value.as_str()).filter(|value| *value != RESET));
+        }
+        let is_same_user = WHO.iter().all(|name| self.get(name) == wanted.get(name));
+        if is_same_user && (sql.is_empty() || !self.has_role()) {
+            return sql;
+        }
+        let mut whole = String::new();
+        if self.has_role() {
+            push_call(&mut whole, SESSION_AUTHORIZATION, None);
+            push_call(&mut whole, ROLE, Some("none"));
+        }
+        if !sql.is_empty() {
+            whole = if whole.is_empty() { sql } else { whole + &sql.replacen("SELECT ", ", ", 1) };
+        }
+        for name in WHO {
+            if let Some(value) = wanted.get(name) {
+                push_call(&mut whole, name, Some(value));
+            }
+        }
+        whole
+    }
+}
+
+/// The text before and after names and values.
+const AGAIN_UNLESS_SET: (&str, &str) = (
+    "SELECT pg_catalog.set_config(n, v, false) FROM (VALUES (",
+    ")) AS startup (n, v) WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_settings \
+     WHERE source OPERATOR(pg_catalog.=) 'session' AND pg_catalog.lower(name) OPERATOR(pg_catalog.=) n) \
+     AND (pg_catalog.strpos(n, '.') OPERATOR(pg_catalog.=) 0 \
+     OR COALESCE(pg_catalog.current_setting(n, true), '') OPERATOR(pg_catalog.=) '')",
+);
+
+const SESSION_AUTHORIZATION: &str = "session_authorization";
+pub(crate) const ROLE: &str = "role";
+
+/// Parameters that choose the user who runs statements, in the order in which they are set: a new session user begins without a
+/// role.
+pub const WHO: [&str; 2] = [SESSION_AUTHORIZATION, ROLE];
+
+/// Value of a parameter with a dot after a reset: empty if an application made it up, its default if an extension defines it.
+/// Only the server knows which. No value of a server's holds this character.
+const RESET: &str = "\0";
+
+/// True if an application or an extension made a parameter up.
+fn is_made_up(name: &str) -> bool {
+    name.contains('.')
+}
+
+/// Parameters that any user may set, and whose values stay valid; sorted. For others the answer is waited for before a
+/// statement is sent. That is a round trip where a server connection changes between sessions that differ in one. Source:
+/// guc_tables.c, `PGC_USERSET` without a check hook that looks at the catalog.
+const NEVER_REFUSED: [&str; 68] = [
+    "application_name",
+    "array_nulls",
+    "backslash_quote",
+    "bytea_output",
+    "check_function_bodies",
+    "client_connection_check_interval",
+    "client_encoding",
+    "client_min_messages",
+    "constraint_exclusion",
+    "cpu_index_tuple_cost",
+    "cpu_operator_cost",
+    "cpu_tuple_cost",
+    "cursor_tuple_fraction",
+    "datestyle",
+    "default_statistics_target",
+    "default_transaction_deferrable",
+    "default_transaction_isolation",
+    "default_transaction_read_only",
+    "effective_cache_size",
+    "enable_bitmapscan",
+    "enable_gathermerge",
+    "enable_hashagg",
+    "enable_hashjoin",
+    "enable_indexonlyscan",
+    "enable_indexscan",
+    "enable_material",
+    "enable_mergejoin",
+    "enable_nestloop",
+    "enable_parallel_append",
+    "enable_parallel_hash",
+    "enable_partition_pruning",
+    "enable_partitionwise_aggregate",
+    "enable_partitionwise_join",
+    "enable_seqscan",
+    "enable_sort",
+    "enable_tidscan",
+    "escape_string_warning",
+    "extra_float_digits",
+    "from_collapse_limit",
+    "geqo",
+    "geqo_threshold",
+    "gin_fuzzy_search_limit",
+    "hash_mem_multiplier",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "intervalstyle",
+    "jit",
+    "join_collapse_limit",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "lock_timeout",
+    "logical_decoding_work_mem",
+    "maintenance_work_mem",
+    "max_parallel_workers_per_gather",
+    "plan_cache_mode",
+    "quote_all_identifiers",
+    "random_page_cost",
+    "row_security",
+    "search_path",
+    "seq_page_cost",
+    "standard_conforming_strings",
+    "statement_timeout",
+    "synchronous_commit",
+    "timezone",
+    "transaction_timeout",
+    "work_mem",
+    "xmloption",
+];
+
+/// Parameters that leave the meaning of a statement alone.
+const SHAPELESS: [&str; 7] = [
+    "application_name",
+    "idle_in_transaction_session_timeout",
+    "idle_session_timeout",
+    "lock_timeout",
+    "statement_timeout",
+    "transaction_timeout",
+    "work_mem",
+];
+
+/// True if a parameter has a say in what a planner takes a query's cost for, or in the cost from which on a query is compiled.
+pub(crate) fn makes_costly(name: &str) -> bool {
+    name.starts_with("enable_") || name.starts_with("jit") || name.ends_with("_cost")
+}
+
+/// True if any user may set a parameter, as far as is known: one that an extension defines may be a superuser's.
+pub fn is_anybodys(name: &str) -> bool {
+    is_made_up(name) || NEVER_REFUSED.binary_search(&name).is_ok()
+}
+
+/// True if a parameter may change a result, its text included.
+pub fn shapes_answers(name: &str) -> bool {
+    !SHAPELESS.contains(&name) && !name.starts_with("weir.")
+}
+
+fn push_call(sql: &mut String, name: &str, value: Option<&str>) {
+    sql.push_str(if sql.is_empty() { "SELECT pg_catalog.set_config(" } else { ", pg_catalog.set_config(" });
+    literal(sql, name);
+    sql.push(',');
+    match value {
+        Some(value) => value_literal(sql, value),
+        None => sql.push_str("NULL"),
+    }
+    sql.push_str(",false)");
+}
+
+/// A value that reads the same in the server connection's encoding, which is the session before's when the new value arrives.
+/// Its bytes are taken as they are, as those of a startup packet. Later values beyond ASCII are only known where the encoding
+/// is UTF-8, too.
+fn value_literal(sql: &mut String, value: &str) {
+    if value.is_ascii() {
+        return literal(sql, value);
+    }
+    sql.push_str(" E'");
+    for c in value.chars() {
+        match c {
+            '\'' | '\\' => sql.extend([c, c]),
+            c if c.is_ascii() => sql.push(c),
+            c => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| sql.push_str(&format!("\\x{byte:02x}"))),
+        }
+    }
+    sql.push('\'');
+}
+
+/// Parameter names fold their ASCII case. Source: `guc_name_compare` in guc.c.
+fn canonical(name: &str) -> Result<String, SettingsError> {
+    let valid =
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$') || !c.is_ascii());
+    if valid { Ok(name.to_ascii_lowercase()) } else { Err(SettingsError::Name(name.to_string())) }
+}
+
+/// A change of each kind, for the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    let none = Settings::default();
+    let some = none.with("work_mem", "1MB").with("app.tenant", "\u{fc}'\\");
+    let other = some.with(ROLE, "joe").with(SESSION_AUTHORIZATION, "ann");
+    let startup = none.with("a", "1").with("b", "2");
+    vec![
+        none.change_to(&some),
+        some.change_to(&other),
+        other.change_to(&none),
+        startup.again(&Reset::All),
+        startup.again(&Reset::Name("a".into())),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_wire::startup_packet::Version;
+
+    fn settings(pairs: &[(&str, &str)]) -> Settings {
+        let parameters = pairs.iter().copied().collect();
+        Settings::of_startup(&Startup { version: Version::V3_0, parameters, protocol_options: vec![] }, &[]).unwrap()
+    }
+
+    #[test]
+    fn the_startup_packet_says_what_is_set() {
+        let s =
+            settings(&[("user", "joe"), ("TimeZone", "UTC"), ("options", "-c timezone=GMT -c work_mem=4MB"), ("database", "d")]);
+        assert_eq!((s.get("timezone"), s.get("work_mem"), s.get("user")), (Some("UTC"), Some("4MB"), None));
+    }
+
+    #[test]
+    fn a_link_is_brought_from_one_session_to_another() {
+        let (none, a, b) = (Settings::default(), settings(&[("a", "1"), ("b", "2")]), settings(&[("b", "3'"), ("c", "4")]));
+        for (from, to, expected) in [
+            (&none, &none, ""),
+            (&a, &a, ""),
+            (&none, &a, "SELECT pg_catalog.set_config('a','1',false), pg_catalog.set_config('b','2',false)"),
+            (
+                &a,
+                &b,
+                "SELECT pg_catalog.set_config('a',NULL,false), pg_catalog.set_config('b','3''',false), pg_catalog.set_config('c','4',false)",
+            ),
+        ] {
+            assert_eq!(from.change_to(to), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_server_may_refuse_is_told_apart() {
+        let none = Settings::default();
+        assert!(NEVER_REFUSED.is_sorted());
+        for (name, may_be) in [("work_mem", false), ("app.user", false), ("role", true), ("log_duration", true)] {
+            let with = settings(&[(name, "1"), ("timezone", "UTC")]);
+            assert_eq!((none.may_be_refused(&with), with.may_be_refused(&none)), (may_be, may_be), "{name}");
+            assert_eq!(with.may_be_refused(&with.with("timezone", "GMT")), name == "role", "{name}");
+        }
+    }
+
+    #[test]
+    fn a_value_reads_alike_in_all_encodings() {
+        let sql = Settings::default().change_to(&settings(&[("a.b", r"ü'\")]));
+        assert_eq!(sql, r"SELECT pg_catalog.set_config('a.b', E'\xc3\xbc''\\',false)");
+    }
+
+    #[test]
+    fn roles_change_around_the_others() {
+        let (none, joe) = (Settings::default(), settings(&[("role", "joe"), ("b", "2")]));
+        let su = settings(&[("session_authorization", "sue"), ("role", "joe"), ("b", "3")]);
+        let call = |name: &str, value: &str| format!("pg_catalog.set_config('{name}',{value},false)");
+        let (b2, b3) = (call("b", "'2'"), call("b", "'3'"));
+        let (who, no_role) = (call("session_authorization", "NULL"), call("role", "'none'"));
+        let (is_joe, is_sue) = (call("role", "'joe'"), call("session_authorization", "'sue'"));
+        assert_eq!(none.change_to(&joe), format!("SELECT {b2}, {is_joe}"));
+        assert_eq!(joe.change_to(&none), format!("SELECT {who}, {no_role}, {}", call("b", "NULL")));
+        assert_eq!(joe.change_to(&su), format!("SELECT {who}, {no_role}, {b3}, {is_sue}, {is_joe}"));
+        assert_eq!(joe.change_to(&joe), "");
+        assert_eq!(none.change_to(&settings(&[("role", "joe")])), format!("SELECT {is_joe}"));
+    }
+
+    #[test]
+    fn a_reset_takes_back_to_the_start() {
+        let startup = settings(&[("a", "1"), ("b", "2")]);
+        let now = startup.with("b", "3").with("c", "4").with("role", "joe");
+        assert_eq!(now.after(&Reset::All, &startup), startup.with("role", "joe"));
+        assert_eq!(now.after(&Reset::Name("b".into()), &startup), now.with("b", "2"));
+        assert_eq!(now.after(&Reset::Name("c".into()), &startup), now.without("c"));
+        let made_up = startup.with("my.name", "7");
+        let was_reset = startup.with("my.name", RESET);
+        assert_eq!(made_up.after(&Reset::Name("my.name".into()), &startup), was_reset);
+        assert_eq!(made_up.after(&Reset::All, &startup), was_reset);
+        assert_eq!(startup.change_to(&was_reset), "SELECT pg_catalog.set_config('my.name',NULL,false)");
+        assert_eq!(was_reset.change_to(&made_up), "SELECT pg_catalog.set_config('my.name','7',false)");
+        assert_eq!(was_reset.change_to(&startup), "");
+        assert_eq!(startup.with("my.name", "").change_to(&startup), "");
+        assert!(startup.is_hit_by(&Reset::Name("a".into())) && !startup.is_hit_by(&Reset::Name("c".into())));
+        assert_eq!(startup.again(&Reset::Name("a".into())), "SELECT pg_catalog.set_config('a','1',false)");
+        assert_eq!(startup.again(&Reset::Name("c".into())), "");
+        let many = startup.again(&Reset::Many);
+        assert!(many.contains("(VALUES ('a','1'),('b','2')) AS startup (n, v) WHERE NOT EXISTS"), "{many}");
+        assert_eq!(Settings::default().again(&Reset::Many), "");
+    }
+
+    #[test]
+    fn what_shapes_a_statement_is_told_apart() {
+        let all = settings(&[("application_name", "a"), ("app.user", "7"), ("datestyle", "German"), ("work_mem", "1MB")]);
+        assert_eq!(all.meaning(), settings(&[("datestyle", "German")]));
+        assert_eq!(all.with("role", "joe").unlisted(), settings(&[("app.user", "7"), ("role", "joe")]));
+    }
+
+    #[test]
+    fn what_is_known_of_a_parameter_by_its_name_decides() {
+        let of = |name: &str, value: &str| settings(&[(name, value)]);
+        for (name, may_compile) in [("jit", true), ("enable_sort", true), ("jit_above_cost", true), ("work_mem", false)] {
+            assert_eq!(of(name, "1").may_compile(), may_compile, "{name}");
+        }
+        assert!(!Settings::default().may_compile());
+        for (level, needs) in [("serializable", true), ("SERIALIZABLE", true), ("repeatable read", false)] {
+            assert_eq!(of("default_transaction_isolation", level).needs_primary(), needs, "{level}");
+        }
+        assert!(!of("application_name", "serializable").needs_primary());
+        for (name, shapes) in [("datestyle", true), ("app.user", true), ("application_name", false), ("weir.reads", false)] {
+            assert_eq!(shapes_answers(name), shapes, "{name}");
+        }
+    }
+
+    #[test]
+    fn memory_grows_with_what_is_set() {
+        let (short, long) = (settings(&[("a", "1")]), settings(&[("a", &"1".repeat(1000))]));
+        assert_eq!(Settings::default().bytes(), 0);
+        assert_eq!(long.bytes() - short.bytes(), 999);
+        assert!(short.with("b", "").bytes() > short.bytes() + 1, "a pair takes more than its letters");
+    }
+
+    #[test]
+    fn encodings_are_told_apart_by_what_a_byte_may_be() {
+        for (expected, names) in [
+            (Recoding::None, &["UTF8", "utf-8", "Unicode"][..]),
+            (
+                Recoding::Names,
+                &["LATIN1", "latin-9", "ISO_8859_5", "WIN1252", "windows-1251", "SQL_ASCII", "KOI8R", "EUC_JIS_2004", "EUC_TW"],
+            ),
+            (
+                Recoding::Characters,
+                &["SJIS", "BIG5", "GBK", "UHC", "JOHAB", "GB18030", "SHIFT_JIS_2004", "win936", "", "klingon"],
+            ),
+        ] {
+            names.iter().for_each(|name| assert_eq!(Recoding::of(name), expected, "{name}"));
+        }
+    }
+
+    #[test]
+    fn odd_names_are_refused() {
+        let parameters = [("a b", "1")].into_iter().collect();
+        let startup = Startup { version: Version::V3_0, parameters, protocol_options: vec![] };
+        assert_eq!(Settings::of_startup(&startup, &[]), Err(SettingsError::Name("a b".into())));
+        let left = Settings::of_startup(&startup, &["A B".to_owned()]).map(|settings| settings.is_empty());
+        assert_eq!(left, Ok(true), "it is ignored");
+    }
+}

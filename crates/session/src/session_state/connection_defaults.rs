@@ -1,0 +1,86 @@
+//! Defaults of server connections and of their sessions. Decisions are `session::session_state::server_defaults`'.
+
+use super::set_settings;
+use crate::conn::Conn;
+use crate::context::Context;
+use crate::session::Session;
+use crate::session_state::server_defaults::{Base, Own, Place};
+use std::sync::Arc;
+use weir_wire::write;
+
+/// The effect on a session of the defaults that its server connection begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// Its settings, and what its answers look like, are as they were.
+    Alike,
+    /// All decisions on the statement that waits must be made anew.
+    Others,
+}
+
+/// Compares the defaults of a server connection that the session gets with those of its login. To be done before the connection is brought to the
+/// session's settings: the values that it holds against others are among them.
+#[inline]
+pub fn meet(s: &mut Session, w: &Context) -> Met {
+    if s.conn().is_none_or(|conn| s.state.defaults.knows(&conn.defaults)) { Met::Alike } else { take_in(s, w) }
+}
+
+#[cold]
+fn take_in(s: &mut Session, w: &Context) -> Met {
+    let Some(conn) = s.conn() else { return Met::Alike };
+    let place = if conn.is_to_primary(&w.view()) { Place::Primary } else { Place::Elsewhere };
+    let theirs = conn.defaults.clone();
+    let meeting = s.state.defaults.base.meet(&theirs, place);
+    let mut own = Own {
+        startup: (*s.state.startup).clone(),
+        now: (*s.state.settings).clone(),
+        held: std::mem::take(&mut s.state.defaults.held),
+    };
+    let changed = own.take_in(&meeting);
+    s.state.defaults.held = own.held;
+    if own.startup != *s.state.startup {
+        s.state.startup = w.shared.intern_settings(own.startup).0;
+    }
+    let before = s.state.settings.clone();
+    set_settings(s, w, own.now);
+    if meeting.base == Base::Theirs {
+        // Against the new values the session may hold others.
+        s.state.defaults.met.clear();
+        s.state.defaults.base = theirs.clone();
+    } else {
+        s.state.defaults.note_met(theirs.clone());
+    }
+    for name in &changed {
+        if let Some((name, value)) = theirs.report_of(name) {
+            write::parameter_status(s.down.extra(&w.buffers), name, value);
+        }
+    }
+    if changed.is_empty() && Arc::ptr_eq(&before, &s.state.settings) { Met::Alike } else { Met::Others }
+}
+
+/// A report that answers something of ours shows that the server has read its configuration anew, as far as is seen: the client hears of it.
+/// The next sessions get the connection when its server was asked for its defaults once more.
+pub fn on_own_report(s: &Session, w: &Context, name: &str, value: &str) -> bool {
+    let Some(conn) = s.conn() else { return false };
+    let is_news = conn.defaults.contradicts(name, value, &conn.settings);
+    if is_news {
+        note(conn, w);
+    }
+    is_news
+}
+
+/// Looks whether a server reports other values than its connection began with, where nothing is set. To be done when all settings on it are known.
+pub fn look(conn: &Conn, w: &Context) {
+    if conn.reported.iter().any(|(name, value)| conn.defaults.contradicts(name, value, &conn.settings)) {
+        note(conn, w);
+    }
+}
+
+fn note(conn: &Conn, w: &Context) {
+    w.shared.stale.reloads.note(conn.status.address.node, conn.reloads);
+}
+
+/// True if the server of a connection has read its configuration anew since its defaults were asked for.
+#[inline]
+pub fn are_stale(conn: &Conn, w: &Context) -> bool {
+    conn.reloads != w.shared.stale.reloads.of(conn.status.address.node)
+}

@@ -1,0 +1,172 @@
+//! State that a statement may leave by functions that its text does not show: those of triggers, views, types, operators and columns, as the catalog knows
+//! them. And the names of parameters that are asked for then.
+
+use super::note_unseen;
+use crate::catalogs::UNKNOWN;
+use crate::context::Context;
+use crate::session::{Server, Session};
+use crate::session_state::state_question::MadeUp;
+use crate::statements::{Objects, Prepared, Statement, Trait};
+use crate::upstream::left::Touched;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_catalog::functions::Verdict;
+use weir_catalog::{Catalog, Hidden, Names};
+use weir_sql::facts::{Name, StateKind, StateKinds};
+use weir_wire::frame::split_cstr;
+
+/// The means by which a statement may leave something that no text shows. No catalog has this transaction's definitions yet.
+#[inline]
+pub(super) fn hidden(s: &Session) -> Hidden {
+    if s.state.by_mode {
+        return Hidden::NONE;
+    }
+    let known = s.account.known.hidden();
+    if s.state.effects.redefines { known.and(Hidden::ASSUMED) } else { known }
+}
+
+/// True if the catalog last read is still true for this session.
+pub(crate) fn knows(s: &Session) -> bool {
+    s.account.known.edition() != UNKNOWN && !s.state.effects.redefines
+}
+
+/// The state that a statement may leave by triggers, rules and views, or by what types, operators and columns run, which its text does not show.
+pub(crate) fn left_unseen(s: &Session, statement: &Statement) -> StateKinds {
+    let hidden = hidden(s);
+    let may_define = may_define(statement, hidden);
+    if !statement.objects.touches.meets(hidden) && !may_define {
+        return StateKinds::NONE;
+    }
+    let unknown = StateKinds::of(StateKind::Unknown);
+    let Some(catalog) = s.account.known.catalog() else { return unknown };
+    // A definition checks rows and makes values of others than it names.
+    if !knows(s) || may_define {
+        return unknown;
+    }
+    let Objects { touches, written, .. } = &statement.objects;
+    if leaves(&catalog, hidden, *touches, (written, statement.objects.all_names())) { unknown } else { StateKinds::NONE }
+}
+
+fn may_define(statement: &Statement, hidden: Hidden) -> bool {
+    statement.has(Trait::Redefines) && hidden.meets(Hidden::ALL)
+}
+
+/// True if something may be left by what a statement touches, as a catalog says that is true now.
+fn leaves(catalog: &Catalog, hidden: Hidden, touches: Hidden, (written, names): (&[Name], Option<&Names>)) -> bool {
+    let touches = |what: Hidden| touches.meets(what) && hidden.meets(what);
+    if touches(Hidden::DEFINES) || touches(Hidden::ANYTHING) {
+        return true;
+    }
+    // TRUNCATE takes others along than it names.
+    if touches(Hidden::CASCADES) && hidden.meets(Hidden::WRITES) {
+        return true;
+    }
+    let by_writing = touches(Hidden::WRITES) && catalog.leaves_by_writing(written);
+    let by_reading = |names: &Names| touches(Hidden::READS) && catalog.leaves_by_reading(names);
+    let by_names = |names: &Names| touches(Hidden::NAMES) && catalog.leaves_by_names(names);
+    by_writing || names.is_some_and(|names| by_reading(names) || by_names(names))
+}
+
+/// The objects that a statement touches, if it may leave something for no other reason than that the catalog is not known: a later one tells.
+pub(super) fn assumed(s: &Session, statement: &Statement) -> Option<Touched> {
+    let is_assumed = !knows(s) && !statement.has(Trait::Redefines) && !statement.has(Trait::Executes);
+    if !is_assumed || left_unseen(s, statement).is_empty() {
+        return None;
+    }
+    let Objects { touches, written, .. } = &statement.objects;
+    Some(Touched { touches: *touches, written: written.clone(), names: statement.objects.all_names().cloned() })
+}
+
+/// True if what a statement touched while the catalog was not known may have left something, as far as is known now.
+pub(crate) fn may_have_left(s: &Session, touched: &Touched) -> bool {
+    let catalog = s.account.known.catalog().filter(|_| knows(s));
+    catalog.is_none_or(|catalog| leaves(&catalog, hidden(s), touched.touches, (&touched.written, touched.names.as_ref())))
+}
+
+/// The state that the values of a statement's parameters may leave when they are read in: by their types, if the client said these.
+pub(super) fn left_by_values(s: &Session, prepared: &Prepared) -> StateKinds {
+    if prepared.user_types.is_empty() || !hidden(s).meets(Hidden::NAMES.and(Hidden::ANYTHING)) {
+        return StateKinds::NONE;
+    }
+    let leaves = |catalog: Arc<Catalog>| catalog.leaves_by_values(&prepared.user_types);
+    let may_leave = !knows(s) || s.account.known.catalog().is_none_or(leaves);
+    if may_leave { StateKinds::of(StateKind::Unknown) } else { StateKinds::NONE }
+}
+
+/// Parameters that functions of users make up no server lists: they are asked for by name where such functions may have run. Those that the
+/// database asks for are among them, since a function may put a name together.
+pub(super) fn name_made_up(s: &mut Session) {
+    if s.state.by_mode {
+        return;
+    }
+    let catalog = s.account.known.catalog();
+    let made_up = match (&catalog, knows(s)) {
+        (None, _) => MadeUp::ByAny,
+        (Some(_), false) => MadeUp::ByRecent,
+        (Some(_), true) => MadeUp::Known,
+    };
+    let Some(upstream) = s.upstream_mut() else { return };
+    let due = &mut upstream.left.due;
+    due.made_up = due.made_up.max(made_up);
+    if let Some(catalog) = catalog {
+        due.names.extend(catalog.made_up().iter().cloned());
+    }
+}
+
+/// True if a function that a statement calls may change what the session has, or what is not known to be harmless.
+pub(crate) fn may_act_unseen(s: &Session, w: &Context, statement: &Statement) -> bool {
+    if statement.has(Trait::Executes) && !s.state.by_sql.later().and(by_execute(s)).is_empty() {
+        return true;
+    }
+    if !left_unseen(s, statement).is_empty() {
+        return true;
+    }
+    if statement.state.functions.is_empty() {
+        return false;
+    }
+    let edition = w.shared.catalogs.definitions.load(Ordering::Relaxed);
+    let mut books = w.functions.borrow_mut();
+    match books.of(&s.account.database, w.now_ms(), edition).judge_all(&statement.state.functions) {
+        Verdict::Harmless => false,
+        Verdict::Writes => hidden(s).meets(Hidden::ALL),
+        Verdict::LeavesState | Verdict::Unknown(_) => true,
+    }
+}
+
+/// The state that a statement prepared by SQL may leave by means that its text does not show. Any of them may be the executed one.
+pub(super) fn by_execute(s: &Session) -> StateKinds {
+    if !hidden(s).meets(Hidden::ALL) { StateKinds::NONE } else { StateKinds::of(StateKind::Unknown) }
+}
+
+/// Notes what the analysis of a statement may leave: it reads constants of arrays and rows in, and so runs the checks of their domains. Its Parse is
+/// about to be sent. Source: `coerce_type` in parse_coerce.c.
+#[inline]
+pub fn note_analysed(s: &mut Session, prepared: &Prepared) {
+    if !prepared.statement.objects.touches.meets(hidden(s)) {
+        return;
+    }
+    let may_change = left_unseen(s, &prepared.statement);
+    if may_change.is_empty() {
+        return;
+    }
+    let assumed = assumed(s, &prepared.statement);
+    name_made_up(s);
+    let text = split_cstr(&prepared.tail).map_or(&[][..], |(text, _)| text);
+    if let Some(Server { upstream, .. }) = &mut s.server {
+        let functions = &prepared.statement.state.functions;
+        upstream.left.assuming(assumed, |left| left.note(may_change, functions, text, &[]));
+        note_unseen(&s.state, &mut upstream.left, &prepared.statement);
+    }
+}
+
+/// Notes what the analysis of a statement prepared by SQL may leave, which is brought.
+pub(super) fn note_prepared(s: &mut Session, text: &str) {
+    let may_change = by_execute(s);
+    if may_change.is_empty() {
+        return;
+    }
+    name_made_up(s);
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.left.note(may_change, &[], text.as_bytes(), &[]);
+    }
+}

@@ -1,0 +1,289 @@
+//! LISTEN without a server connection of one's own: moves what a session listens to from its server connection to the hub, and delivers what comes there.
+//! Decisions are `session::session_state::listen::channels`'s.
+
+pub mod channels;
+pub mod listen_hub;
+
+use crate::causal;
+use crate::context::Context;
+use crate::fault::{Fault, sqlstate};
+use crate::metrics::Metric;
+use crate::replies::Expect;
+use crate::session::{IDLE, Session};
+use crate::session_state::hidden_state::may_act_unseen;
+use crate::session_state::listen::channels::{Channels, Mark, MayMark, Step, Verdict};
+use crate::session_state::listen::listen_hub::{
+    Event, Hub, Inbox, Notification, Subscription, WAITING_BYTES_MAX, push_statement,
+};
+use crate::session_state::pins::show_pin;
+use crate::session_state::send;
+use crate::statements::{Statement, Trait};
+use weir_sql::facts::{StateKind, StateKinds, Transaction};
+use weir_wire::frame::{HEADER_BYTES, Header};
+use weir_wire::write::{self, Report};
+
+/// A NotificationResponse up to its process id.
+const HEAD_BYTES: usize = HEADER_BYTES + 4;
+
+/// Takes in the server's list of the channels that the server connection listens to.
+pub(super) fn on_answer(s: &mut Session, w: &Context, channels: Channels) {
+    if s.state.listening.is_none() {
+        if channels.is_empty() {
+            return;
+        }
+        let hub = s.host.hub();
+        s.state.listening = Some(Box::new(hub.join(s.handle.task.get())));
+    }
+    let Some(subscription) = &mut s.state.listening else { return };
+    subscription.rules.on_answer(channels);
+    tell_hub(s, w);
+}
+
+/// The hub listens to what the session wants from now on.
+fn tell_hub(s: &mut Session, w: &Context) {
+    let Some(Subscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return };
+    if hub.want(inbox, rules.wanted()) {
+        s.host.wake((w.id, hub.task.get()));
+    }
+    if rules.is_empty() {
+        s.state.listening = None;
+    }
+}
+
+/// The notice to a client whose notifications came over a connection that was lost.
+const MISSED: Report<'static> = Report {
+    severity: "NOTICE",
+    sqlstate: "00000",
+    message: "the connection over which notifications come was lost and stands again",
+    detail: "Notifications that were sent meanwhile are lost.",
+    hint: "Look at what they would have told of.",
+    routine: "",
+};
+
+const UNLISTEN: &str = "UNLISTEN *";
+
+/// Moves on, on a server connection at rest. True: something was sent.
+pub(super) fn advance(s: &mut Session, w: &Context) -> bool {
+    let Some(Subscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return false };
+    // Names and payloads come in the encoding of the connection.
+    let encoding = s.server.as_ref().map(|server| server.conn.reported("client_encoding"));
+    let is_alike = encoding.is_some_and(|encoding| encoding == *hub.encoding.borrow());
+    match rules.step(|channel| is_alike && hub.has(channel)) {
+        Step::Nothing => return false,
+        Step::Unlisten => {}
+        Step::Mark(mark) => {
+            let mut sql = String::new();
+            push_statement(&mut sql, "LISTEN ", hub.marks.as_bytes());
+            sql.push_str("; ");
+            sql.push_str(&notify(hub, inbox, mark));
+            w.count(Metric::ListensMoved);
+            send(s, w, &sql, Expect::PrepareOurs);
+        }
+    }
+    send(s, w, UNLISTEN, Expect::UnlistenOurs);
+    true
+}
+
+fn notify(hub: &Hub, inbox: &Inbox, mark: Mark) -> String {
+    format!("NOTIFY {}, '{}:{mark}'", hub.marks, inbox.number)
+}
+
+/// The server connection listens to nothing any more.
+pub fn unlistened(s: &mut Session, w: &Context) {
+    if let Some(subscription) = &mut s.state.listening {
+        subscription.rules.conn_done();
+    }
+    if let Some(upstream) = s.upstream_mut() {
+        upstream.left.found = upstream.left.found.without(StateKinds::of(StateKind::Listen));
+    }
+    show_pin(s, w);
+    tell_hub(s, w);
+}
+
+/// Prepares the server connection for a statement of a session that listens: the server is to know what the session listens to where the statement
+/// may look at that or end it, and where it may notify a mark goes before it.
+#[cold]
+pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
+    const LOOKS: StateKinds = StateKinds::of(StateKind::Listen).with(StateKind::Unknown).with(StateKind::Unread);
+    let is_before = s.transaction() == IDLE && s.replies().is_only_ours() && !s.up.is_mid_message();
+    let is_primary = s.conn().is_some_and(|conn| conn.is_to_primary(&w.view()));
+    let is_asking = s.upstream().is_some_and(|upstream| upstream.left.asking.is_some());
+    let acts_unseen = is_before && may_act_unseen(s, w, statement);
+    if s.state.listening.is_none() {
+        return;
+    }
+    let begins = matches!(statement.transaction, Transaction::Begin(_) | Transaction::Many);
+    let looks = begins
+        || acts_unseen
+        || statement.has(Trait::ShowsChannels)
+        || !statement.state.leaves.and(statement.state.frees).common(LOOKS).is_empty();
+    if is_primary && is_before && looks && is_asking {
+        // The answer to the earlier question would miss the channels brought now.
+        s.shut_gate();
+        return;
+    }
+    let is_behind = s.transaction() == IDLE && s.replies().is_one_query();
+    if is_primary && is_behind && statement.has(Trait::ShowsChannels) {
+        // The channels can be brought once the query before it is answered. Only of a query alone it is certain that its end hangs on nothing that waits here.
+        s.shut_gate();
+        return;
+    }
+    let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };
+    if is_primary
+        && is_before
+        && looks
+        && let Some(channels) = rules.bring()
+    {
+        let mut sql = String::new();
+        channels.iter().for_each(|channel| push_statement(&mut sql, "LISTEN ", channel));
+        s.upstream_mut().into_iter().for_each(|upstream| upstream.left.due.kinds.add(StateKind::Listen));
+        send(s, w, &sql, Expect::PrepareOurs);
+    }
+    if !(is_primary && statement.has(Trait::Notifies)) {
+        return;
+    }
+    let Some(Subscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() else { return };
+    let may_mark = if is_before { MayMark::Yes } else { MayMark::No };
+    if let Some(mark) = rules.open_fence(may_mark) {
+        let sql = notify(hub, inbox, mark);
+        send(s, w, &sql, Expect::PrepareOurs);
+    }
+}
+
+/// A transaction that may have notified the session itself is over. True: the client hears so when what it notified has come.
+#[cold]
+pub fn holds_ready(s: &mut Session, w: &Context) -> bool {
+    // Messages sent behind it are answered before any mark of ours could come.
+    let may_mark = s.replies().is_settled() && !s.up.is_mid_message() && s.has_server();
+    let Some(subscription) = &mut s.state.listening else { return false };
+    let may_mark = if may_mark && subscription.hub.has(subscription.hub.marks.as_bytes()) { MayMark::Yes } else { MayMark::No };
+    let Some(mark) = subscription.rules.close_fence(may_mark) else { return false };
+    subscription.pid = s.server.as_ref().map_or(0, |server| server.conn.status.pid);
+    let sql = notify(&subscription.hub, &subscription.inbox, mark);
+    send(s, w, &sql, Expect::PrepareOurs);
+    true
+}
+
+/// A notification that came on the server connection. True: it was passed on in another form, or its client gets it from elsewhere or not at all.
+pub fn takes(s: &mut Session, w: &Context, header: Header) -> bool {
+    let Some(notification) = s.down.whole(header).and_then(Notification::read) else { return false };
+    if let Some(Subscription { hub, inbox, rules, .. }) = s.state.listening.as_deref_mut() {
+        let is_mark = notification.channel == hub.marks.as_bytes();
+        // Those of others are none of its own, which are numbered from 1.
+        let mark = notification.mark().filter(|(number, _)| *number == inbox.number).map_or(0, |(_, mark)| mark);
+        let is_passed = rules.on_conn(notification.channel, is_mark.then_some(mark));
+        if !is_passed {
+            s.down.eat(header);
+            tell_hub(s, w);
+            return true;
+        }
+    }
+    let is_own = s.server.as_ref().is_some_and(|server| server.conn.status.pid == notification.pid);
+    if is_own {
+        // The client knows the session's number as its process id.
+        let pid = s.handle.status.pid;
+        s.down.pass_with_head(header, HEAD_BYTES, &w.buffers, |head, out| {
+            out.extend_from_slice(&head[..HEADER_BYTES]);
+            out.extend(pid.to_be_bytes());
+        });
+    }
+    is_own
+}
+
+/// True if the client has yet to be told that its transaction is over.
+#[inline]
+pub fn is_holding(s: &Session) -> bool {
+    s.state.listening.as_ref().is_some_and(|subscription| subscription.rules.is_closing())
+}
+
+/// Delivers what the hub has for the session, as PostgreSQL does: when the client is idle and outside of a transaction. True:
+/// something was said.
+#[cold]
+pub fn deliver(s: &mut Session, w: &Context) -> Result<bool, Fault> {
+    // The effect of a statement on the channels must be known before the client hears from them.
+    let is_known = s.upstream().is_none_or(|upstream| upstream.left.due.is_empty());
+    let is_quiet = s.transaction() == IDLE && s.replies().is_settled() && !s.down.is_mid_message() && !s.down.has_pending();
+    let may_speak = is_known && is_quiet;
+    if may_speak { deliver_now(s, w) } else { check_room(s).map(|()| false) }
+}
+
+fn check_room(s: &Session) -> Result<(), Fault> {
+    if !s.state.listening.as_ref().is_some_and(|subscription| subscription.inbox.is_over()) {
+        return Ok(());
+    }
+    let text = format!("more than {WAITING_BYTES_MAX} bytes of notifications wait for this session, which does not take them");
+    Err(Fault::fatal(sqlstate::PROGRAM_LIMIT_EXCEEDED, text)
+        .hint("Read notifications in time: they wait while a transaction is open and while the client does not read."))
+}
+
+/// The same before a ReadyForQuery that is about to be said.
+#[cold]
+pub fn deliver_now(s: &mut Session, w: &Context) -> Result<bool, Fault> {
+    check_room(s)?;
+    let mut said = false;
+    let mut released = false;
+    let Some(Subscription { inbox, rules, pid: server, .. }) = s.state.listening.as_deref_mut() else { return Ok(false) };
+    if inbox.is_empty() {
+        return Ok(false);
+    }
+    loop {
+        let mut verdict = Verdict::Drop;
+        let taken = inbox.next_if(|event| {
+            verdict = match event {
+                Event::Again => Verdict::Deliver,
+                event => rules.on_event(as_seen(event)),
+            };
+            verdict != Verdict::Wait
+        });
+        let Some(event) = taken else { break };
+        match (verdict, event) {
+            (Verdict::Deliver | Verdict::DeliverOwn, Event::Notification { frame }) => {
+                let out = s.down.extra(&w.buffers);
+                let sender = &frame[HEADER_BYTES..HEAD_BYTES];
+                out.extend_from_slice(&frame[..HEADER_BYTES]);
+                match verdict == Verdict::DeliverOwn && sender == server.to_be_bytes() {
+                    true => out.extend(s.handle.status.pid.to_be_bytes()),
+                    false => out.extend_from_slice(sender),
+                }
+                out.extend_from_slice(&frame[HEAD_BYTES..]);
+                said = true;
+            }
+            (Verdict::Release, _) => {
+                released = true;
+                break;
+            }
+            (_, Event::Again) => {
+                write::notice(s.down.extra(&w.buffers), &MISSED);
+                said = true;
+            }
+            _ => {}
+        }
+    }
+    tell_hub(s, w);
+    if said {
+        // A notification tells of a commit, and came from the primary over another connection than the session's.
+        causal::heard_from_memory(s, w, w.shared.positions.next_round());
+    }
+    if released {
+        s.say_ready(w);
+    }
+    Ok(said || released)
+}
+
+fn as_seen(event: &Event) -> channels::Event<'_> {
+    match event {
+        Event::Notification { frame } => {
+            let notification = Notification::read(frame.get(HEADER_BYTES..).unwrap_or_default());
+            channels::Event::Notification { channel: notification.map_or(&[], |notification| notification.channel) }
+        }
+        Event::Mark(mark) => channels::Event::Mark(*mark),
+        Event::Lost | Event::Again => channels::Event::Lost,
+    }
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    let mut listen = String::new();
+    push_statement(&mut listen, "LISTEN ", b"a\"b");
+    vec![listen, UNLISTEN.to_owned(), "NOTIFY weir_1, '1:2'".to_owned()]
+}

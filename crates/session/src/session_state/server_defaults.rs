@@ -1,0 +1,542 @@
+//! Settings that a server connection begins with, which a server takes from its configuration, `ALTER ROLE`, `ALTER DATABASE` and login event triggers.
+//!
+//! A session goes by those of its login. PostgreSQL's own rules: `ALTER ROLE ... SET` touches later logins only, and a reload of the server's
+//! configuration reaches all sessions. So a session that gets a connection with other defaults brings its own values along (`Meeting::held`), or
+//! takes over what a reload changed and hears of it (`Meeting::news`).
+//!
+//! Source: PostgreSQL manual, "How Parameter Settings Are Determined", `pg_settings`; `set_config_option` in guc.c.
+
+use crate::session_state::client_settings::{ROLE, Settings, makes_costly};
+use weir_wire::gather::{Bound, Budget, Exceeded};
+
+/// The rows are the parameters that have another value than PostgreSQL is built with, and those that a login trigger set. `c`: when the
+/// configuration was read, `d`: a default, `p`: a parameter with a dot, which the server lists nowhere, `l`: left by a login trigger, `r`: the default
+/// of a parameter that is set.
+///
+/// Parameters that an ordinary user may not set cannot be brought anywhere. Left out are those that are a transaction's, or that cannot be set to
+/// the value they show, and those whose value names an object that may be gone when it is brought elsewhere.
+pub const QUESTION: &str = "SELECT 'c', '', (EXTRACT(epoch FROM pg_catalog.pg_conf_load_time()) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8::pg_catalog.text, '', '' \
+     UNION ALL SELECT CASE WHEN source OPERATOR(pg_catalog.=) 'session' THEN 'l' ELSE 'd' END, pg_catalog.lower(name), \
+     CASE WHEN source OPERATOR(pg_catalog.=) 'session' THEN setting ELSE reset_val END, COALESCE(boot_val, ''), source \
+     FROM pg_catalog.pg_settings WHERE context OPERATOR(pg_catalog.=) 'user' \
+     AND (source OPERATOR(pg_catalog.=) 'session' OR COALESCE(reset_val OPERATOR(pg_catalog.<>) boot_val, true)) \
+     AND name OPERATOR(pg_catalog.<>) ALL ('{seed,transaction_isolation,transaction_read_only,transaction_deferrable,local_preload_libraries,\
+     default_tablespace,temp_tablespaces,default_table_access_method}'::pg_catalog.text[]) \
+     UNION ALL SELECT 'r', pg_catalog.lower(name), reset_val, COALESCE(boot_val, ''), source FROM pg_catalog.pg_settings \
+     WHERE context OPERATOR(pg_catalog.=) 'user' AND source OPERATOR(pg_catalog.=) 'session' AND reset_val IS NOT NULL \
+     UNION ALL SELECT 'l', 'role', pg_catalog.current_setting('role'), 'none', 'user' \
+     WHERE pg_catalog.current_setting('role') OPERATOR(pg_catalog.<>) 'none' \
+     UNION ALL SELECT 'p', pg_catalog.lower(n), pg_catalog.current_setting(n, true), '', 'user' \
+     FROM (SELECT pg_catalog.split_part(c, '=', 1) FROM pg_catalog.pg_db_role_setting AS s, pg_catalog.unnest(s.setconfig) AS c \
+     WHERE s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, \
+     (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())]) \
+     AND s.setrole OPERATOR(pg_catalog.=) ANY (ARRAY[0::pg_catalog.oid, \
+     (SELECT r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) SESSION_USER)])) AS x (n) \
+     WHERE pg_catalog.strpos(n, '.') OPERATOR(pg_catalog.>) 0 AND pg_catalog.current_setting(n, true) IS NOT NULL \
+     AND NOT EXISTS (SELECT FROM pg_catalog.pg_settings AS g WHERE pg_catalog.lower(g.name) OPERATOR(pg_catalog.=) pg_catalog.lower(n)) \
+     UNION ALL SELECT 'l', pg_catalog.lower(m[1]), pg_catalog.current_setting(m[1], true), '', 'session' \
+     FROM pg_catalog.pg_event_trigger AS e, pg_catalog.pg_proc AS p, pg_catalog.regexp_matches(p.prosrc, \
+     '([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'g') AS m \
+     WHERE e.evtevent OPERATOR(pg_catalog.=) 'login' AND p.oid OPERATOR(pg_catalog.=) e.evtfoid \
+     AND COALESCE(pg_catalog.current_setting(m[1], true), '') OPERATOR(pg_catalog.<>) '' \
+     AND NOT EXISTS (SELECT FROM pg_catalog.pg_settings AS g WHERE pg_catalog.lower(g.name) OPERATOR(pg_catalog.=) pg_catalog.lower(m[1]))";
+
+/// PostgreSQL has about 170 parameters that a user may set; the list of a role or database may be longer.
+const ANSWER: Bound = Bound {
+    thing: "the answer to the question for the defaults of a connection",
+    count_max: 1024,
+    bytes_max: 256 << 10,
+    parameter: "",
+};
+
+/// The layer that a default comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layer {
+    /// The server's configuration: a reload changes it for all.
+    Server,
+    /// `ALTER ROLE` or `ALTER DATABASE`: fixed at the login.
+    Login,
+}
+
+/// A parameter whose default is not what PostgreSQL is built with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Entry {
+    name: String,
+    value: String,
+    built_in: String,
+    layer: Layer,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Defaults {
+    node: u16,
+    /// When the server had read its configuration, in microseconds since 1970; 0: nothing is known of these defaults.
+    read_at_us: u64,
+    /// Sorted by name, each once.
+    entries: Vec<Entry>,
+    /// Parameters that the server reports, in its own spelling, with their values where nothing is set.
+    reported: Vec<(String, String)>,
+    /// Settings that a login event trigger left, and the role that a login begins with.
+    left: Settings,
+}
+
+/// A parameter that a reload of the server's configuration changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    pub name: String,
+    pub before: String,
+    pub now: String,
+}
+
+/// The defaults that a session goes by after a meeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    Own,
+    Theirs,
+}
+
+/// Consequences for a session that gets a connection with other defaults than its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// Values that the session brings along, unless it has settings of its own for these.
+    pub held: Vec<(String, String)>,
+    /// Values that it takes over.
+    pub news: Vec<News>,
+    pub base: Base,
+}
+
+/// The place of a connection's node in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Primary,
+    Elsewhere,
+}
+
+/// A parameter of which two servers have other defaults.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    pub name: String,
+    pub here: String,
+    pub there: String,
+}
+
+/// Reported parameters that are no default of a session.
+const NO_DEFAULTS: [&str; 7] = [
+    "in_hot_standby",
+    "integer_datetimes",
+    "is_superuser",
+    "scram_iterations",
+    "server_encoding",
+    "server_version",
+    "session_authorization",
+];
+
+impl Defaults {
+    /// See `Settings::may_compile`.
+    pub fn may_compile(&self) -> bool {
+        self.left.may_compile() || self.entries.iter().any(|entry| makes_costly(&entry.name))
+    }
+
+    /// From the answer to `QUESTION`. `reported`: what the server reported at the login. Error: it is too long to be one.
+    pub fn of<'a>(
+        node: u16,
+        rows: &[Vec<Option<String>>],
+        reported: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Defaults, Exceeded> {
+        let mut defaults = Defaults { node, ..Defaults::default() };
+        let mut budget = Budget::new(ANSWER);
+        for row in rows {
+            let [Some(kind), Some(name), Some(value), Some(built_in), Some(source)] = row.as_slice() else { continue };
+            budget.take(name.len() + value.len() + built_in.len())?;
+            if value.contains(char::REPLACEMENT_CHARACTER) {
+                // It came in another encoding, and could not be said to another server.
+                continue;
+            }
+            match kind.as_str() {
+                "c" => defaults.read_at_us = value.parse().unwrap_or(0),
+                "l" => defaults.left = defaults.left.with(name, value),
+                "r" => {}
+                _ => {
+                    let (name, value, built_in) = (name.clone(), value.clone(), built_in.clone());
+                    defaults.entries.push(Entry { name, value, built_in, layer: layer_of(source) });
+                }
+            }
+        }
+        defaults.entries.sort_by(|one, other| one.name.cmp(&other.name));
+        defaults.entries.dedup_by(|one, other| one.name == other.name);
+        defaults.reported = reported
+            .filter(|(name, _)| !NO_DEFAULTS.contains(name) && defaults.left.get(&name.to_ascii_lowercase()).is_none())
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        Ok(defaults)
+    }
+
+    /// The defaults of the same connection after a reload, by a new answer to `QUESTION`. `set`: settings that were made on it since its login.
+    /// A reload does not change what the server lists nowhere.
+    pub fn reread<'a>(
+        &self,
+        node: u16,
+        rows: &[Vec<Option<String>>],
+        set: &Settings,
+        reported: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Defaults, Exceeded> {
+        let is_listed = |row: &&Vec<Option<String>>| matches!(row.first(), Some(Some(kind)) if kind == "c" || kind == "d");
+        let listed: Vec<_> = rows.iter().filter(is_listed).cloned().collect();
+        let mut now = Defaults::of(node, &listed, reported)?;
+        now.left = self.left.clone();
+        let mut beneath = self.beneath_settings(rows);
+        for entry in &self.entries {
+            let is_unlisted = entry.name.contains('.') || set.get(&entry.name).is_some();
+            if is_unlisted && !beneath.iter().any(|one| one.name == entry.name) {
+                beneath.push(entry.clone());
+            }
+        }
+        beneath.retain(|entry| now.entry(&entry.name).is_none());
+        now.entries.extend(beneath);
+        now.entries.sort_by(|one, other| one.name.cmp(&other.name));
+        for at in 0..now.reported.len() {
+            let name = now.reported[at].0.to_ascii_lowercase();
+            if set.get(&name).is_some() {
+                let default = now.entry(&name).map(|entry| &*entry.value).or(self.reported(&name)).unwrap_or_default().to_owned();
+                now.reported[at].1 = default;
+            }
+        }
+        now.entries.retain(|entry| entry.value != entry.built_in);
+        Ok(now)
+    }
+
+    /// Defaults of the parameters that are set on the connection. A setting hides the layer, which is as before. A value that a login trigger left is
+    /// the default above all.
+    fn beneath_settings(&self, rows: &[Vec<Option<String>>]) -> Vec<Entry> {
+        let of_row = |row: &Vec<Option<String>>| {
+            let [Some(kind), Some(name), Some(value), Some(built_in), Some(_)] = row.as_slice() else { return None };
+            let layer = self.entry(name).map_or(Layer::Server, |entry| entry.layer);
+            (kind == "r" && self.left.get(name).is_none()).then(|| Entry {
+                name: name.clone(),
+                value: value.clone(),
+                built_in: built_in.clone(),
+                layer,
+            })
+        };
+        rows.iter().filter_map(of_row).collect()
+    }
+
+    /// True if nothing is known of them: the server was not asked, or did not answer.
+    pub fn are_unknown(&self) -> bool {
+        self.read_at_us == 0
+    }
+
+    /// Settings that a login left on the connection, beside its defaults.
+    pub fn left(&self) -> &Settings {
+        &self.left
+    }
+
+    /// Names and values that shape an answer, where a session has not set them itself.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.entries.iter().map(|entry| (entry.name.as_str(), entry.value.as_str()))
+    }
+
+    /// The value that a server reports where nothing is set; `name` is lower case.
+    pub fn reported(&self, name: &str) -> Option<&str> {
+        self.reported.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    /// True if a report shows that the configuration was read anew: no setting of the connection's is of that name.
+    pub fn contradicts(&self, name: &str, value: &str, set: &Settings) -> bool {
+        self.reported(name).is_some_and(|known| known != value) && set.get(&name.to_ascii_lowercase()).is_none()
+    }
+
+    /// The spelling of a reported parameter, with its value where nothing is set.
+    pub fn report_of(&self, name: &str) -> Option<(&str, &str)> {
+        self.reported.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(name, value)| (&**name, &**value))
+    }
+
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.binary_search_by(|entry| entry.name.as_str().cmp(name)).ok().map(|at| &self.entries[at])
+    }
+
+    /// Parameters that differ, each with the entry of either side; at least one has one.
+    fn differing<'a>(&'a self, theirs: &'a Defaults) -> impl Iterator<Item = (Option<&'a Entry>, Option<&'a Entry>)> {
+        let mine = self.entries.iter().map(|entry| (Some(entry), theirs.entry(&entry.name)));
+        let others = theirs.entries.iter().filter(|entry| self.entry(&entry.name).is_none()).map(|entry| (None, Some(entry)));
+        mine.chain(others).filter(|(one, other)| one.map(|entry| &entry.value) != other.map(|entry| &entry.value))
+    }
+
+    /// A session with these defaults gets a connection with others.
+    pub fn meet(&self, theirs: &Defaults, place: Place) -> Meeting {
+        let mut meeting = Meeting { held: Vec::new(), news: Vec::new(), base: Base::Own };
+        if theirs.are_unknown() {
+            return meeting;
+        }
+        if self.are_unknown() {
+            meeting.base = Base::Theirs;
+            return meeting;
+        }
+        let is_same = self.node == theirs.node;
+        let was_reread = is_same && theirs.read_at_us > self.read_at_us;
+        for (own, other) in self.differing(theirs) {
+            let is_servers = [own, other].into_iter().flatten().all(|entry| entry.layer == Layer::Server);
+            let Some(entry) = own.or(other) else { continue };
+            let name = entry.name.clone();
+            let value_in = |one: Option<&Entry>| one.map_or(&entry.built_in, |entry| &entry.value).clone();
+            if was_reread && is_servers {
+                meeting.news.push(News { name, before: value_in(own), now: value_in(other) });
+            } else {
+                meeting.held.push((name, value_in(own)));
+            }
+        }
+        if theirs.left.get(ROLE).is_some() && self.left.get(ROLE).is_none() {
+            meeting.held.push((ROLE.to_owned(), "none".to_owned()));
+        }
+        // A session follows the reloads of the server that it writes to.
+        if (is_same && theirs.read_at_us >= self.read_at_us) || (!is_same && place == Place::Primary) {
+            meeting.base = Base::Theirs;
+        }
+        meeting
+    }
+
+    /// Parameters of which the configurations of two servers have other values. Those of a login say nothing of that.
+    pub fn differences(&self, theirs: &Defaults) -> Vec<Difference> {
+        if self.are_unknown() || theirs.are_unknown() {
+            return Vec::new();
+        }
+        let is_servers = |one: Option<&Entry>| one.is_none_or(|entry| entry.layer == Layer::Server);
+        let differing = self.differing(theirs).filter(|(one, other)| is_servers(*one) && is_servers(*other));
+        let found = differing.filter_map(|(one, other)| {
+            let entry = one.or(other)?;
+            let value_in = |one: Option<&Entry>| one.map_or(&entry.built_in, |entry| &entry.value).clone();
+            Some(Difference { name: entry.name.clone(), here: value_in(one), there: value_in(other) })
+        });
+        found.collect()
+    }
+}
+
+fn layer_of(source: &str) -> Layer {
+    match source {
+        "global" | "database" | "user" | "database user" | "client" => Layer::Login,
+        _ => Layer::Server,
+    }
+}
+
+/// The settings that a session began with and has now, and the values in them that it holds against other defaults.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Own {
+    pub startup: Settings,
+    pub now: Settings,
+    pub held: Settings,
+}
+
+impl Own {
+    /// Takes in the consequences of a meeting. Gives the names that have another value for the client now.
+    pub fn take_in(&mut self, meeting: &Meeting) -> Vec<String> {
+        let mut changed = Vec::new();
+        for News { name, before, now } in &meeting.news {
+            if self.held.get(name) == Some(before) {
+                // It was held against a server with yet another value.
+                self.held = self.held.with(name, now);
+                self.startup = self.startup.with(name, now);
+                if self.now.get(name) == Some(before) {
+                    self.now = self.now.with(name, now);
+                    changed.push(name.clone());
+                }
+            } else if self.startup.get(name).is_none() && self.now.get(name).is_none() {
+                changed.push(name.clone());
+            }
+        }
+        for (name, value) in &meeting.held {
+            if self.startup.get(name).is_some() {
+                continue;
+            }
+            self.held = self.held.with(name, value);
+            self.startup = self.startup.with(name, value);
+            // A connection is brought from its role to the session's anyway: only a reset would lead back there.
+            if self.now.get(name).is_none() && name != ROLE {
+                self.now = self.now.with(name, value);
+            }
+        }
+        changed
+    }
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    vec![QUESTION.to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows as `kind name value built_in source`; the configuration was read at this time.
+    fn defaults(node: u16, read_at_us: u64, lines: &[&str]) -> Defaults {
+        let cells = |line: &str| line.split(' ').map(|cell| Some(cell.to_owned())).collect::<Vec<_>>();
+        let mut rows = vec![cells(&format!("c  {read_at_us}  "))];
+        rows.extend(lines.iter().map(|line| cells(line)));
+        let reported = [("TimeZone", "UTC"), ("is_superuser", "on")];
+        Defaults::of(node, &rows, reported.into_iter()).unwrap()
+    }
+
+    fn held(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+    }
+
+    fn settings(pairs: &[(&str, &str)]) -> Settings {
+        pairs.iter().fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_none_whichever_of_its_cells_is() {
+        let long = |at: usize| {
+            let cells = ["d", "a.b", "x", "x", "configuration_file"];
+            let text = "x".repeat(ANSWER.bytes_max / 2);
+            (0..5).map(|cell| Some(if cell == at { text.clone() } else { cells[cell].to_owned() })).collect::<Vec<_>>()
+        };
+        let is_taken = |rows: &[Vec<Option<String>>]| Defaults::of(0, rows, std::iter::empty()).is_ok();
+        for at in 1..4 {
+            assert!(is_taken(&[long(at)]), "{at}");
+            assert!(!is_taken(&[long(at), long(at), long(at)]), "{at}");
+        }
+    }
+
+    const FILE: &str = "d timezone UTC GMT configuration_file";
+    const ROLE: &str = "d timezone Asia/Tokyo GMT user";
+
+    #[test]
+    fn what_a_role_is_given_touches_later_logins_only() {
+        let (before, after) =
+            (defaults(0, 5, &[FILE]), defaults(0, 5, &[ROLE, "d work_mem 5MB 4MB database", "p app.tenant b  user"]));
+        let old = before.meet(&after, Place::Primary);
+        assert_eq!(old.held, held(&[("timezone", "UTC"), ("app.tenant", ""), ("work_mem", "4MB")]));
+        assert_eq!((old.news.as_slice(), old.base), (&[][..], Base::Theirs));
+        let new = after.meet(&before, Place::Primary);
+        assert_eq!(new.held, held(&[("app.tenant", "b"), ("timezone", "Asia/Tokyo"), ("work_mem", "5MB")]));
+    }
+
+    #[test]
+    fn a_reload_reaches_all_but_what_a_login_fixed() {
+        let changed = ["d timezone Europe/Rome GMT configuration_file", "d work_mem 8MB 4MB configuration_file"];
+        let (before, after) = (defaults(0, 5, &[FILE]), defaults(0, 6, &changed));
+        let news = |name: &str, before: &str, now: &str| News { name: name.into(), before: before.into(), now: now.into() };
+        let met = before.meet(&after, Place::Elsewhere);
+        assert_eq!(met.news, [news("timezone", "UTC", "Europe/Rome"), news("work_mem", "4MB", "8MB")]);
+        assert_eq!((met.held.as_slice(), met.base), (&[][..], Base::Theirs));
+        // A connection of before the reload that a session of after it gets.
+        let met = after.meet(&before, Place::Primary);
+        assert_eq!(met.held, held(&[("timezone", "Europe/Rome"), ("work_mem", "8MB")]));
+        assert_eq!((met.news.as_slice(), met.base), (&[][..], Base::Own));
+        let met = defaults(0, 5, &[ROLE]).meet(&after, Place::Primary);
+        assert_eq!((met.held, met.news), (held(&[("timezone", "Asia/Tokyo")]), vec![news("work_mem", "4MB", "8MB")]));
+    }
+
+    #[test]
+    fn another_server_s_configuration_is_no_reload_and_a_session_follows_those_of_the_primary() {
+        let (own, theirs) = (defaults(0, 5, &[FILE]), defaults(1, 9, &["d timezone Asia/Tokyo GMT configuration_file"]));
+        for (place, base) in [(Place::Elsewhere, Base::Own), (Place::Primary, Base::Theirs)] {
+            assert_eq!(own.meet(&theirs, place), Meeting { held: held(&[("timezone", "UTC")]), news: vec![], base });
+        }
+        let nothing = Meeting { held: vec![], news: vec![], base: Base::Own };
+        assert_eq!(own.meet(&Defaults::default(), Place::Primary), nothing);
+        assert_eq!(Defaults::default().meet(&own, Place::Primary), Meeting { base: Base::Theirs, ..nothing });
+    }
+
+    #[test]
+    fn a_session_holds_what_it_has_not_chosen_itself() {
+        let startup = settings(&[("timezone", "GMT")]);
+        let mut own = Own { now: startup.with("work_mem", "1MB"), startup, held: Settings::default() };
+        let meeting = |pairs: &[(&str, &str)], news: Vec<News>| Meeting { held: held(pairs), news, base: Base::Theirs };
+        assert!(own.take_in(&meeting(&[("timezone", "UTC"), ("work_mem", "4MB"), ("datestyle", "ISO")], vec![])).is_empty());
+        assert_eq!(own.now, settings(&[("timezone", "GMT"), ("work_mem", "1MB"), ("datestyle", "ISO")]));
+        assert_eq!(
+            own.startup,
+            settings(&[("timezone", "GMT"), ("work_mem", "4MB"), ("datestyle", "ISO")]),
+            "a reset goes there"
+        );
+        // A value that is held against a standby follows a reload of the primary, and the client's own choice does not.
+        let news = |name: &str, before: &str, now: &str| News { name: name.into(), before: before.into(), now: now.into() };
+        let all = vec![
+            news("datestyle", "ISO", "SQL"),
+            news("work_mem", "4MB", "8MB"),
+            news("timezone", "UTC", "Rome"),
+            news("jit", "on", "off"),
+        ];
+        assert_eq!(own.take_in(&meeting(&[], all)), ["datestyle", "jit"]);
+        assert_eq!(own.now, settings(&[("timezone", "GMT"), ("work_mem", "1MB"), ("datestyle", "SQL")]));
+        assert_eq!(own.startup, settings(&[("timezone", "GMT"), ("work_mem", "8MB"), ("datestyle", "SQL")]));
+        assert!(own.take_in(&meeting(&[], vec![news("datestyle", "German", "ISO")])).is_empty(), "held for its login's sake");
+    }
+
+    #[test]
+    fn the_values_of_a_login_trigger_are_no_defaults_of_the_server() {
+        let left = defaults(0, 5, &[FILE, "l timezone Asia/Tokyo GMT session", "l app.user joe  session"]);
+        assert_eq!(left.left(), &settings(&[("timezone", "Asia/Tokyo"), ("app.user", "joe")]));
+        assert!(!left.contradicts("TimeZone", "Asia/Tokyo", &Settings::default()));
+    }
+
+    #[test]
+    fn a_role_by_default_comes_back_by_a_reset_only_where_the_login_had_it() {
+        let (none, some) = (defaults(0, 5, &[]), defaults(0, 5, &["l role joe none user"]));
+        let meeting = none.meet(&some, Place::Primary);
+        let mut own = Own::default();
+        own.take_in(&meeting);
+        assert_eq!((own.startup, own.now), (settings(&[("role", "none")]), Settings::default()));
+        assert!(some.meet(&none, Place::Primary).held.is_empty());
+    }
+
+    #[test]
+    fn a_report_of_what_nobody_set_shows_a_reload() {
+        let known = defaults(0, 5, &[FILE]);
+        let none = Settings::default();
+        assert!(known.contradicts("TimeZone", "Asia/Tokyo", &none) && !known.contradicts("TimeZone", "UTC", &none));
+        assert!(!known.contradicts("TimeZone", "Asia/Tokyo", &settings(&[("timezone", "Asia/Tokyo")])));
+        assert!(!known.contradicts("is_superuser", "off", &none) && !known.contradicts("other", "1", &none));
+    }
+
+    #[test]
+    fn a_connection_is_asked_again_whatever_was_set_on_it() {
+        let before = defaults(0, 5, &[FILE, "p app.tenant b  user", "d work_mem 5MB 4MB user", "l jit off on session"]);
+        let cells = |line: &str| line.split(' ').map(|cell| Some(cell.to_owned())).collect::<Vec<_>>();
+        let rows =
+            ["c  9  ", "d timezone Rome GMT configuration_file", "l work_mem 1MB 4MB session", "p app.tenant c  user"].map(cells);
+        let set = settings(&[("work_mem", "1MB"), ("timezone", "GMT")]);
+        let now = before.reread(0, &rows, &set, [("TimeZone", "GMT")].into_iter()).unwrap();
+        assert_eq!(now.pairs().collect::<Vec<_>>(), [("app.tenant", "b"), ("timezone", "Rome"), ("work_mem", "5MB")]);
+        assert_eq!((now.report_of("timezone"), now.left()), (Some(("TimeZone", "Rome")), &settings(&[("jit", "off")])));
+    }
+
+    #[test]
+    fn only_configurations_are_compared() {
+        let one = defaults(0, 5, &[FILE, "d work_mem 5MB 4MB user"]);
+        let other = defaults(1, 5, &["d timezone Rome GMT command_line", "d jit off on configuration_file"]);
+        let difference =
+            |name: &str, here: &str, there: &str| Difference { name: name.into(), here: here.into(), there: there.into() };
+        assert_eq!(one.differences(&other), [difference("timezone", "UTC", "Rome"), difference("jit", "on", "off")]);
+        assert!(one.differences(&Defaults::default()).is_empty() && one.differences(&one).is_empty());
+    }
+
+    /// The question came while another session's setting stood on the connection: the default beneath it counted as the one of before the reload.
+    #[test]
+    fn a_setting_hides_no_default_that_a_reload_has_changed() {
+        let before = defaults(0, 5, &[FILE, "d work_mem 5MB 4MB user", "l jit off on session"]);
+        let cells = |line: &str| line.split(' ').map(|cell| Some(cell.to_owned())).collect::<Vec<_>>();
+        let rows = [
+            "c  9  ",
+            "l timezone Paris GMT session",
+            "r timezone Rome GMT session",
+            "r work_mem 5MB 4MB session",
+            "r jit on on session",
+        ];
+        let rows = rows.map(cells);
+        let set = settings(&[("timezone", "Paris"), ("work_mem", "1MB")]);
+        let now = before.reread(0, &rows, &set, [("TimeZone", "Paris")].into_iter()).unwrap();
+        assert_eq!(now.pairs().collect::<Vec<_>>(), [("timezone", "Rome"), ("work_mem", "5MB")]);
+        assert_eq!((now.reported("timezone"), now.left()), (Some("Rome"), &settings(&[("jit", "off")])));
+        let met = before.meet(&now, Place::Primary);
+        assert_eq!(met.news, [News { name: "timezone".into(), before: "UTC".into(), now: "Rome".into() }]);
+        assert!(met.held.is_empty());
+        // A parameter that left the configuration has the value that the server is built with.
+        let rows = ["c  10  ", "l timezone Paris GMT session", "r timezone GMT GMT session"].map(cells);
+        let bare = now.reread(0, &rows, &set, [("TimeZone", "Paris")].into_iter()).unwrap();
+        assert_eq!((bare.pairs().count(), bare.reported("timezone")), (1, Some("GMT")));
+    }
+}

@@ -1,0 +1,775 @@
+//! State that a session has left on a server connection: the question to the server, and the consequences of its answer.
+//!
+//! The server is asked after a transaction that may have left something, and its answer is the truth: rollbacks,
+//! subtransactions and functions are in it. State that can move goes to the session (settings, statements prepared by SQL);
+//! other state pins the server connection.
+//!
+//! Parameters that applications make up (`app.user`) are listed nowhere, so those the session may have set are asked for by name.
+
+use crate::session_state::client_settings::{Settings, WHO};
+use crate::session_state::temporary::Listed;
+use std::collections::BTreeSet;
+use weir_catalog::NAMES_MAX;
+use weir_sql::facts::{StateKind, StateKinds};
+use weir_wire::gather::{Bound, Budget, Exceeded};
+use weir_wire::write::literal;
+
+/// The question after a transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    pub kinds: StateKinds,
+    /// Parameters to ask for by name.
+    pub names: BTreeSet<String>,
+    /// Any parameter may have been set, of those the server lists.
+    pub any_setting: bool,
+    /// Functions that ran: names of parameters are looked for in their source.
+    pub functions: BTreeSet<String>,
+    /// Functions whose source is wanted, to know next time whether they leave anything.
+    pub sources: BTreeSet<String>,
+    /// Where else names of made-up parameters are looked for.
+    pub made_up: MadeUp,
+    /// Parameters the server told of unasked, each with its value before.
+    pub reported: Vec<(String, String)>,
+}
+
+/// Functions in which names of made-up parameters are looked for, besides those that a text calls. Ordered: the greatest of
+/// several counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MadeUp {
+    /// The names are known.
+    #[default]
+    Known,
+    /// In those defined lately, since the catalog was read.
+    ByRecent,
+    ByAny,
+}
+
+/// The work of a server that answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cost {
+    Plain,
+    /// The session's settings may have the server compile queries, which takes it up to some seconds.
+    Compiled,
+}
+
+/// For the rest of the query's own transaction.
+const UNCOMPILED: &str = "SHOW jit; SET LOCAL jit = off; ";
+
+/// Sources asked for at once; the others come next time.
+pub const SOURCES_MAX: usize = 64;
+
+impl Ask {
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// The server did not tell all that was asked: what it cannot list is asked for by its name next time, too.
+    pub fn add_unanswered(&mut self, asked: Ask) {
+        let room = NAMES_MAX.saturating_sub(self.names.len());
+        self.names.extend(asked.names.into_iter().take(room));
+        let room = SOURCES_MAX.saturating_sub(self.functions.len());
+        self.functions.extend(asked.functions.into_iter().take(room));
+        self.made_up = self.made_up.max(asked.made_up);
+    }
+
+    /// Nothing is known of the statements that ran.
+    pub fn is_about_all(&self) -> bool {
+        self.kinds.has(StateKind::Unknown) || self.kinds.has(StateKind::Unread)
+    }
+
+    /// Where any parameter may have been set or reset, those count that this session made up: no server lists them.
+    pub fn add_own(&mut self, settings: &Settings) {
+        if self.any_setting || self.is_about_all() {
+            self.names.extend(
+                settings.unlisted().pairs().map(|(name, _)| name.to_owned()).filter(|name| !WHO.contains(&name.as_str())),
+            );
+        }
+    }
+
+    /// A parameter was told of unasked: a function changed it, `SET LOCAL` did or is over, or the server's configuration was loaded anew.
+    pub fn add_report(&mut self, name: &str, before: &str) {
+        if !self.reported.iter().any(|(known, _)| known == name) {
+            self.reported.push((name.to_owned(), before.to_owned()));
+        }
+        self.kinds.add(StateKind::Setting);
+    }
+
+    /// Settings may be taken back: by a rollback, also to a savepoint, or by an error. If a parameter were asked for by its
+    /// name, its default would count as a value that the session has set, and a new default would never reach the session. So
+    /// Weir asks for all parameters that the server lists as set. That takes half a millisecond of the server's, six times as
+    /// long as one by its name.
+    pub fn add_rollback(&mut self) {
+        self.any_setting |= self.names.iter().any(|name| !name.contains('.') && !WHO.contains(&name.as_str()));
+    }
+
+    /// The transaction is over, and `now` tells the values of reported parameters. A parameter that is back at its old value
+    /// was changed for the transaction only. Another value alone does not tell if the session has set it, so the server is
+    /// asked for all parameters that the session has set.
+    pub fn weigh_reports<'a>(&mut self, now: impl Fn(&str) -> &'a str) {
+        let reported = std::mem::take(&mut self.reported);
+        self.any_setting |= reported.iter().any(|(name, before)| now(name) != before);
+        if !self.any_setting && self.names.is_empty() {
+            self.kinds = self.kinds.without(StateKinds::of(StateKind::Setting));
+        }
+    }
+
+    /// Adds the names that look like parameters of an application in any text: a word, a dot, a word.
+    pub fn add_custom_names(&mut self, text: &[u8]) {
+        let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.');
+        for word in text.split(|byte| !is_word(byte)) {
+            let begins = word.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
+            let has_dot = word[..word.len().saturating_sub(1)].contains(&b'.');
+            if begins && has_dot && word.len() <= 128 && self.names.len() < NAMES_MAX {
+                self.names.insert(String::from_utf8_lossy(word).to_ascii_lowercase());
+            }
+        }
+    }
+
+    /// The question: one query, rows of three texts. Where the server might compile it, it is told not to for this query, and says before what `jit`
+    /// is: a row of one text.
+    pub fn question(&self, cost: Cost) -> String {
+        let mut sql = String::new();
+        let any = self.is_about_all() || self.any_setting;
+        if self.is_about_all() || self.kinds.has(StateKind::Setting) {
+            self.ask_settings(&mut sql, any, cost);
+        }
+        self.ask_kinds(&mut sql);
+        match cost {
+            Cost::Plain => sql,
+            Cost::Compiled => format!("{UNCOMPILED}{sql}"),
+        }
+    }
+
+    fn ask_kinds(&self, sql: &mut String) {
+        let any = self.is_about_all();
+        for (kind, part) in PARTS {
+            if any || self.kinds.has(*kind) {
+                push_part(sql, part);
+            }
+        }
+        if any && !self.sources.is_empty() {
+            push_part(sql, FUNCTION_SOURCES);
+            push_array(sql, self.sources.iter(), "name");
+            sql.push(')');
+        }
+    }
+
+    fn ask_settings(&self, sql: &mut String, any: bool, cost: Cost) {
+        match (any, cost) {
+            (false, _) => {}
+            (true, Cost::Plain) => push_part(sql, SESSION_SETTINGS),
+            (true, Cost::Compiled) => push_part(sql, &SESSION_SETTINGS.replace(VALUE, VALUE_BUT_JIT)),
+        }
+        if any || WHO.iter().any(|name| self.names.contains(*name)) {
+            push_part(sql, SESSION_USERS);
+        }
+        // Of the parameters that the server lists, only those that the session has set count then.
+        let is_asked = |name: &&String| if any { name.contains('.') } else { !WHO.contains(&name.as_str()) };
+        let names: Vec<&String> = self.names.iter().filter(is_asked).collect();
+        if !names.is_empty() {
+            push_part(sql, "SELECT 's', n, pg_catalog.current_setting(n, true) FROM pg_catalog.unnest(");
+            push_array(sql, names.into_iter(), "text");
+            sql.push_str(") n");
+        }
+        if any && self.made_up != MadeUp::Known {
+            push_part(sql, MADE_UP);
+            if self.made_up == MadeUp::ByRecent {
+                sql.push_str(RECENTLY);
+            }
+            sql.push_str(LIMITED);
+        }
+        if any && !self.functions.is_empty() {
+            push_part(sql, FUNCTION_SETTINGS);
+            push_array(sql, self.functions.iter(), "name");
+            sql.push(')');
+        }
+    }
+}
+
+/// Parameters that end with their transaction. A session has others of such a name: `transaction_timeout`.
+const OF_TRANSACTION: [&str; 3] = ["transaction_deferrable", "transaction_isolation", "transaction_read_only"];
+
+/// All that the session has set. A parameter that an ordinary user may not set (a function with more rights did) cannot be
+/// brought to another connection, nor taken back there: 'd' where it has its default again, 'o' where it has another value.
+const SESSION_SETTINGS: &str = "SELECT CASE WHEN context OPERATOR(pg_catalog.=) 'user' OR EXISTS (SELECT FROM pg_catalog.pg_roles \
+     WHERE rolname OPERATOR(pg_catalog.=) SESSION_USER AND rolsuper) THEN 's' \
+     WHEN setting OPERATOR(pg_catalog.=) reset_val THEN 'd' ELSE 'o' END, \
+     pg_catalog.lower(name), pg_catalog.current_setting(name) FROM pg_catalog.pg_settings \
+     WHERE source OPERATOR(pg_catalog.=) 'session'";
+
+/// Its column of values; and where `jit` is set for the question alone: its default.
+const VALUE: &str = "pg_catalog.current_setting(name) FROM";
+const VALUE_BUT_JIT: &str =
+    "CASE WHEN name OPERATOR(pg_catalog.=) 'jit' THEN reset_val ELSE pg_catalog.current_setting(name) END FROM";
+
+const JIT: &str = "jit";
+
+const SESSION_USERS: &str = "SELECT 'u', SESSION_USER::pg_catalog.text, pg_catalog.current_setting('role')";
+
+const FUNCTION_SETTINGS: &str = "SELECT 's', pg_catalog.lower(m[1]), pg_catalog.current_setting(m[1], true) \
+     FROM pg_catalog.pg_proc p, pg_catalog.regexp_matches(p.prosrc, \
+     '([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'g') m WHERE p.proname OPERATOR(pg_catalog.=) ANY (";
+
+/// All that triggers and the like may call. Without backslashes, which mean something else to some sessions.
+const MADE_UP: &str = "(SELECT 's', pg_catalog.lower(m[1]), pg_catalog.current_setting(m[1], true) \
+     FROM (SELECT f.prosrc FROM pg_catalog.pg_proc f WHERE f.oid OPERATOR(pg_catalog.>=) 16384";
+
+/// In so many transactions a catalog is read anew.
+const RECENTLY: &str = " AND pg_catalog.age(f.xmin) OPERATOR(pg_catalog.<) 1000000";
+
+/// `OFFSET` has a server look at the age of a function before it looks through its source.
+const LIMITED: &str = " OFFSET 0) p, pg_catalog.regexp_matches(p.prosrc, \
+     '(?:(?:set_config|current_setting)[[:space:]]*[(][[:space:]]*''|set[[:space:]]+(?:session[[:space:]]+)?)([a-zA-Z_][a-zA-Z_0-9$]*(?:[.][a-zA-Z_][a-zA-Z_0-9$]*)+)', 'gi') m \
+     WHERE pg_catalog.octet_length(p.prosrc) OPERATOR(pg_catalog.<=) 100000 AND p.prosrc OPERATOR(pg_catalog.~*) 'set' LIMIT 256)";
+
+/// Longer sources than `functions::SOURCE_BYTES_MAX` are not sent.
+const FUNCTION_SOURCES: &str = "SELECT 'f', p.proname::pg_catalog.text, l.lanname::pg_catalog.text OPERATOR(pg_catalog.||) ' ' \
+     OPERATOR(pg_catalog.||) CASE WHEN pg_catalog.octet_length(p.prosrc) OPERATOR(pg_catalog.>) 12000 THEN '' ELSE p.prosrc END \
+     FROM pg_catalog.pg_proc p, pg_catalog.pg_language l WHERE l.oid OPERATOR(pg_catalog.=) p.prolang \
+     AND p.proname OPERATOR(pg_catalog.=) ANY (";
+
+/// Each kind, and the query that finds it.
+const PARTS: &[(StateKind, &str)] = &[
+    // Those of the protocol are counted: they are all sessions', and code may deallocate them.
+    (
+        StateKind::Prepare,
+        "SELECT CASE WHEN n IS NULL THEN 'k' ELSE 'p' END, COALESCE(n, pg_catalog.count(*)::pg_catalog.text), COALESCE(t, '') \
+         FROM (SELECT CASE WHEN from_sql THEN name END, CASE WHEN from_sql THEN statement END \
+         FROM pg_catalog.pg_prepared_statements) p(n, t) GROUP BY n, t",
+    ),
+    (StateKind::Listen, "SELECT 'l', c, '' FROM pg_catalog.pg_listening_channels() c"),
+    // Locks of a transaction are gone when this is asked.
+    (
+        StateKind::AdvisoryLock,
+        "SELECT 'a', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' \
+         AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())",
+    ),
+    // Tables, types and functions alike depend on their schema, and there is an index for it.
+    (
+        StateKind::Temporary,
+        "(SELECT 't', COALESCE(c.relname::pg_catalog.text, ''), COALESCE(c.relkind::pg_catalog.text, '') FROM pg_catalog.pg_depend d \
+         LEFT JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) d.objid \
+         AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass \
+         WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_namespace'::pg_catalog.regclass \
+         AND d.refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() LIMIT 257)",
+    ),
+    (StateKind::HoldCursor, "SELECT 'h', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable)"),
+    // A temporary slot is its session's from its beginning to its end.
+    (
+        StateKind::Slot,
+        "SELECT 'r', '', '' WHERE EXISTS (SELECT FROM pg_catalog.pg_get_replication_slots() r \
+         WHERE r.temporary AND r.active_pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())",
+    ),
+];
+
+fn push_part(sql: &mut String, part: &str) {
+    if !sql.is_empty() {
+        sql.push_str(" UNION ALL ");
+    }
+    sql.push_str(part);
+}
+
+fn push_array<'a>(sql: &mut String, items: impl Iterator<Item = &'a String>, of: &str) {
+    sql.push_str("ARRAY[");
+    for (at, item) in items.enumerate() {
+        if at > 0 {
+            sql.push(',');
+        }
+        literal(sql, item);
+    }
+    sql.push_str("]::pg_catalog.");
+    sql.push_str(of);
+    sql.push_str("[]");
+}
+
+/// The most that is kept of an answer. Most have a few rows.
+const ANSWER: Bound =
+    Bound { thing: "the answer to a question for a session's state", count_max: 8192, bytes_max: 2 << 20, parameter: "" };
+
+/// The longest row of an answer that is looked at: it holds a value of a parameter, or the text that prepared a statement.
+pub const ROW_LOOK_BYTES_MAX: usize = 1 << 20;
+
+/// Memory of a row beside its values.
+const ROW_BYTES: usize = 112;
+
+/// A server that says so many times more than is kept does not answer: it floods.
+const FLOOD_TIMES: usize = 16;
+
+/// The server's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    gathered: Budget,
+    pub settings: Vec<(String, String)>,
+    /// Parameters that the user may not set himself, unless the session knows them already.
+    pub foreign: Vec<(String, String)>,
+    /// Parameters of that kind that have their default again.
+    pub default_again: BTreeSet<String>,
+    /// The value of `jit` before the question turned it off for itself.
+    pub jit: Option<String>,
+    /// Session user and role.
+    pub users: Option<(String, String)>,
+    /// State that cannot move.
+    pub found: StateKinds,
+    /// Temporary relations.
+    pub temporary: Listed,
+    /// Channels that are listened to.
+    pub channels: BTreeSet<Vec<u8>>,
+    /// Statements prepared by SQL: name and text.
+    pub prepared: Vec<(String, String)>,
+    /// Number of those prepared by the protocol.
+    pub by_protocol: usize,
+    /// Functions: name, language and source.
+    pub sources: Vec<(String, String, String)>,
+    /// Some row could not be read: the answer is not whole.
+    pub is_torn: bool,
+}
+
+impl Default for Answer {
+    fn default() -> Answer {
+        Answer {
+            gathered: Budget::new(ANSWER),
+            settings: Vec::new(),
+            foreign: Vec::new(),
+            default_again: BTreeSet::new(),
+            jit: None,
+            users: None,
+            found: StateKinds::default(),
+            temporary: Listed::default(),
+            channels: BTreeSet::new(),
+            prepared: Vec::new(),
+            by_protocol: 0,
+            sources: Vec::new(),
+            is_torn: false,
+        }
+    }
+}
+
+impl Answer {
+    /// Takes in a row. Of an answer that is too long nothing is kept: it is not whole. Error: the server does not end it.
+    pub fn row(&mut self, cells: &[Option<&[u8]>]) -> Result<(), Exceeded> {
+        let bytes = cells.iter().flatten().map(|cell| cell.len()).sum();
+        if self.has_room(bytes)? {
+            self.take(cells);
+        }
+        Ok(())
+    }
+
+    /// A row of so many bytes is not looked at: the answer is not whole.
+    pub fn unread(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        self.is_torn = true;
+        self.has_room(bytes).map(drop)
+    }
+
+    fn has_room(&mut self, bytes: usize) -> Result<bool, Exceeded> {
+        let Err(exceeded) = self.gathered.take(ROW_BYTES + bytes) else { return Ok(true) };
+        if self.gathered.is_over_by(FLOOD_TIMES) {
+            return Err(exceeded);
+        }
+        *self = Answer { gathered: self.gathered.clone(), is_torn: true, ..Answer::default() };
+        Ok(false)
+    }
+
+    fn take(&mut self, cells: &[Option<&[u8]>]) {
+        if let &[Some(jit)] = cells {
+            return self.jit = Some(String::from_utf8_lossy(jit).into_owned());
+        }
+        let &[Some(kind), name, value] = cells else { return self.is_torn = true };
+        let (Some(name), Some(value)) = (name, value) else {
+            // A parameter the server does not know.
+            self.is_torn |= kind != b"s";
+            return;
+        };
+        if kind == b"f" {
+            let value = String::from_utf8_lossy(value);
+            let (language, source) = value.split_once(' ').unwrap_or_default();
+            return self.sources.push((String::from_utf8_lossy(name).into_owned(), language.to_owned(), source.to_owned()));
+        }
+        let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else {
+            return self.is_torn = true;
+        };
+        let (name, value) = (name.to_owned(), value.to_owned());
+        match kind {
+            b"s" if OF_TRANSACTION.contains(&name.as_str()) => {}
+            b"s" => self.settings.push((name, value)),
+            b"o" => self.foreign.push((name, value)),
+            b"d" => drop(self.default_again.insert(name)),
+            b"u" => self.users = Some((name, value)),
+            b"p" => self.prepared.push((name, value)),
+            b"k" => match name.parse() {
+                Ok(number) => self.by_protocol = number,
+                Err(_) => self.is_torn = true,
+            },
+            b"l" => {
+                self.found.add(StateKind::Listen);
+                self.channels.insert(name.into_bytes());
+            }
+            b"a" => self.found.add(StateKind::AdvisoryLock),
+            b"t" => {
+                self.found.add(StateKind::Temporary);
+                self.temporary.add(name, &value);
+            }
+            b"h" => self.found.add(StateKind::HoldCursor),
+            b"r" => self.found.add(StateKind::Slot),
+            _ => self.is_torn = true,
+        }
+    }
+}
+
+/// Statements of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statements {
+    One,
+    /// Several, or how many is not known.
+    Several,
+}
+
+/// An error of a client's message, as a server says it.
+#[derive(Clone, Copy, Debug)]
+pub struct Failure<'a> {
+    pub sqlstate: &'a [u8],
+    pub context: &'a [u8],
+    pub routine: &'a [u8],
+}
+
+/// Functions of the server that read a text, before any statement of it runs. Source: gram.y, scan.l.
+const READERS: [&[u8]; 3] = [b"scanner_yyerror", b"base_yyparse", b"core_yylex"];
+
+/// Functions that fail before they leave anything. Source: `setseed_float8` in float.c, dfmgr.c.
+const FAILING: [&[u8]; 4] = [b"setseed", b"setseed_float8", b"internal_load_library", b"expand_dynamic_library_name"];
+
+impl Failure<'_> {
+    /// True if the statement that failed has left nothing of which no server tells: it could not be read, was not allowed, or what it calls refused.
+    /// Of several statements, those before the error have run, unless the text could not be read. An error within code says nothing of the
+    /// statement that called it.
+    pub fn never_ran(&self, statements: Statements) -> bool {
+        if !self.context.is_empty() {
+            return false;
+        }
+        let is_unread = READERS.contains(&self.routine);
+        // Source: errcodes.txt. Class 42 is syntax and rights, 25P02 a transaction that has failed, 25006 one that may not write.
+        let is_refused = self.sqlstate.starts_with(b"42") || matches!(self.sqlstate, b"25P02" | b"25006" | b"58P01");
+        is_unread || (statements == Statements::One && (is_refused || FAILING.contains(&self.routine)))
+    }
+}
+
+/// The kinds that an answer tells about: a kind that it does not find is not there.
+pub fn told_by(ask: &Ask) -> StateKinds {
+    if ask.is_about_all() {
+        return StateKind::ALL.into_iter().fold(StateKinds::NONE, StateKinds::with).without(StateKinds::UNTOLD);
+    }
+    if ask.kinds.has(StateKind::Setting) && ask.any_setting { ask.kinds.with(StateKind::ForeignSetting) } else { ask.kinds }
+}
+
+/// Settings on a server connection, and those that its session wants, after an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub of_conn: Settings,
+    pub of_session: Settings,
+    /// Some of them the user may not set himself, and the session did not have them before.
+    pub has_new_foreign: bool,
+}
+
+/// The settings after an answer. `had`: the session's before, which the server connection was brought to; `user` logged in to the server.
+pub fn settings_after(ask: &Ask, answer: &Answer, had: &Settings, startup: &Settings, user: &str) -> Outcome {
+    let any = ask.any_setting || ask.is_about_all();
+    let mut of_conn = if any { had.unlisted() } else { had.clone() };
+    for (name, value) in &answer.settings {
+        match &answer.jit {
+            // Listed is its default, since the question has set it. Asked for by its name it was set.
+            Some(jit) if name == JIT && any && jit == value && had.get(JIT).is_none() => {}
+            Some(jit) if name == JIT => of_conn = of_conn.with(JIT, jit),
+            Some(_) | None => of_conn = of_conn.with(name, value),
+        }
+    }
+    // The user may set parameters that his own statements have set.
+    let has_new_foreign = answer.foreign.iter().any(|(name, value)| had.get(name) != Some(value));
+    for (name, value) in &answer.foreign {
+        of_conn = of_conn.with(name, value);
+    }
+    for name in &answer.default_again {
+        of_conn = of_conn.without(name);
+    }
+    if let Some((session_user, role)) = &answer.users {
+        of_conn = of_conn.without_who();
+        if session_user != user {
+            of_conn = of_conn.with(WHO[0], session_user);
+        }
+        if role != "none" {
+            of_conn = of_conn.with(WHO[1], role);
+        }
+    }
+    // A function reset parameters of the startup packet: the server knows its own default only.
+    let mut of_session = of_conn.clone();
+    for (name, value) in startup.without_who().pairs() {
+        if of_session.get(name).is_none() {
+            of_session = of_session.with(name, value);
+        }
+    }
+    Outcome { of_conn, of_session, has_new_foreign }
+}
+
+/// One question of each kind, for the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    let names = |text: &str| BTreeSet::from([text.to_owned()]);
+    let all = Ask { kinds: StateKinds::of(StateKind::Unknown), ..Ask::default() };
+    let by_name = Ask { kinds: StateKinds::of(StateKind::Setting), names: names("app.tenant"), ..Ask::default() };
+    let by_source =
+        Ask { made_up: MadeUp::ByRecent, functions: names("f"), sources: names("f"), any_setting: true, ..all.clone() };
+    let kinds = PARTS.iter().map(|(kind, _)| Ask { kinds: StateKinds::of(*kind), ..Ask::default() });
+    let texts = [all.clone(), by_name, by_source].into_iter().chain(kinds).map(|ask| ask.question(Cost::Plain));
+    texts.chain([all.question(Cost::Compiled)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> Settings {
+        pairs.iter().fold(Settings::default(), |settings, (name, value)| settings.with(name, value))
+    }
+
+    fn ask(kinds: &[StateKind], names: &[&str]) -> Ask {
+        let kinds = kinds.iter().fold(StateKinds::NONE, |set, kind| set.with(*kind));
+        Ask { kinds, names: names.iter().map(|name| name.to_string()).collect(), ..Ask::default() }
+    }
+
+    #[test]
+    fn where_any_setting_may_be_another_those_that_the_session_made_up_are_asked_for_by_name() {
+        let own = settings(&[("app.tenant", "x"), ("work_mem", "1MB")]);
+        for (mut ask, is_asked) in [
+            (Ask { any_setting: true, ..Ask::default() }, true),
+            (ask(&[StateKind::Unknown], &[]), true),
+            (ask(&[StateKind::Unread], &[]), true),
+            (ask(&[StateKind::Setting], &[]), false),
+            (Ask::default(), false),
+        ] {
+            ask.add_own(&own);
+            assert_eq!(ask.names.contains("app.tenant"), is_asked, "{ask:?}");
+            assert!(!ask.names.contains("work_mem"), "a server lists it");
+        }
+    }
+
+    #[test]
+    fn one_question_of_each_kind_is_in_the_list_of_own_texts() {
+        let texts = own_texts();
+        assert_eq!(texts.len(), PARTS.len() + 4);
+        for part in ["pg_locks", "pg_prepared_statements", "pg_my_temp_schema", "pg_listening_channels", "app.tenant"] {
+            assert!(texts.iter().any(|text| text.contains(part)), "{part}");
+        }
+    }
+
+    #[test]
+    fn only_what_may_have_changed_is_asked() {
+        assert_eq!(
+            ask(&[StateKind::Setting], &["a.b", "work_mem"]).question(Cost::Plain),
+            "SELECT 's', n, pg_catalog.current_setting(n, true) FROM \
+             pg_catalog.unnest(ARRAY['a.b','work_mem']::pg_catalog.text[]) n"
+        );
+        assert_eq!(ask(&[StateKind::Setting], &["role"]).question(Cost::Plain), SESSION_USERS);
+        assert_eq!(ask(&[StateKind::Listen], &[]).question(Cost::Plain), PARTS[1].1);
+        let all = ask(&[StateKind::Unknown], &[]).question(Cost::Plain);
+        assert!(PARTS.iter().all(|(_, part)| all.contains(part)) && all.contains(SESSION_SETTINGS));
+    }
+
+    #[test]
+    fn a_question_that_might_be_compiled_is_not_and_tells_what_the_session_wants() {
+        let all = ask(&[StateKind::Unknown], &["a.b"]).question(Cost::Compiled);
+        assert!(all.starts_with(UNCOMPILED) && all.contains(VALUE_BUT_JIT) && all.contains(PARTS[0].1), "{all}");
+        let listen = ask(&[StateKind::Listen], &[]);
+        assert_eq!(listen.question(Cost::Compiled), format!("{UNCOMPILED}{}", PARTS[1].1));
+        let check = |now: &'static str, listed: Option<&'static str>, had: &[(&str, &str)], any: bool, expected: Option<&str>| {
+            let mut answer = Answer::default();
+            answer.row(&[Some(now.as_bytes())]).unwrap();
+            if let Some(value) = listed {
+                answer.row(&[Some(b"s"), Some(b"jit"), Some(value.as_bytes())]).unwrap();
+            }
+            let ask = ask(&[if any { StateKind::Unknown } else { StateKind::Setting }], &["jit"]);
+            let outcome = settings_after(&ask, &answer, &settings(had), &Settings::default(), "joe");
+            assert_eq!((outcome.of_session.get("jit"), answer.is_torn), (expected, false), "{now} {listed:?} {had:?} {any}");
+        };
+        let had = |value: &'static str| [("jit", value)];
+        check("on", Some("on"), &[], true, None);
+        check("on", Some("off"), &[], true, Some("on"));
+        check("off", Some("on"), &[], true, Some("off"));
+        check("off", Some("on"), &had("on"), true, Some("off"));
+        check("on", Some("on"), &had("off"), true, Some("on"));
+        check("on", Some("off"), &[], false, Some("on"));
+        check("on", None, &had("off"), false, Some("off"));
+    }
+
+    #[test]
+    fn behind_a_rollback_only_what_the_session_has_set_counts() {
+        for (names, expected) in
+            [(&["datestyle"][..], true), (&["role"], false), (&["my.name"], false), (&["role", "work_mem"], true)]
+        {
+            let mut ask = ask(&[StateKind::Setting], names);
+            ask.add_rollback();
+            assert_eq!(ask.question(Cost::Plain).contains(SESSION_SETTINGS), expected, "{names:?}");
+        }
+        let mut ask = ask(&[StateKind::Setting], &["datestyle"]);
+        ask.add_rollback();
+        let outcome = settings_after(&ask, &Answer::default(), &settings(&[("my.name", "1")]), &Settings::default(), "joe");
+        assert_eq!(outcome.of_session, settings(&[("my.name", "1")]), "it has set nothing else");
+    }
+
+    #[test]
+    fn made_up_names_are_looked_for_where_nothing_is_known() {
+        let mut ask = ask(&[StateKind::Unknown], &[]);
+        assert!(!ask.question(Cost::Plain).contains(MADE_UP));
+        ask.made_up = MadeUp::ByAny;
+        assert!(ask.question(Cost::Plain).contains(&format!("{MADE_UP}{LIMITED} UNION ALL ")));
+        ask.made_up = MadeUp::ByRecent;
+        assert!(ask.question(Cost::Plain).contains(&format!("{MADE_UP}{RECENTLY}{LIMITED}")));
+    }
+
+    #[test]
+    fn a_parameter_told_of_unasked_is_asked_for_unless_it_is_back_where_it_was() {
+        let told = |names: &[&str], reports: &[(&str, &str)], now: &'static str| {
+            let mut ask = ask(&[], names);
+            reports.iter().for_each(|(name, before)| ask.add_report(name, before));
+            assert!(ask.kinds.has(StateKind::Setting));
+            ask.weigh_reports(|_| now);
+            (ask.is_empty(), ask.any_setting)
+        };
+        assert_eq!(told(&[], &[("TimeZone", "UTC"), ("TimeZone", "GMT")], "UTC"), (true, false));
+        assert_eq!(told(&[], &[("TimeZone", "UTC")], "GMT"), (false, true));
+        assert_eq!(told(&["work_mem"], &[("TimeZone", "UTC")], "UTC"), (false, false));
+    }
+
+    #[test]
+    fn what_a_transaction_has_set_for_itself_is_not_the_sessions() {
+        let mut answer = Answer::default();
+        for name in ["transaction_isolation", "transaction_timeout", "transaction_read_only", "transaction_deferrable"] {
+            answer.row(&[Some(b"s"), Some(name.as_bytes()), Some(b"1")]).unwrap();
+        }
+        assert_eq!(answer.settings, [("transaction_timeout".into(), "1".into())]);
+    }
+
+    #[test]
+    fn what_was_not_answered_is_asked_for_by_name_again() {
+        let mut asked = ask(&[StateKind::Setting], &["app.tenant"]);
+        (asked.functions, asked.made_up) = (BTreeSet::from(["f".to_owned()]), MadeUp::ByRecent);
+        let mut again = ask(&[StateKind::Unknown], &["app.user"]);
+        again.add_unanswered(asked);
+        let names: Vec<&str> = again.names.iter().map(String::as_str).collect();
+        assert_eq!((names.as_slice(), again.made_up), (&["app.tenant", "app.user"][..], MadeUp::ByRecent));
+        assert!(again.functions.contains("f") && again.is_about_all());
+        let many = |first: usize| (first..first + NAMES_MAX).map(|number| format!("a.b{number}")).collect();
+        again.names = many(0);
+        again.add_unanswered(Ask { names: many(NAMES_MAX), ..Ask::default() });
+        assert_eq!(again.names.len(), NAMES_MAX, "a session whose questions fail for hours");
+    }
+
+    #[test]
+    fn only_a_statement_that_never_ran_leaves_nothing_for_sure() {
+        let check = |sqlstate: &str, routine: &str, context: &str, one: bool, several: bool| {
+            let failure = Failure { sqlstate: sqlstate.as_bytes(), context: context.as_bytes(), routine: routine.as_bytes() };
+            let found = [Statements::One, Statements::Several].map(|statements| failure.never_ran(statements));
+            assert_eq!(found, [one, several], "{failure:?}");
+        };
+        check("42601", "scanner_yyerror", "", true, true);
+        check("42601", "scanner_yyerror", "PL/pgSQL function f() line 1 at EXECUTE", false, false);
+        check("42883", "ParseFuncOrColumn", "", true, false);
+        check("25P02", "exec_simple_query", "", true, false);
+        check("22023", "setseed", "", true, false);
+        check("58P01", "internal_load_library", "", true, false);
+        check("22012", "int4div", "", false, false);
+        check("57014", "ProcessInterrupts", "", false, false);
+    }
+
+    #[test]
+    fn names_of_applications_are_found_in_any_text() {
+        let mut ask = Ask::default();
+        ask.add_custom_names(b"select set_config('App.user', 'x', false), 1.5, t.*, a.b.c from x. where '.y'");
+        assert_eq!(ask.names.iter().map(String::as_str).collect::<Vec<_>>(), ["a.b.c", "app.user"]);
+    }
+
+    #[test]
+    fn an_answer_by_names_changes_those_only() {
+        let had = settings(&[("timezone", "UTC"), ("work_mem", "1MB")]);
+        let mut answer = Answer::default();
+        answer.row(&[Some(b"s"), Some(b"work_mem"), Some(b"2MB")]).unwrap();
+        answer.row(&[Some(b"s"), Some(b"no.such"), None]).unwrap();
+        let outcome = settings_after(&ask(&[StateKind::Setting], &["work_mem"]), &answer, &had, &had, "joe");
+        assert_eq!(outcome.of_session, settings(&[("timezone", "UTC"), ("work_mem", "2MB")]));
+        assert_eq!(outcome.of_session, outcome.of_conn);
+        assert!(!answer.is_torn);
+    }
+
+    #[test]
+    fn an_answer_about_all_is_the_truth_and_the_start_comes_again() {
+        let startup = settings(&[("timezone", "UTC"), ("work_mem", "1MB")]);
+        let had = startup.with("app.user", "7").with("enable_sort", "off").with("role", "sue");
+        let mut answer = Answer::default();
+        answer.row(&[Some(b"s"), Some(b"timezone"), Some(b"UTC")]).unwrap();
+        answer.row(&[Some(b"u"), Some(b"joe"), Some(b"none")]).unwrap();
+        let outcome = settings_after(&ask(&[StateKind::Unknown], &[]), &answer, &had, &startup, "joe");
+        assert_eq!(outcome.of_conn, settings(&[("app.user", "7"), ("timezone", "UTC")]));
+        assert_eq!(outcome.of_session, settings(&[("app.user", "7"), ("timezone", "UTC"), ("work_mem", "1MB")]));
+    }
+
+    #[test]
+    fn what_the_user_may_not_set_is_told_apart_unless_he_has_set_it() {
+        let had = settings(&[("track_counts", "off")]);
+        let row = |kind: &'static [u8], name: &'static str, value: &'static str| {
+            let mut answer = Answer::default();
+            answer.row(&[Some(kind), Some(name.as_bytes()), Some(value.as_bytes())]).unwrap();
+            let outcome = settings_after(&ask(&[StateKind::Unknown], &[]), &answer, &had, &Settings::default(), "joe");
+            (outcome.has_new_foreign, outcome.of_session)
+        };
+        assert_eq!(row(b"o", "log_duration", "on"), (true, settings(&[("log_duration", "on")])));
+        assert_eq!(row(b"o", "track_counts", "off"), (false, had.clone()));
+        assert_eq!(row(b"d", "log_duration", "off"), (false, Settings::default()));
+        assert!(told_by(&ask(&[StateKind::Unknown], &[])).has(StateKind::ForeignSetting));
+        assert!(!told_by(&ask(&[StateKind::Setting], &["work_mem"])).has(StateKind::ForeignSetting));
+    }
+
+    #[test]
+    fn each_kind_of_row_tells_what_the_session_holds() {
+        for (kind, expected) in [
+            ("l", StateKind::Listen),
+            ("a", StateKind::AdvisoryLock),
+            ("t", StateKind::Temporary),
+            ("h", StateKind::HoldCursor),
+            ("r", StateKind::Slot),
+        ] {
+            let mut answer = Answer::default();
+            answer.row(&[Some(kind.as_bytes()), Some(b"name"), Some(b"r")]).unwrap();
+            assert_eq!((answer.found, answer.is_torn), (StateKinds::of(expected), false), "{kind}");
+        }
+    }
+
+    #[test]
+    fn sources_of_functions_come_with_the_answer() {
+        let mut ask = ask(&[StateKind::Unknown], &[]);
+        ask.sources.insert("f".into());
+        assert!(ask.question(Cost::Plain).ends_with("ANY (ARRAY['f']::pg_catalog.name[])"));
+        let mut answer = Answer::default();
+        answer.row(&[Some(b"f"), Some(b"f"), Some(b"sql select 1")]).unwrap();
+        assert_eq!(answer.sources, [("f".into(), "sql".into(), "select 1".into())]);
+        assert!(!answer.is_torn);
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_no_answer() {
+        for row in [vec![], vec![Some(&b"?"[..]), Some(b"a"), Some(b"b")], vec![Some(&b"p"[..]), Some(b"\xff"), Some(b"b")]] {
+            let mut answer = Answer::default();
+            answer.row(&row).unwrap();
+            assert!(answer.is_torn, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_too_long_is_not_whole_and_one_without_end_is_an_error() {
+        let mut answer = Answer::default();
+        let name = "n".repeat(1000);
+        let mut row = |number: usize| answer.row(&[Some(b"s"), Some(format!("{name}{number}").as_bytes()), Some(b"v")]);
+        assert_eq!((0..1_000).find_map(|number| row(number).err()), None);
+        assert_eq!((1_000..3_000).find_map(|number| row(number).err()), None);
+        let error = (3_000..100_000).find_map(|number| row(number).err()).expect("a limit");
+        assert_eq!(error.to_string(), "the answer to a question for a session's state takes more than 2097152 bytes");
+        assert!(answer.is_torn && answer.settings.is_empty());
+        let mut answer = Answer::default();
+        assert!((0..ANSWER.count_max * FLOOD_TIMES + 1).any(|_| answer.unread(0).is_err()) && answer.is_torn);
+    }
+}

@@ -1,0 +1,178 @@
+//! `SET` and its kin: the session state that they leave, and the parameters that a text sets.
+
+use std::panic::catch_unwind;
+
+use pg_raw_parse::Node;
+use pg_raw_parse::nodes::{FuncCall, VariableSetKind, VariableSetStmt};
+
+use crate::facts::{Effect, Mark, Reset, SessionVerb, StateKind, Transaction};
+use crate::met_names::qualified;
+use crate::statement::Verdict;
+use crate::tree_walk::{Run, Walk};
+
+pub(crate) fn judge_set(set: &VariableSetStmt) -> Verdict {
+    let name = set.name().unwrap_or_default().to_ascii_lowercase();
+    if set.kind == VariableSetKind::VAR_RESET_ALL {
+        let session = Verdict::session(SessionVerb::ResetAll).and_keeps(StateKind::Setting);
+        return session.and_resets(Reset::All).marked(Mark::Moves);
+    }
+    if is_of_transaction(&name) {
+        return Verdict::transaction(Effect::Unsure, Transaction::Within);
+    }
+    if set.is_local {
+        return if_moves(Verdict::effect(Effect::Unsure), &name);
+    }
+    if name == "seed" {
+        return Verdict::keeping(StateKind::Library);
+    }
+    let mut verdict = if_moves(Verdict::keeping(StateKind::Setting), &name);
+    if matches!(set.kind, VariableSetKind::VAR_RESET | VariableSetKind::VAR_SET_DEFAULT) {
+        verdict = verdict.and_resets(Reset::Name(name));
+    } else if set.kind == VariableSetKind::VAR_SET_VALUE {
+        verdict.parameters.sets = plain_value(&name, set).map(|value| (name, value));
+    }
+    verdict
+}
+
+/// Marks the setting of a parameter that chooses the meaning of names.
+fn if_moves(verdict: Verdict, name: &str) -> Verdict {
+    if moves_names(name) { verdict.marked(Mark::Moves) } else { verdict }
+}
+
+/// Parameters that choose the meaning of names without a schema, or the reading of texts; the grammar makes `SET SCHEMA` a
+/// `search_path`, `SET NAMES` a `client_encoding`.
+pub(crate) fn moves_names(name: &str) -> bool {
+    matches!(name, "search_path" | "role" | "session_authorization" | "standard_conforming_strings" | "client_encoding")
+}
+
+/// Settings that every transaction starts anew, whichever way they are spelled.
+fn is_of_transaction(name: &str) -> bool {
+    const NAMES: [&str; 5] =
+        ["transaction", "transaction snapshot", "transaction_isolation", "transaction_read_only", "transaction_deferrable"];
+    NAMES.contains(&name)
+}
+
+/// Parameters whose value after `SET` is not the word in the text: relative to the value before, lists whose parts are quoted, or
+/// changed by others.
+const NOT_PLAIN: [&str; 7] = [
+    "datestyle",
+    "local_preload_libraries",
+    "role",
+    "search_path",
+    "session_authorization",
+    "session_preload_libraries",
+    "temp_tablespaces",
+];
+
+/// The value as `set_config` takes it, for one plain constant. Source: `flatten_set_variable_args` in guc.c.
+fn plain_value(name: &str, set: &VariableSetStmt) -> Option<String> {
+    let mut values = set.args().iter();
+    let (Some(Node::A_Const(value)), None) = (values.next(), values.next()) else { return None };
+    if NOT_PLAIN.contains(&name) {
+        return None;
+    }
+    let value = value.val()?;
+    if let Some(text) = value.string_value() {
+        return Some(text.to_owned());
+    }
+    value.numeric_value::<i32>().map(|number| number.to_string())
+}
+
+/// The parameters a text sets for the session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Lower case, each once.
+    pub known: Vec<String>,
+    /// There may be others: a name that is computed, or a text that cannot be read.
+    pub others: bool,
+}
+
+/// Parameters that `SET`, `RESET` and `set_config` name in a text. Parameters that functions set within are not seen.
+pub fn names_set(text: &[u8]) -> Names {
+    let all = Names { known: Vec::new(), others: true };
+    let Ok(text) = std::str::from_utf8(text) else { return all };
+    if text.len() > crate::TEXT_BYTES_MAX {
+        return all;
+    }
+    // See `facts`: an unexpected node is no reason to fall over.
+    catch_unwind(|| look(text)).unwrap_or(all)
+}
+
+fn look(text: &str) -> Names {
+    let mut names = Names::default();
+    let Ok(tree) = pg_raw_parse::parse(text) else { return Names { others: true, ..names } };
+    for raw in tree.iter() {
+        let mut walk = Walk::default();
+        walk.start(raw.stmt_location);
+        match raw.stmt() {
+            Node::VariableSetStmt(set) => names.of_set(set),
+            node => {
+                walk.visit(node, Run::Now);
+                walk.calls.iter().for_each(|call| names.of_call(call));
+                names.others |= walk.sets_by_table;
+            }
+        }
+    }
+    names.known.sort_unstable();
+    names.known.dedup();
+    names
+}
+
+impl Names {
+    fn of_set(&mut self, set: &VariableSetStmt) {
+        let name = set.name().unwrap_or_default().to_ascii_lowercase();
+        let more: &[&str] = match (set.kind, name.as_str()) {
+            (VariableSetKind::VAR_RESET_ALL, _) => {
+                self.others = true;
+                return;
+            }
+            (_, "session characteristics") => {
+                &["default_transaction_isolation", "default_transaction_read_only", "default_transaction_deferrable"]
+            }
+            (_, "session_authorization") => &["session_authorization", "role"],
+            _ => &[],
+        };
+        if more.is_empty() {
+            self.known.push(name);
+        }
+        self.known.extend(more.iter().map(|name| (*name).to_owned()));
+    }
+
+    fn of_call(&mut self, call: &FuncCall) {
+        let name = match (qualified(call.funcname().iter()).1, call.args().get(0)) {
+            ("set_config", Some(Node::A_Const(value))) => {
+                value.val().and_then(|value| value.string_value().map(str::to_ascii_lowercase))
+            }
+            ("set_limit", _) => Some("pg_trgm.similarity_threshold".to_owned()),
+            ("set_config", _) => None,
+            _ => return,
+        };
+        match name {
+            Some(name) => self.known.push(name),
+            None => self.others = true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_names(text: &str, expected: &str, others: bool) {
+        let names = names_set(text.as_bytes());
+        assert_eq!((names.known.join(" ").as_str(), names.others), (expected, others), "{text}");
+    }
+
+    #[test]
+    fn a_text_says_which_parameters_it_sets() {
+        check_names("set work_mem = '1MB'; reset TimeZone", "timezone work_mem", false);
+        check_names("select set_config('App.User', $1, false), f(set_config('b', 'c', true))", "app.user", false);
+        check_names("select set_config($1, $2, false)", "", true);
+        check_names("reset all", "", true);
+        check_names("set session authorization joe", "role session_authorization", false);
+        check_names("set names 'utf8'; set time zone 'UTC'; set schema 'x'", "client_encoding search_path timezone", false);
+        check_names("selct", "", true);
+        check_names("update pg_catalog.pg_settings set setting = '1MB' where name = 'work_mem'", "", true);
+        check_names("insert into t select set_config('x.y', a, false) from u", "x.y", false);
+    }
+}

@@ -1,0 +1,368 @@
+//! The walk over a parse tree, with a stack of its own: relations, functions, operators, row locks, nested writes.
+//!
+//! In: a node. Out: the public fields of `Walk`, which add up over all statements of a text.
+
+use pg_raw_parse::Node;
+use pg_raw_parse::nodes::{A_Expr, A_Expr_Kind, FuncCall, IntoClause, OnCommitAction, RangeVar, TypeCast, TypeName, WithClause};
+
+use crate::children::push_children;
+use crate::facts::{Effect, Mark, Marks, StateKind, StateKinds, hash_of_column};
+use crate::leaves::{is_of_catalog, left_by_function};
+use crate::met_names::{Names, is_temporary_schema, qualified};
+use crate::syntax::function_of;
+
+/// How many CTE names outwards a relation is looked for. Beyond, it counts as a relation: the catalog will not know it,
+/// so the statement goes to the primary. The bound keeps a text of 100,000 CTEs from taking a square of that.
+const SCOPES_MAX: u32 = 200;
+
+/// The spellings of the SQL standard, and those that the `LIKE` family is turned into.
+const STANDARD_OPERATORS: [&str; 16] =
+    ["=", "<>", "<", ">", "<=", ">=", "+", "-", "*", "/", "%", "||", "~~", "!~~", "~~*", "!~~*"];
+
+/// Types to which a text means the same whenever and by whomever it is cast.
+const PLAIN_TYPES: [&str; 23] = [
+    "bool", "bpchar", "bytea", "char", "float4", "float8", "inet", "int2", "int4", "int8", "interval", "json", "jsonb",
+    "macaddr", "money", "name", "numeric", "oid", "point", "text", "uuid", "varbit", "varchar",
+];
+
+/// Columns of the system's that change without a change of the row: a row lock, a rollback, a move.
+const RESTLESS_COLUMNS: [&str; 4] = ["cmax", "cmin", "ctid", "xmax"];
+
+/// `time with time zone`: without a zone in it a text means the one that is in force today.
+fn hangs_on_today(kind: &str) -> bool {
+    matches!(kind, "timetz" | "_timetz")
+}
+
+/// One CTE name and the scope around it. Scope 0 is the outermost and has no name.
+struct Scope<'a> {
+    around: u32,
+    name: &'a str,
+}
+
+/// A node still to visit and the scope it stands in.
+type Visit<'a> = (Node<'a>, u32);
+
+/// Time at which the calls and names that the walk meets take effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// The statement runs: calls and temporary names count for `keeps`.
+    #[default]
+    Now,
+    /// The statement only stores expressions (`CREATE VIEW`): its own name counts, calls do not.
+    Stored,
+    /// Nothing takes effect (`PREPARE`, `EXPLAIN`).
+    Never,
+}
+
+/// Findings of the walk so far.
+#[derive(Default)]
+pub(crate) struct Walk<'a> {
+    pub(crate) functions: Names<'a>,
+    pub(crate) relations: Names<'a>,
+    pub(crate) operators: Names<'a>,
+    pub(crate) casts: Names<'a>,
+    /// Columns behind a dot, as often as they are named.
+    pub(crate) columns: Vec<u32>,
+    /// Targets of writes.
+    pub(crate) written: Names<'a>,
+    /// `Prepared`: an `EXECUTE` was met, or the view of prepared statements.
+    pub(crate) marks: Marks,
+    pub(crate) keeps: StateKinds,
+    /// Calls of functions that leave something.
+    pub(crate) calls: Vec<&'a FuncCall>,
+    /// `UPDATE pg_settings`: parameters are set whose names the text may not show.
+    pub(crate) sets_by_table: bool,
+    /// A constant is cast to `time`.
+    pub(crate) casts_to_time: bool,
+    scopes: Vec<Scope<'a>>,
+    start: i32,
+}
+
+impl<'a> Walk<'a> {
+    /// A new statement begins at this byte of the text; names without a place of their own are put there.
+    pub(crate) fn start(&mut self, location: i32) {
+        self.start = location.max(0);
+        self.scopes.clear();
+        self.scopes.push(Scope { around: 0, name: "" });
+    }
+
+    /// Where the statement begins that is walked over.
+    pub(crate) fn place_of_start(&self) -> i32 {
+        self.start
+    }
+
+    /// Visits everything below and including `root`. The result is the effect of the nested statements: `Writes` for DML and
+    /// `INTO`, `Unsure` for row locks, `None` for all else.
+    pub(crate) fn visit(&mut self, root: Node<'a>, run: Run) -> Effect {
+        let mut effect = Effect::None;
+        let mut stack: Vec<Visit<'a>> = vec![(root, 0)];
+        let mut below = Vec::new();
+        while let Some((node, outer)) = stack.pop() {
+            let scope = self.enter(node, outer, &mut stack);
+            effect = effect.max(self.note(node, scope, run));
+            push_children(node, &mut below);
+            stack.extend(below.drain(..).map(|child| (child, scope)));
+        }
+        effect
+    }
+
+    /// Notes a relation outside of any query, such as the target of a write or the object of a utility statement.
+    pub(crate) fn target(&mut self, relation: Option<&'a RangeVar>, run: Run) {
+        if let Some(relation) = relation {
+            self.relation(relation, 0, run);
+        }
+    }
+
+    /// Notes a relation given as a list of names.
+    pub(crate) fn named(&mut self, name: (&'a str, &'a str), run: Run) {
+        self.owner(name.0, run);
+        self.relations.add(name, self.start);
+    }
+
+    /// Notes that an object in this schema is made or used.
+    pub(crate) fn owner(&mut self, schema: &str, run: Run) {
+        if run != Run::Never && is_temporary_schema(schema) {
+            self.keep(StateKind::Temporary);
+        }
+    }
+
+    /// Notes where `INTO` or `CREATE TABLE AS` puts its rows.
+    pub(crate) fn into(&mut self, into: Option<&'a IntoClause>, run: Run) {
+        if let Some(into) = into {
+            self.created(into.rel(), into.on_commit, run);
+        }
+    }
+
+    /// Notes a table that is made. A temporary one that goes at commit leaves nothing behind.
+    pub(crate) fn created(&mut self, relation: Option<&'a RangeVar>, on_commit: OnCommitAction::Type, run: Run) {
+        let goes = on_commit == OnCommitAction::ONCOMMIT_DROP;
+        self.marks.add_if(Mark::MakesBrief, goes && run != Run::Never);
+        self.target(relation, if goes { Run::Never } else { run });
+    }
+
+    fn keep(&mut self, keeps: StateKind) {
+        self.keeps.add(keeps);
+    }
+
+    fn place(&self, location: i32) -> i32 {
+        location.max(self.start)
+    }
+
+    /// Opens the scopes of a `WITH` clause, schedules its queries, returns the scope of the statement that has it.
+    fn enter(&mut self, node: Node<'a>, outer: u32, stack: &mut Vec<Visit<'a>>) -> u32 {
+        let clause: Option<&'a WithClause> = match node {
+            Node::SelectStmt(s) => s.with_clause(),
+            Node::InsertStmt(s) => s.with_clause(),
+            Node::UpdateStmt(s) => s.with_clause(),
+            Node::DeleteStmt(s) => s.with_clause(),
+            Node::MergeStmt(s) => s.with_clause(),
+            _ => None,
+        };
+        let Some(clause) = clause else { return outer };
+        // Each CTE sees those before it; in WITH RECURSIVE all see all.
+        let mut inner = outer;
+        let first = stack.len();
+        for cte in clause.ctes() {
+            stack.push((cte.ctequery(), inner));
+            self.scopes.push(Scope { around: inner, name: cte.ctename().unwrap_or_default() });
+            inner = (self.scopes.len() - 1) as u32; // below the text's length
+        }
+        if clause.recursive {
+            stack[first..].iter_mut().for_each(|visit| visit.1 = inner);
+        }
+        inner
+    }
+
+    fn note(&mut self, node: Node<'a>, scope: u32, run: Run) -> Effect {
+        if let Some((function, location)) = function_of(node) {
+            self.functions.add(("", function), self.place(location));
+        }
+        match node {
+            Node::SelectStmt(select) => {
+                self.into(select.into_clause(), run);
+                let locks = !select.locking_clause().is_empty();
+                self.marks.add_if(Mark::LocksRows, locks);
+                return match (select.into_clause(), locks) {
+                    (Some(_), _) => Effect::Writes,
+                    (None, true) => Effect::Unsure,
+                    (None, false) => Effect::None,
+                };
+            }
+            Node::InsertStmt(write) => return self.write(write.relation(), run),
+            Node::UpdateStmt(write) => return self.write(write.relation(), run),
+            Node::DeleteStmt(write) => return self.write(write.relation(), run),
+            Node::MergeStmt(write) => return self.write(write.relation(), run),
+            Node::CreateStmt(create) => self.created(create.relation(), create.oncommit, run),
+            Node::CreateTableAsStmt(create) => self.into(create.into(), run),
+            Node::ExecuteStmt(_) => self.marks.add(Mark::Prepared),
+            Node::RangeVar(relation) => self.relation(relation, scope, run),
+            Node::FuncCall(call) => self.call(call, run),
+            Node::ColumnRef(column) => self.column(qualified(column.fields().iter())),
+            // `(t).xmax`
+            Node::A_Indirection(of) => {
+                of.indirection().iter().filter_map(|part| part.as_str()).for_each(|name| self.column((".", name)))
+            }
+            Node::SQLValueFunction(_) | Node::RangeTableFunc(_) | Node::JsonTable(_) | Node::JsonFuncExpr(_) => {
+                self.marks.add(Mark::Fleeting)
+            }
+            Node::XmlExpr(_) => self.marks.add(Mark::Fleeting),
+            Node::XmlSerialize(of) => {
+                self.marks.add(Mark::Fleeting);
+                self.typed(of.type_name());
+            }
+            Node::RangeTableSample(sample) => self.method(qualified(sample.method().iter()), sample.location),
+            Node::A_Expr(expression) => self.expression(expression),
+            Node::TypeCast(cast) => self.cast(cast),
+            Node::ColumnDef(column) => self.typed(column.type_name()),
+            Node::RangeTableFuncCol(column) => self.typed(column.type_name()),
+            Node::JsonTableColumn(column) => self.typed(column.type_name()),
+            Node::JsonOutput(output) => self.typed(output.type_name()),
+            Node::SubLink(link) => self.operator(qualified(link.oper_name().iter()), link.location),
+            Node::SortBy(sort) => self.operator(qualified(sort.use_op().iter()), sort.location),
+            _ => {}
+        }
+        Effect::None
+    }
+
+    /// The target of a write is never a CTE, whatever its name.
+    fn write(&mut self, relation: Option<&'a RangeVar>, run: Run) -> Effect {
+        self.target(relation, run);
+        self.writes(relation, run);
+        // Its rule calls set_config.
+        if run != Run::Never && relation.and_then(|relation| relation.relname()) == Some("pg_settings") {
+            self.sets_by_table = true;
+            self.marks.add(Mark::Moves);
+            self.keep(StateKind::Setting);
+        }
+        Effect::Writes
+    }
+
+    /// Notes a relation whose rows are changed.
+    pub(crate) fn writes(&mut self, relation: Option<&'a RangeVar>, run: Run) {
+        if let (Some(relation), true) = (relation, run != Run::Never) {
+            let name = (relation.schemaname().unwrap_or_default(), relation.relname().unwrap_or_default());
+            self.written.add(name, self.place(relation.location));
+        }
+    }
+
+    pub(crate) fn has_written(&self) -> bool {
+        !self.written.is_empty()
+    }
+
+    fn relation(&mut self, relation: &'a RangeVar, scope: u32, run: Run) {
+        let schema = relation.schemaname().unwrap_or_default();
+        let name = relation.relname().unwrap_or_default();
+        if schema.is_empty() && self.is_cte(name, scope) {
+            return;
+        }
+        self.marks.add_if(Mark::Prepared, name == "pg_prepared_statements");
+        self.owner(schema, run);
+        if run != Run::Never && relation.relpersistence as u8 == b't' {
+            self.keep(StateKind::Temporary);
+        }
+        self.relations.add((schema, name), self.place(relation.location));
+    }
+
+    fn is_cte(&self, name: &str, scope: u32) -> bool {
+        let mut scope = scope;
+        for _ in 0..SCOPES_MAX {
+            if scope == 0 {
+                return false;
+            }
+            let Some(inner) = self.scopes.get(scope as usize) else { return false };
+            if inner.name == name {
+                return true;
+            }
+            scope = inner.around;
+        }
+        false
+    }
+
+    fn call(&mut self, call: &'a FuncCall, run: Run) {
+        let name = qualified(call.funcname().iter());
+        self.functions.add(name, self.place(call.location));
+        self.marks.add_if(Mark::Prepared, name.1 == "pg_prepared_statement");
+        self.owner(name.0, run);
+        // The literal names the parameter, and texts that differ in literals only have the same facts.
+        self.marks.add_if(Mark::Moves, run == Run::Now && name.1 == "set_config");
+        if run == Run::Now
+            && let Some(keeps) = kept_by(name, call)
+        {
+            self.calls.push(call);
+            self.keep(keeps);
+        }
+    }
+
+    /// A name, and what stands before its dot.
+    fn column(&mut self, (of, name): (&str, &str)) {
+        if !of.is_empty() && !name.is_empty() {
+            self.columns.push(hash_of_column(name));
+        }
+        self.marks.add_if(Mark::Fleeting, RESTLESS_COLUMNS.contains(&name));
+    }
+
+    /// The built-in sampling methods only read; another one is some extension's function.
+    fn method(&mut self, name: (&'a str, &'a str), location: i32) {
+        self.marks.add(Mark::Fleeting);
+        if !matches!(name, ("" | "pg_catalog", "bernoulli" | "system")) {
+            self.functions.add(name, self.place(location));
+        }
+    }
+
+    fn expression(&mut self, expression: &'a A_Expr) {
+        use A_Expr_Kind as Kind;
+        match expression.kind {
+            // Their names are keywords, or pg_catalog's regular expressions.
+            Kind::AEXPR_BETWEEN | Kind::AEXPR_NOT_BETWEEN | Kind::AEXPR_SIMILAR => {}
+            Kind::AEXPR_BETWEEN_SYM | Kind::AEXPR_NOT_BETWEEN_SYM => {}
+            _ => self.operator(qualified(expression.name().iter()), expression.location),
+        }
+    }
+
+    /// The words of the SQL standard stand for types of `pg_catalog`.
+    fn cast(&mut self, cast: &'a TypeCast) {
+        let Some(kind) = cast.type_name() else { return };
+        let name = qualified(kind.names().iter().map(Node::from));
+        let is_given = matches!(cast.arg(), Node::A_Const(_) | Node::ParamRef(_));
+        let is_plain = matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1);
+        // `x::timestamp` may read 'now' in a row, and `x::regclass` the object that has the name by then.
+        self.marks.add_if(Mark::Fleeting, !is_plain && (!is_given || name.1.starts_with("reg") || hangs_on_today(name.1)));
+        self.casts_to_time |= matches!(name.1, "time" | "_time");
+        if name.0 != "pg_catalog" && !name.1.is_empty() {
+            self.casts.add(name, self.place(cast.location));
+        }
+    }
+
+    /// The type of a column that a function's rows are given: `json_to_record(...) AS x (a date)`. Also of one that is made.
+    fn typed(&mut self, kind: Option<&'a TypeName>) {
+        let Some(kind) = kind else { return };
+        let name = qualified(kind.names().iter().map(Node::from));
+        self.marks.add_if(Mark::Fleeting, !(matches!(name.0, "" | "pg_catalog") && PLAIN_TYPES.contains(&name.1)));
+        if name.0 != "pg_catalog" && !name.1.is_empty() {
+            self.casts.add(name, self.start);
+        }
+    }
+
+    fn operator(&mut self, name: (&'a str, &'a str), location: i32) {
+        let standard = STANDARD_OPERATORS.contains(&name.1) && matches!(name.0, "" | "pg_catalog");
+        if !standard && !name.1.is_empty() {
+            self.operators.add(name, self.place(location));
+        }
+    }
+}
+
+fn kept_by((schema, name): (&str, &str), call: &FuncCall) -> Option<StateKind> {
+    let keeps = left_by_function(name)?;
+    if is_of_catalog(name) && !matches!(schema, "" | "pg_catalog") {
+        return None;
+    }
+    (name != "set_config" || !is_local(call)).then_some(keeps)
+}
+
+/// True if the third argument of `set_config` is the constant `true`; anything that must be computed is not.
+fn is_local(call: &FuncCall) -> bool {
+    match call.args().get(2) {
+        Some(Node::A_Const(value)) => value.val().and_then(|value| value.bool_value()) == Some(true),
+        _ => false,
+    }
+}

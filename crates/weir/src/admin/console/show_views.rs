@@ -1,0 +1,640 @@
+//! The console's SHOW commands: one row of `VIEWS` each. Columns and their types are those of PgBouncer 1.25, in its order;
+//! `pool_nodes` and `pool_agents` are Weir's.
+
+use super::table::{Column, Rows, Table, Value, int, long, numeric, text};
+use crate::admin::console::language::{Command, settings, shown};
+use crate::admin::views;
+use crate::log::utc;
+use crate::runtime::agents_seen;
+use crate::runtime::pool::Pool;
+use crate::runtime::pool::server_conn::{ConnStatus, ServerConn};
+use crate::runtime::shared::{Shared, seconds};
+use crate::runtime::worker::Worker;
+use crate::server::connection_list::{Group, conns, groups};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use weir_config::params::Applies;
+use weir_config::visibility::Viewer;
+use weir_config::visibility::Visibility::{self, Everyone, Owner};
+use weir_config::{self as config, Config, PoolMode, limits};
+use weir_session::session::Session;
+use weir_session::stats::{Stat, Totals};
+use weir_session::status::{Doing, SessionStatus};
+
+/// One SHOW command. Whoever gets in sees the lists of statistics (`Owner`); what is for administrators only is a list, or rows, of theirs.
+struct View {
+    name: &'static str,
+    seen_by: Visibility,
+    columns: &'static [Column],
+    rows: fn(&Worker, &Viewer) -> Rows,
+}
+
+/// The table of them.
+const VIEWS: &[View] = &[
+    View { name: "active_sockets", seen_by: Owner, columns: SOCKETS, rows: |w, _| sockets(w, Sockets::AtWork) },
+    View { name: "clients", seen_by: Owner, columns: CONNECTIONS, rows: |w, _| clients(w) },
+    View {
+        name: "config",
+        seen_by: Owner,
+        columns: &[text("key"), text("value"), text("default"), text("changeable")],
+        rows: configuration,
+    },
+    View { name: "databases", seen_by: Owner, columns: DATABASES, rows: |w, _| databases(w) },
+    View {
+        name: "dns_hosts",
+        seen_by: Owner,
+        columns: &[text("hostname"), long("ttl"), text("addrs")],
+        rows: |_, _| Rows::new(),
+    },
+    View {
+        name: "dns_zones",
+        seen_by: Owner,
+        columns: &[text("zonename"), long("serial"), int("count")],
+        rows: |_, _| Rows::new(),
+    },
+    View { name: "lists", seen_by: Owner, columns: &[text("list"), int("items")], rows: |w, _| lists(w) },
+    View { name: "mem", seen_by: Owner, columns: MEMORY, rows: |w, _| memory(w) },
+    View { name: "peer_pools", seen_by: Owner, columns: PEER_POOLS, rows: |_, _| Rows::new() },
+    View {
+        name: "peers",
+        seen_by: Owner,
+        columns: &[int("peer_id"), text("host"), int("port"), int("pool_size")],
+        rows: |_, _| Rows::new(),
+    },
+    View { name: "pool_agents", seen_by: Owner, columns: POOL_AGENTS, rows: |w, _| pool_agents(w) },
+    View { name: "pool_nodes", seen_by: Owner, columns: POOL_NODES, rows: |w, _| pool_nodes(w) },
+    View { name: "pools", seen_by: Owner, columns: POOLS, rows: |w, _| pools(w) },
+    View { name: "servers", seen_by: Owner, columns: CONNECTIONS, rows: |w, _| servers(w) },
+    View { name: "sockets", seen_by: Owner, columns: SOCKETS, rows: |w, _| sockets(w, Sockets::All) },
+    View { name: "state", seen_by: Everyone, columns: &[text("key"), text("value")], rows: |w, _| state(w) },
+    View { name: "stats", seen_by: Owner, columns: STATS, rows: |w, _| stats(w, &[Part::Totals, Part::Averages]) },
+    View { name: "stats_averages", seen_by: Owner, columns: STATS_PART, rows: |w, _| stats(w, &[Part::Averages]) },
+    View { name: "stats_totals", seen_by: Owner, columns: STATS_PART, rows: |w, _| stats(w, &[Part::Totals]) },
+    View { name: "totals", seen_by: Owner, columns: &[text("name"), numeric("value")], rows: |w, _| totals(w) },
+    View { name: "users", seen_by: Owner, columns: USERS, rows: |w, _| users(w) },
+    View { name: "version", seen_by: Everyone, columns: &[text("version")], rows: |_, _| vec![vec![version().into()]] },
+];
+
+/// Settings of a server that drivers ask for; there is no server here. Names in the form PgBouncer has them.
+const FAKES: [(&str, &str); 6] = [
+    ("client_encoding", "UTF-8"),
+    ("default_transaction_isolation", "read committed"),
+    ("standard_conforming_strings", "on"),
+    ("datestyle", "ISO"),
+    ("timezone", "GMT"),
+    ("extra_float_digits", "2"),
+];
+
+#[rustfmt::skip] // a list of names reads better in lines
+const CONNECTIONS: &[Column] = &[
+    text("type"), text("user"), text("database"), text("replication"), text("state"), text("addr"), int("port"),
+    text("local_addr"), int("local_port"), text("connect_time"), text("request_time"), int("wait"), int("wait_us"),
+    int("close_needed"), text("ptr"), text("link"), int("remote_pid"), text("tls"), text("application_name"),
+    int("prepared_statements"), int("id"),
+];
+
+/// Positions in buffers of PgBouncer's. Weir has no such buffers: they are 0.
+const POSITIONS: [&str; 7] = ["recv_pos", "pkt_pos", "pkt_remain", "send_pos", "send_remain", "pkt_avail", "send_avail"];
+
+const SOCKETS: &[Column] = &with_positions();
+
+const fn with_positions() -> [Column; CONNECTIONS.len() + POSITIONS.len()] {
+    let mut all = [int(""); CONNECTIONS.len() + POSITIONS.len()];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = if at < CONNECTIONS.len() { CONNECTIONS[at] } else { int(POSITIONS[at - CONNECTIONS.len()]) };
+        at += 1;
+    }
+    all
+}
+
+#[rustfmt::skip]
+const DATABASES: &[Column] = &[
+    text("name"), text("host"), int("port"), text("database"), text("force_user"), int("pool_size"), int("min_pool_size"),
+    int("reserve_pool_size"), int("server_lifetime"), text("pool_mode"), text("load_balance_hosts"), int("max_connections"),
+    int("current_connections"), int("max_client_connections"), int("current_client_connections"), int("paused"),
+    int("disabled"),
+];
+
+const MEMORY: &[Column] = &[text("name"), int("size"), int("used"), int("free"), long("memtotal")];
+
+const PEER_POOLS: &[Column] =
+    &[int("peer_id"), int("cl_active_cancel_req"), int("cl_waiting_cancel_req"), int("sv_active_cancel"), int("sv_login")];
+
+#[rustfmt::skip]
+const POOLS: &[Column] = &[
+    text("database"), text("user"), int("cl_active"), int("cl_waiting"), int("cl_active_cancel_req"),
+    int("cl_waiting_cancel_req"), int("sv_active"), int("sv_active_cancel"), int("sv_being_canceled"), int("sv_idle"),
+    int("sv_used"), int("sv_tested"), int("sv_login"), int("maxwait"), int("maxwait_us"), text("pool_mode"),
+    text("load_balance_hosts"),
+];
+
+/// Weir's own: the list that is asked for when no server is up, and nobody else can log in. Beside Pgpool-II's columns, why a node is down.
+#[rustfmt::skip]
+const POOL_NODES: &[Column] = &[
+    text("node_id"), text("hostname"), text("port"), text("status"), text("pg_status"), text("lb_weight"), text("role"),
+    text("pg_role"), text("select_cnt"), text("load_balance_node"), text("replication_delay"), text("replication_state"),
+    text("replication_sync_state"), text("last_status_change"), text("cause"),
+];
+
+const POOL_AGENTS: &[Column] = &{
+    let mut columns = [text(""); agents_seen::COLUMNS.len()];
+    let mut at = 0;
+    while at < columns.len() {
+        columns[at] = text(agents_seen::COLUMNS[at]);
+        at += 1;
+    }
+    columns
+};
+
+#[rustfmt::skip]
+const STATS: &[Column] = &[
+    text("database"), numeric("total_server_assignment_count"), numeric("total_xact_count"), numeric("total_query_count"),
+    numeric("total_received"), numeric("total_sent"), numeric("total_xact_time"), numeric("total_query_time"),
+    numeric("total_wait_time"), numeric("total_client_parse_count"), numeric("total_server_parse_count"),
+    numeric("total_bind_count"), numeric("avg_server_assignment_count"), numeric("avg_xact_count"), numeric("avg_query_count"),
+    numeric("avg_recv"), numeric("avg_sent"), numeric("avg_xact_time"), numeric("avg_query_time"), numeric("avg_wait_time"),
+    numeric("avg_client_parse_count"), numeric("avg_server_parse_count"), numeric("avg_bind_count"),
+];
+
+#[rustfmt::skip]
+const STATS_PART: &[Column] = &[
+    text("database"), numeric("server_assignment_count"), numeric("xact_count"), numeric("query_count"),
+    numeric("bytes_received"), numeric("bytes_sent"), numeric("xact_time"), numeric("query_time"), numeric("wait_time"),
+    numeric("client_parse_count"), numeric("server_parse_count"), numeric("bind_count"),
+];
+
+#[rustfmt::skip]
+const USERS: &[Column] = &[
+    text("name"), text("pool_size"), text("reserve_pool_size"), text("pool_mode"), int("max_user_connections"),
+    int("current_connections"), int("max_user_client_connections"), int("current_client_connections"),
+];
+
+/// The columns of a command's answer; `None`: it has none.
+pub fn columns_of(command: &Command) -> Option<Vec<Column>> {
+    let Command::Show(name) = command else { return None };
+    match VIEWS.iter().find(|view| view.name == name) {
+        Some(view) => Some(view.columns.to_vec()),
+        None => fake(name).map(|(name, _)| vec![text(name)]),
+    }
+}
+
+/// Why SHOW has no answer; the administrator's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShowError {
+    /// There is no such list. 42601.
+    Unknown,
+    /// He may not see it. 42501.
+    Hidden,
+}
+
+/// The answer to SHOW, as far as the viewer may see it.
+pub fn table_of(w: &Worker, name: &str, viewer: &Viewer) -> Result<Table, ShowError> {
+    if let Some(view) = VIEWS.iter().find(|view| view.name == name) {
+        if !viewer.sees(view.seen_by, None) {
+            return Err(ShowError::Hidden);
+        }
+        return Ok(Table { columns: view.columns.to_vec(), rows: (view.rows)(w, viewer) });
+    }
+    let (name, value) = fake(name).ok_or(ShowError::Unknown)?;
+    Ok(Table { columns: vec![text(name)], rows: vec![vec![value.into()]] })
+}
+
+/// A setting of a server that is only there to please drivers.
+pub fn fake(name: &str) -> Option<(&'static str, &'static str)> {
+    FAKES.iter().copied().find(|(known, _)| *known == name)
+}
+
+fn pool_nodes(w: &Worker) -> Rows {
+    let causes: Vec<String> = w.view().nodes.iter().map(|node| node.cause.clone().unwrap_or_default()).collect();
+    let told = views::pgpool::node_rows(&w.shared, None).into_iter().zip(causes);
+    told.map(|(node, cause)| node.into_iter().chain([cause]).map(Value::from).collect()).collect()
+}
+
+fn pool_agents(w: &Worker) -> Rows {
+    views::failover_views::pool_agents(&w.shared).into_iter().map(|row| row.into_iter().map(Value::from).collect()).collect()
+}
+
+/// The list of SHOW HELP.
+pub fn names() -> String {
+    let mut names: Vec<String> = VIEWS.iter().map(|view| view.name.to_ascii_uppercase()).collect();
+    names.push("HELP".into());
+    names.join("|")
+}
+
+/// Begins with the name of the console whose language it speaks, since programs look for that. Then comes the program's own.
+fn version() -> String {
+    format!("PgBouncer 1.25.0 console of Weir {}", crate::VERSION)
+}
+
+/// A wait as columns: whole seconds, and the microseconds of the rest.
+fn wait(time: Duration) -> [Value; 2] {
+    [Value::Number(time.as_secs()), Value::from(time.subsec_micros())]
+}
+
+fn since_begin(w: &Worker, at_ms: u64) -> Duration {
+    w.shared.begun.elapsed().saturating_sub(Duration::from_millis(at_ms))
+}
+
+fn stamp(seconds: u64) -> Value {
+    format!("{} UTC", utc(seconds)).into()
+}
+
+/// A time in milliseconds since the start, as a stamp; `otherwise` when it never came.
+fn stamp_of(shared: &Shared, at_ms: u64, otherwise: u64) -> Value {
+    stamp(if at_ms == 0 { otherwise } else { seconds(shared.life.started_at + Duration::from_millis(at_ms)) })
+}
+
+fn address(serial: u64) -> String {
+    format!("{serial:#x}")
+}
+
+fn clients(w: &Worker) -> Rows {
+    let port = w.peek_config().port;
+    let by_session: BTreeMap<u32, u64> = conns(&w.shared)
+        .iter()
+        .map(|(_, status)| (status.session.load(Ordering::Relaxed), status.serial))
+        .filter(|(pid, _)| *pid > 0)
+        .collect();
+    let row = |status: Arc<SessionStatus>| {
+        let conn = by_session.get(&status.pid);
+        let (state, waits) = match (status.doing(), conn) {
+            (Doing::WaitingForConnection, _) => ("waiting", since_begin(w, status.waiting_ms.load(Ordering::Relaxed))),
+            (_, Some(_)) => ("active", Duration::ZERO),
+            (Doing::Idle | Doing::IdleInTransaction | Doing::Executing, None) => ("idle", Duration::ZERO),
+        };
+        let [wait_s, wait_us] = wait(waits);
+        let is_local = status.client_port() == 0;
+        let host = if is_local { "unix".to_string() } else { status.client_host() };
+        vec![
+            "C".into(),
+            status.user.to_string().into(),
+            status.database.to_string().into(),
+            "none".into(),
+            state.into(),
+            host.into(),
+            if is_local { port } else { status.client_port() }.into(),
+            if is_local { "unix".into() } else { status.local_host().into() },
+            port.into(),
+            stamp(status.connected_at_s()),
+            stamp_of(&w.shared, status.active_ms.load(Ordering::Relaxed), status.connected_at_s()),
+            wait_s,
+            wait_us,
+            false.into(),
+            address(u64::from(status.pid)).into(),
+            conn.map(|serial| address(*serial)).unwrap_or_default().into(),
+            0u32.into(),
+            "".into(),
+            status.application.to_string().into(),
+            status.prepared.load(Ordering::Relaxed).into(),
+            status.pid.into(),
+        ]
+    };
+    w.shared.session_statuses.all().into_iter().map(row).collect()
+}
+
+fn servers(w: &Worker) -> Rows {
+    let row = |(pool, status): (Arc<Pool>, Arc<ConnStatus>)| {
+        let pid = status.session.load(Ordering::Relaxed);
+        let session = w.shared.session_statuses.get(pid);
+        let opened_s = seconds(status.opened_at);
+        vec![
+            "S".into(),
+            pool.key.user.to_string().into(),
+            pool.key.client_database.to_string().into(),
+            "none".into(),
+            if pid > 0 { "active" } else { "idle" }.into(),
+            status.address.hostname.clone().into(),
+            status.address.port.into(),
+            "".into(),
+            0u32.into(),
+            stamp(opened_s),
+            stamp_of(&w.shared, status.last.began_ms.load(Ordering::Relaxed), opened_s),
+            0u32.into(),
+            0u32.into(),
+            status.doomed.load(Ordering::Relaxed).into(),
+            address(status.serial).into(),
+            session.as_ref().map(|_| address(u64::from(pid))).unwrap_or_default().into(),
+            status.pid.into(),
+            "".into(),
+            session.map(|session| session.application.to_string()).unwrap_or_default().into(),
+            status.prepared.load(Ordering::Relaxed).into(),
+            // Worker and number in 31 bits: server connections are told apart for as long as a worker has opened fewer than 2^24.
+            (((status.serial >> 48) << 24) | (status.serial & 0xff_ffff)).into(),
+        ]
+    };
+    conns(&w.shared).into_iter().map(row).collect()
+}
+
+/// Sockets that a list shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sockets {
+    All,
+    AtWork,
+}
+
+/// Clients and servers in one list, each state with the side it is of.
+fn sockets(w: &Worker, which: Sockets) -> Rows {
+    let place = CONNECTIONS.iter().position(|column| column.name == "state").unwrap_or_default();
+    let row = |mut row: Vec<Value>| {
+        let (is_client, is_idle) = (row[0] == "C".into(), row[place] == "idle".into());
+        // A client that only lacks a server connection counts among the active ones there.
+        row[place] = match (is_client, is_idle) {
+            (true, _) if row[place] == "waiting".into() => "cl_waiting".into(),
+            (true, _) => "cl_active".into(),
+            (false, true) => "sv_idle".into(),
+            (false, false) => "sv_active".into(),
+        };
+        row.extend(POSITIONS.map(|_| Value::from(0u32)));
+        (which == Sockets::All || !is_idle).then_some(row)
+    };
+    clients(w).into_iter().chain(servers(w)).filter_map(row).collect()
+}
+
+fn pools(w: &Worker) -> Rows {
+    let config = w.config();
+    let row = |((database, user), group): ((Arc<str>, Arc<str>), Group)| {
+        let [wait_s, wait_us] = wait(group.waits);
+        vec![
+            database.to_string().into(),
+            user.to_string().into(),
+            group.clients.into(),
+            group.waiting.into(),
+            0u32.into(),
+            0u32.into(),
+            (group.conns.active + group.conns.kept).into(),
+            0u32.into(),
+            0u32.into(),
+            group.conns.idle.into(),
+            0u32.into(),
+            group.conns.cleaning.into(),
+            group.conns.opening.into(),
+            wait_s,
+            wait_us,
+            if *database == *config.admin.database {
+                mode(PoolMode::Statement).into()
+            } else {
+                mode(limits::of(&config, &user, &database).mode).into()
+            },
+            Value::Null,
+        ]
+    };
+    groups(&w.shared).into_iter().map(row).collect()
+}
+
+fn mode(mode: PoolMode) -> &'static str {
+    match mode {
+        PoolMode::Transaction => "transaction",
+        PoolMode::Session => "session",
+        PoolMode::Statement => "statement",
+    }
+}
+
+/// Names of all databases that are used or closed, and the console's.
+fn database_names(w: &Worker, config: &Config) -> BTreeSet<Arc<str>> {
+    let used = w.shared.pools.all().into_iter().map(|pool| pool.key.client_database.clone());
+    let asked = w.shared.session_statuses.all().into_iter().map(|status| status.database.clone());
+    let console = Arc::<str>::from(config.admin.database.as_str());
+    let named = config.databases.iter().map(|(name, _)| name.clone());
+    used.chain(asked).chain(named).chain(w.shared.pause_state.closed()).chain([console]).collect()
+}
+
+/// True if somebody uses a database, or a list names it.
+pub fn is_known(w: &Worker, name: &str) -> bool {
+    database_names(w, &w.config()).contains(name)
+}
+
+fn databases(w: &Worker) -> Rows {
+    let config = w.config();
+    let view = w.view().clone();
+    let node = view.primary.and_then(|at| view.nodes.get(at)).or(view.nodes.first());
+    let statuses = w.shared.session_statuses.all();
+    let row = |name: Arc<str>| {
+        let is_console = *name == *config.admin.database;
+        let gate = w.shared.pause_state.own(&name);
+        let entry = config.databases.get(&name).filter(|_| !is_console);
+        // As for a user nobody has overridden anything for.
+        let limits = limits::of(&config, "", &name);
+        let open: u32 = w.shared.pools.of_client_database(Some(&name)).iter().map(|pool| pool.census().1).sum();
+        let clients = statuses.iter().filter(|status| status.database == name).count();
+        vec![
+            name.to_string().into(),
+            node.filter(|_| !is_console).map_or(Value::Null, |node| node.hostname.clone().into()),
+            node.filter(|_| !is_console).map_or(config.port, |node| node.port).into(),
+            entry.map_or(&*name, |entry| entry.database(&name)).to_string().into(),
+            match entry.and_then(|entry| entry.user.as_deref()) {
+                Some(user) => user.into(),
+                None if is_console => config.admin.database.clone().into(),
+                None => Value::Null,
+            },
+            limits.pool_size.into(),
+            limits.pool_min.into(),
+            limits.reserve.into(),
+            (limits.on_release.conn_life_ms / 1000).into(),
+            match limits.mode {
+                _ if is_console => mode(PoolMode::Statement).into(),
+                other if other != config.pool.mode => mode(other).into(),
+                _ => Value::Null,
+            },
+            Value::Null,
+            limits.conns_per_database.into(),
+            open.into(),
+            limits.clients.per_database.into(),
+            clients.into(),
+            (gate.paused || (w.shared.pause_state.is_all_paused() && !is_console)).into(),
+            gate.disabled.into(),
+        ]
+    };
+    database_names(w, &config).into_iter().map(row).collect()
+}
+
+/// Users who are there, and users with limits of their own, before they come.
+fn users(w: &Worker) -> Rows {
+    let statuses = w.shared.session_statuses.all();
+    let pools = w.shared.pools.all();
+    let config = w.config();
+    let limited = config.limits.overrides.iter().filter_map(|entry| entry.user()).map(Arc::from);
+    let there = statuses.iter().map(|status| status.user.clone()).chain(pools.iter().map(|pool| pool.key.user.clone()));
+    let names: BTreeSet<Arc<str>> = there.chain(limited).collect();
+    let row = |name: Arc<str>| {
+        let limits = limits::of(&config, &name, "");
+        let changed = |ours: u32, all: u32| if ours == all { Value::from("") } else { ours.to_string().into() };
+        let open: u32 = pools.iter().filter(|pool| pool.key.user == name).map(|pool| pool.census().1).sum();
+        vec![
+            name.to_string().into(),
+            changed(limits.pool_size, config.pool.size),
+            changed(limits.reserve, config.limits.reserve),
+            if limits.mode == config.pool.mode { Value::Null } else { mode(limits.mode).into() },
+            limits.conns_per_user.into(),
+            open.into(),
+            limits.clients.per_user.into(),
+            statuses.iter().filter(|status| status.user == name).count().into(),
+        ]
+    };
+    names.into_iter().map(row).collect()
+}
+
+/// Kind of the numbers that a list shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Totals,
+    Averages,
+}
+
+/// The numbers in the order of the columns. For times, the number of the timed things too.
+const SHOWN: [(Stat, Option<Stat>); 11] = [
+    (Stat::Assignments, None),
+    (Stat::Transactions, None),
+    (Stat::Statements, None),
+    (Stat::Received, None),
+    (Stat::Sent, None),
+    (Stat::TransactionUs, Some(Stat::Transactions)),
+    (Stat::StatementUs, Some(Stat::Statements)),
+    (Stat::WaitUs, Some(Stat::Assignments)),
+    (Stat::ClientParses, None),
+    (Stat::ServerParses, None),
+    (Stat::Binds, None),
+];
+
+fn stats(w: &Worker, parts: &[Part]) -> Rows {
+    let totals = w.shared.stats.by_database();
+    let period = w.shared.stats.period();
+    let row = |(database, totals): (Arc<str>, Totals)| {
+        let mut row: Vec<Value> = vec![database.to_string().into()];
+        for part in parts {
+            row.extend(SHOWN.iter().map(|(stat, of)| {
+                Value::Number(match part {
+                    Part::Totals => totals.get(*stat),
+                    Part::Averages => {
+                        average(period.grown(&database, *stat), of.map(|of| period.grown(&database, of)), period.length_us)
+                    }
+                })
+            }));
+        }
+        row
+    };
+    totals.into_iter().map(row).collect()
+}
+
+/// A time on average of `count` things; of anything else, how much of it came in a second.
+fn average(grown: u64, count: Option<u64>, period_us: u64) -> u64 {
+    match count {
+        Some(count) => grown.checked_div(count).unwrap_or(0),
+        None => (u128::from(grown) * 1_000_000).checked_div(u128::from(period_us)).unwrap_or(0) as u64,
+    }
+}
+
+fn totals(w: &Worker) -> Rows {
+    let mut sums = vec![0; STATS.len() - 1];
+    for row in stats(w, &[Part::Totals, Part::Averages]) {
+        for (sum, value) in sums.iter_mut().zip(row.into_iter().skip(1)) {
+            if let Value::Number(number) = value {
+                *sum += number;
+            }
+        }
+    }
+    STATS[1..].iter().zip(sums).map(|(column, sum)| vec![column.name.into(), Value::Number(sum)]).collect()
+}
+
+fn lists(w: &Worker) -> Rows {
+    let shared = &w.shared;
+    let clients = shared.clients.connected.load(Ordering::Relaxed) as usize;
+    let known = shared.session_statuses.all().len();
+    let pools = groups(&w.shared);
+    let conns: usize = conns(&w.shared).len();
+    let rows = [
+        ("databases", database_names(w, &w.config()).len()),
+        ("users", pools.keys().map(|(_, user)| user).collect::<BTreeSet<_>>().len()),
+        ("peers", 0),
+        ("pools", pools.len()),
+        ("peer_pools", 0),
+        ("free_clients", 0),
+        ("used_clients", clients),
+        ("login_clients", clients.saturating_sub(known)),
+        ("free_servers", 0),
+        ("used_servers", conns),
+        ("dns_names", 0),
+        ("dns_zones", 0),
+        ("dns_queries", 0),
+        ("dns_pending", 0),
+    ];
+    rows.into_iter().map(|(name, count)| vec![name.into(), count.into()]).collect()
+}
+
+/// Memory that a client, a server connection and a pool take by themselves, and all of the process's.
+fn memory(w: &Worker) -> Rows {
+    let rows = [
+        ("client_cache", size_of::<Session>() + size_of::<SessionStatus>(), w.shared.session_statuses.all().len()),
+        ("server_cache", size_of::<ServerConn>() + size_of::<ConnStatus>(), conns(&w.shared).len()),
+        ("pool_cache", size_of::<Pool>(), w.shared.pools.all().len()),
+        ("iobuf_cache", w.peek_config().memory_buffer_bytes, w.reactor.buffers.kept()),
+        ("process", resident_bytes(), 1),
+    ];
+    let row =
+        |(name, size, used): (&str, usize, usize)| vec![name.into(), size.into(), used.into(), 0u32.into(), (size * used).into()];
+    rows.into_iter().map(row).collect()
+}
+
+/// Memory of the process that is in RAM; 0 if the system does not say.
+fn resident_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<usize>().ok()).unwrap_or(0) * 1024
+}
+
+fn state(w: &Worker) -> Rows {
+    let paused = w.shared.pause_state.is_all_paused();
+    let yes = |truth: bool| Value::from(if truth { "yes" } else { "no" });
+    let suspended = w.shared.session_statuses.suspension.is_on();
+    let states = [("active", !paused && !suspended), ("paused", paused), ("suspended", suspended)];
+    states.into_iter().map(|(name, is_so)| vec![name.into(), yes(is_so)]).collect()
+}
+
+/// Parameters in our units, then in PgBouncer's those of its names that mean the same, for programs that look for them.
+fn configuration(w: &Worker, viewer: &Viewer) -> Rows {
+    let config = w.config();
+    let mut rows = Rows::new();
+    let is_theirs = |name: &str| settings().any(|(theirs, _)| theirs == name);
+    let is_shown = |setting: &&config::Setting| setting.param.is_secret() || viewer.sees(setting.param.kind.visibility(), None);
+    let settings_shown = || config.settings.iter().filter(is_shown);
+    for setting in settings_shown().filter(|setting| !setting.param.hidden && !is_theirs(&setting.name())) {
+        let default = setting.param.kind.show(setting.param.default);
+        rows.push(setting_row(setting.name(), setting, setting.shown(), default));
+    }
+    for (theirs, ours) in settings() {
+        if let Some(setting) = settings_shown().find(|setting| setting.param.name == ours) {
+            let param = setting.param;
+            let value = if param.is_secret() { setting.shown() } else { shown(param, &setting.raw) };
+            rows.push(setting_row(theirs.to_string(), setting, value, shown(param, param.default)));
+        }
+    }
+    rows
+}
+
+fn setting_row(name: String, setting: &config::Setting, value: String, default: String) -> Vec<Value> {
+    let param = setting.param;
+    let changeable = matches!(param.applies, Applies::OnReload | Applies::PerSession);
+    let default = if param.is_secret() { String::new() } else { default };
+    vec![name.into(), value.into(), default.into(), if changeable { "yes" } else { "no" }.into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_are_per_second_or_per_thing() {
+        assert_eq!(average(600, None, 60_000_000), 10);
+        assert_eq!(average(600, None, 0), 0);
+        assert_eq!(average(600, Some(200), 60_000_000), 3);
+        assert_eq!(average(600, Some(0), 60_000_000), 0);
+    }
+
+    #[test]
+    fn the_lists_of_numbers_have_a_column_for_each() {
+        assert_eq!(STATS.len(), 1 + 2 * SHOWN.len());
+        assert_eq!(STATS_PART.len(), 1 + SHOWN.len());
+    }
+}

@@ -1,0 +1,278 @@
+//! Online recovery: by the agent of the node, or in Pgpool-II's way: functions of its extension `pgpool_recovery` run the operator's scripts on the primary.
+//!
+//! The first one copies the primary to the node, the second one starts the node's server. Then the node is waited for, and attached. Demands on
+//! the scripts: Pgpool-II's manual, "Online Recovery".
+
+use super::actions::{attach, fault, operate, wait_until};
+use crate::auth::own_login::OwnUse;
+use crate::control::agent_client::Agent;
+use crate::control::control_conn::Conn;
+use crate::control::control_context::Control;
+use crate::control::return_node::{self, Return};
+use crate::log::Level;
+use crate::runtime::pool::server_conn::{Address, Login, OpenError};
+use std::io::ErrorKind;
+use std::time::Duration;
+use tokio::time::Instant;
+use weir_agent::ServerStatus;
+use weir_config::passwd::Secret;
+use weir_config::{Config, RecoveryConfig};
+use weir_failover::operations::Way;
+use weir_failover::{Recovering, Request};
+use weir_wire::pcp_protocol::Fault;
+
+const FAILED: &str = "process recovery request failed";
+/// As servers show it.
+const NAME: &str = "weir_recovery";
+/// Where Pgpool-II up to 4.6 has its functions.
+const OLD_DATABASE: &str = "template1";
+/// Longest time of a script: a copy of a large server takes hours.
+const SCRIPT_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Time for a login.
+const LOGIN_LIMIT: Duration = Duration::from_secs(10);
+/// Time between two looks at whether the node can be attached.
+const LOOK_PERIOD: Duration = Duration::from_millis(200);
+/// Time for another primary to come, if one is about to.
+const PRIMARY_LIMIT: Duration = Duration::from_secs(15);
+/// Time to attach a node that accepts connections: its role is asked for first.
+const ATTACH_LIMIT: Duration = Duration::from_secs(30);
+/// The functions of Pgpool-II's extension, by the types of their arguments: a schema, and the most arguments that a release knows. A function of
+/// that name by somebody else must not run with the rights of `recovery_user`, so that only a superuser's counts, and none of a session's own.
+/// A superuser's role cannot be given a function by others. Source: `pgpool_recovery--1.4.sql` of Pgpool-II.
+const LOOK: &str = "SELECT n.nspname, p.pronargs FROM pg_catalog.pg_proc p \
+     JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace \
+     JOIN pg_catalog.pg_roles o ON o.oid OPERATOR(pg_catalog.=) p.proowner AND o.rolsuper \
+     WHERE p.proname OPERATOR(pg_catalog.=) 'pgpool_recovery' AND p.prokind OPERATOR(pg_catalog.=) 'f' \
+     AND p.proargtypes OPERATOR(pg_catalog.=) ANY (ARRAY['25 25 25', '25 25 25 25', '25 25 25 25 23', '25 25 25 25 23 25', \
+     '25 25 25 25 23 25 25']::pg_catalog.oidvector[]) AND NOT pg_catalog.starts_with(n.nspname::pg_catalog.text, 'pg_temp_') \
+     AND EXISTS (SELECT FROM pg_catalog.pg_proc s JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) s.proowner AND r.rolsuper \
+     WHERE s.proname OPERATOR(pg_catalog.=) 'pgpool_remote_start' AND s.pronamespace OPERATOR(pg_catalog.=) n.oid \
+     AND s.prokind OPERATOR(pg_catalog.=) 'f' AND s.proargtypes OPERATOR(pg_catalog.=) '25 25'::pg_catalog.oidvector) \
+     ORDER BY p.pronargs DESC LIMIT 1";
+
+/// The casts of the arguments, so that no other function of the schema fits as well.
+const TEXT: &str = "::pg_catalog.text";
+const INTEGER: &str = "::pg_catalog.int4";
+
+/// A database with the functions, and how they are called there.
+struct Functions {
+    conn: Conn,
+    schema: String,
+    arguments: usize,
+}
+
+/// One recovery at a time.
+struct Turn<'a>(&'a Control);
+
+impl<'a> Turn<'a> {
+    fn take(c: &'a Control) -> Option<Turn<'a>> {
+        (!c.recovers.replace(true)).then_some(Turn(c))
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.recovers.set(false);
+    }
+}
+
+/// Makes a node anew, and attaches it. Cancel safe, but scripts that were begun go on.
+pub async fn recover(c: &Control, node: u16) -> Result<(), Fault> {
+    // A primary that was stopped just now is being replaced.
+    wait_until(PRIMARY_LIMIT, || !c.shared.cluster.failover.load().is_in_flux(c.millis(Instant::now().into()))).await;
+    let (config, view) = (c.shared.config.load_full(), c.shared.cluster.view.load_full());
+    let rules = &config.recovery;
+    let agent = return_node::agent_of(c, &config, node);
+    if agent.is_none() && (rules.user.is_empty() || rules.command.is_empty()) {
+        return Err(fault(FAILED, "the node has no agent, and recovery_user and recovery_1st_stage_command are not set"));
+    }
+    let Some(turn) = Turn::take(c) else { return Err(fault(FAILED, "another recovery is under way")) };
+    let primary = view.primary.and_then(|at| Address::of(&view, &config, at));
+    let primary = primary.ok_or_else(|| fault(FAILED, "there is no primary"))?;
+    let at = view.nodes.iter().position(|known| known.id == node);
+    let address = at.and_then(|at| Address::of(&view, &config, at)).ok_or_else(|| fault(FAILED, "node id is not valid"))?;
+    if primary.node == node {
+        return Err(fault(FAILED, "primary server cannot be recovered by online recovery."));
+    }
+    match &agent {
+        Some(agent) => check_stopped(agent, node).await?,
+        None => check_is_down(c, rules, &address).await?,
+    }
+    operate(c, FAILED, Request::Recover(node, Recovering::Begins)).await?;
+    let outcome = match agent {
+        Some(_) => copy_by_agent(c, &config, node, primary.node).await,
+        None => copy(c, rules, &primary, &address).await,
+    };
+    if outcome.is_err() {
+        // It is no longer being recovered. The operator who mends it attaches it.
+        if let Err(cause) = operate(c, FAILED, Request::Detach(node)).await {
+            c.shared.log.say(Level::Warning, format_args!("PCP: node {node} stays out of use: {}", cause.detail));
+        }
+    }
+    drop(turn);
+    outcome
+}
+
+/// The same as its agent sees it.
+async fn check_stopped(agent: &Agent, node: u16) -> Result<(), Fault> {
+    match agent.status(Instant::now() + LOGIN_LIMIT).await {
+        Ok(status) if status.server == ServerStatus::Stopped => Ok(()),
+        Ok(_) => Err(fault(&format!("node recovery failed, node id: {node} is alive"), "its server must be stopped first")),
+        Err(error) => Err(fault(FAILED, format!("nobody knows if node {node} runs: {error}"))),
+    }
+}
+
+/// Has the agent make the node anew, without scripts, and attaches it.
+async fn copy_by_agent(c: &Control, config: &Config, node: u16, primary: u16) -> Result<(), Fault> {
+    c.shared.log.say(Level::Log, format_args!("online recovery of node {node} by its agent begins"));
+    let order = Return { node, primary, way: Way::Copy, ballot: None };
+    let brought = return_node::bring_back(c, config, order, Instant::now() + SCRIPT_LIMIT).await;
+    brought.map_err(|error| fault(FAILED, error.to_string()))?;
+    attach(c, FAILED, Request::Recover(node, Recovering::Ends), ATTACH_LIMIT).await
+}
+
+/// A server that runs would lose its files.
+async fn check_is_down(c: &Control, rules: &RecoveryConfig, address: &Address) -> Result<(), Fault> {
+    match log_in(c, rules, address, OLD_DATABASE).await {
+        Err(OpenError::Connect { cause, .. })
+            if cause.kind() == ErrorKind::ConnectionRefused
+                || (cause.kind() == ErrorKind::NotFound && address.hostname.starts_with('/')) =>
+        {
+            Ok(())
+        }
+        Err(error @ (OpenError::Connect { .. } | OpenError::Broke { .. })) => {
+            Err(fault(FAILED, format!("nobody knows if node {} runs: {error}", address.node)))
+        }
+        Ok(_) | Err(_) => {
+            let text = format!("node recovery failed, node id: {} is alive", address.node);
+            Err(fault(&text, "its server must be stopped first"))
+        }
+    }
+}
+
+async fn copy(c: &Control, rules: &RecoveryConfig, primary: &Address, node: &Address) -> Result<(), Fault> {
+    let shown = |error| match error {
+        OpenError::Refused { message, .. } => fault(FAILED, message),
+        other => fault(FAILED, other.to_string()),
+    };
+    let mut functions = find(c, rules, primary).await?;
+    functions.conn.renew(Instant::now() + SCRIPT_LIMIT);
+    let directory = data_directory(c, node)?;
+    let first = functions.first_stage(&rules.command, primary, node, &directory);
+    c.shared.log.say(Level::Log, format_args!("online recovery of node {}: 1st stage begins", node.node));
+    functions.conn.query_by_name(&first).await.map_err(shown)?;
+    let start = functions.remote_start(node, &directory);
+    c.shared.log.say(Level::Log, format_args!("online recovery of node {}: its server is started", node.node));
+    functions.conn.query_by_name(&start).await.map_err(shown)?;
+    drop(functions);
+    let limit = Instant::now() + Duration::from_millis(rules.timeout_ms);
+    wait_accepting(c, rules, node, limit).await?;
+    attach(c, FAILED, Request::Recover(node.node, Recovering::Ends), ATTACH_LIMIT).await
+}
+
+fn data_directory(c: &Control, node: &Address) -> Result<String, Fault> {
+    let config = c.shared.config.load();
+    let known = config.nodes.iter().find(|known| known.id == node.node);
+    let directory = known.map(|known| known.data_directory.clone()).filter(|directory| !directory.is_empty());
+    directory.ok_or_else(|| fault(FAILED, format!("backend_data_directory{} is not set", node.node)))
+}
+
+/// Logs in as the user of recoveries. Not cancel safe.
+async fn log_in(c: &Control, rules: &RecoveryConfig, address: &Address, database: &str) -> Result<Conn, OpenError> {
+    let files = c.shared.access.files();
+    let own = Secret::parse(rules.password.as_bytes(), files.key.as_ref()).ok();
+    let secret = own.as_ref().or_else(|| files.passwords.get(rules.user.as_bytes()));
+    let parameters = &[("application_name", NAME)];
+    let login = Login { user: &rules.user, database, secret, generation: 0, parameters };
+    Conn::log_in(&c.shared, address, &login, OwnUse::Questions, Instant::now() + LOGIN_LIMIT).await.map(|(conn, _)| conn)
+}
+
+/// The functions, in the database that is configured or where older releases have them.
+async fn find(c: &Control, rules: &RecoveryConfig, primary: &Address) -> Result<Functions, Fault> {
+    let mut last = None;
+    for database in [rules.database.as_str(), OLD_DATABASE] {
+        let looked = async {
+            let mut conn = log_in(c, rules, primary, database).await?;
+            let rows = conn.query(LOOK).await?;
+            Ok::<_, OpenError>((conn, rows))
+        };
+        match looked.await {
+            Ok((conn, rows)) => {
+                if let Some([Some(schema), Some(arguments)]) = rows.first().map(Vec::as_slice) {
+                    let arguments = arguments.parse().unwrap_or(0);
+                    return Ok(Functions { conn, schema: schema.clone(), arguments });
+                }
+            }
+            Err(error) => last = Some(error.to_string()),
+        }
+    }
+    let text = || {
+        format!(
+            "there is no function pgpool_recovery of a superuser's in database \"{}\": CREATE EXTENSION pgpool_recovery",
+            rules.database
+        )
+    };
+    Err(fault(FAILED, last.unwrap_or_else(text)))
+}
+
+impl Functions {
+    /// Source: Pgpool-II, `exec_recovery` in recovery.c. Older functions take fewer arguments, in the same order.
+    fn first_stage(&self, script: &str, primary: &Address, node: &Address, directory: &str) -> String {
+        let all = [
+            literal(script),
+            literal(host(node)),
+            literal(directory),
+            literal(&primary.port.to_string()),
+            format!("{}{INTEGER}", node.node),
+            literal(&node.port.to_string()),
+            literal(host(primary)),
+        ];
+        let count = self.arguments.min(all.len());
+        format!("select {}.pgpool_recovery({})", identifier(&self.schema), all[..count].join(", "))
+    }
+
+    fn remote_start(&self, node: &Address, directory: &str) -> String {
+        format!("select {}.pgpool_remote_start({}, {})", identifier(&self.schema), literal(host(node)), literal(directory))
+    }
+}
+
+/// A host that scripts can log in to.
+fn host(address: &Address) -> &str {
+    if address.hostname.starts_with('/') { "localhost" } else { &address.hostname }
+}
+
+fn literal(text: &str) -> String {
+    format!("E'{}'{TEXT}", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+fn identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Waits until a login succeeds.
+async fn wait_accepting(c: &Control, rules: &RecoveryConfig, node: &Address, limit: Instant) -> Result<(), Fault> {
+    loop {
+        let Err(error) = log_in(c, rules, node, OLD_DATABASE).await else { return Ok(()) };
+        if Instant::now() >= limit {
+            let text = format!("node {} accepts no connections after {} ms: {error}", node.node, rules.timeout_ms);
+            return Err(fault(FAILED, text));
+        }
+        tokio::time::sleep(LOOK_PERIOD).await;
+    }
+}
+
+/// For the list of Weir's own texts. The calls of the functions that are found name their schema, which is the operator's.
+pub fn own_texts() -> Vec<String> {
+    vec![LOOK.to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_in_a_text_stays_in_it() {
+        assert_eq!(literal("it's \\ here"), "E'it''s \\\\ here'::pg_catalog.text");
+        assert_eq!(identifier("a\"b"), "\"a\"\"b\"");
+    }
+}

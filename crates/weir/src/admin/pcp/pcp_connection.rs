@@ -1,0 +1,90 @@
+//! One connection of PCP: packets in and out, within limits of time and size.
+
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout, timeout_at};
+use weir_wire::pcp_protocol::{Packet, PcpError, REQUEST_LENGTH_MAX, Reply, Request, read};
+
+/// Time for an answer to be taken.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
+
+/// A connection's bytes.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
+/// See the module.
+pub struct Line<S> {
+    stream: S,
+    /// Bytes that have come and were not read: less than a packet and a piece.
+    inbox: Vec<u8>,
+}
+
+/// The end of a connection, or of what can be understood of it.
+#[derive(Debug)]
+pub enum Break {
+    Gone,
+    Late,
+    Malformed(PcpError),
+}
+
+impl<S: Stream> Line<S> {
+    pub fn new(stream: S) -> Line<S> {
+        Line { stream, inbox: Vec::new() }
+    }
+
+    /// The next request. Cancel safe: bytes that have come stay in the inbox.
+    pub async fn next(&mut self, limit: Instant) -> Result<Result<Request, PcpError>, Break> {
+        loop {
+            match read(&self.inbox, REQUEST_LENGTH_MAX) {
+                Ok(Some(Packet { tag, body, used })) => {
+                    let request = Request::read(tag, body);
+                    self.inbox.drain(..used);
+                    return Ok(request);
+                }
+                Ok(None) => {}
+                Err(error) => return Err(Break::Malformed(error)),
+            }
+            match timeout_at(limit, self.more()).await {
+                Ok(Some(())) => {}
+                Ok(None) => return Err(Break::Gone),
+                Err(_) => return Err(Break::Late),
+            }
+        }
+    }
+
+    /// Waits until the other side is gone. One that sends its next requests early is heard until the inbox is full, and not watched any more then.
+    /// Cancel safe: bytes that have come stay in the inbox.
+    pub async fn gone(&mut self) {
+        while self.inbox.len() < REQUEST_LENGTH_MAX as usize {
+            if self.more().await.is_none() {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Waits for bytes; `None`: the other side is gone. Cancel safe.
+    async fn more(&mut self) -> Option<()> {
+        let mut piece = [0; REQUEST_LENGTH_MAX as usize];
+        let bytes = self.stream.read(&mut piece).await.ok().filter(|bytes| *bytes > 0)?;
+        self.inbox.extend_from_slice(&piece[..bytes]);
+        Some(())
+    }
+
+    /// Sends packets. Not cancel safe: a part may be on its way.
+    pub async fn say(&mut self, replies: &[Reply]) -> Result<(), Break> {
+        let mut out = Vec::new();
+        replies.iter().for_each(|reply| reply.write(&mut out));
+        match timeout(WRITE_LIMIT, self.stream.write_all(&out)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(Break::Gone),
+            Err(_) => Err(Break::Late),
+        }
+    }
+
+    /// Ends it so that what was said last arrives. Cancel safe.
+    pub async fn close(mut self) {
+        let _ = self.stream.shutdown().await;
+    }
+}

@@ -1,0 +1,138 @@
+//! The user who speaks PCP on a connection, and the proof of that.
+
+use super::Book;
+use crate::auth::guesses::{CROWD_PERIOD, Guess, ProofOrigin, ProofTurn};
+use crate::auth::throttle::Judgement;
+use crate::control::control_context::Control;
+use crate::log::Level;
+use std::rc::Rc;
+use std::sync::Arc;
+use weir_session::metrics::Metric;
+use weir_wire::pcp_protocol::{Code, Fault, Reply, Request, SALT_BYTES, Severity};
+
+/// The prefix of the name under which a user's failed PCP logins are counted, apart from the database user of the same name.
+const COUNTED_AS: &str = "pcp/";
+
+/// One connection's visitor.
+pub struct Visit {
+    book: Arc<Book>,
+    origin: ProofOrigin,
+    standing: Standing,
+}
+
+enum Standing {
+    Stranger,
+    Salted([u8; SALT_BYTES]),
+    Known(String),
+}
+
+/// The consequence of a request, by the login of its sender.
+pub enum Admission {
+    /// It is to be done.
+    Known,
+    /// It was about the login, and is answered.
+    Said(Reply),
+    /// The connection ends.
+    Refused(Fault),
+}
+
+impl Visit {
+    pub fn new(book: Arc<Book>, origin: ProofOrigin) -> Visit {
+        Visit { book, origin, standing: Standing::Stranger }
+    }
+
+    pub fn is_known(&self) -> bool {
+        matches!(self.standing, Standing::Known(_))
+    }
+
+    /// For the log.
+    pub fn describe(&self) -> String {
+        let place = self.place();
+        match &self.standing {
+            Standing::Known(user) => format!("user \"{}\" from {place}", user.escape_debug()),
+            Standing::Stranger | Standing::Salted(_) => format!("somebody from {place}"),
+        }
+    }
+
+    /// Lets a request pass, or answers it if it is about the login. Cancel safe.
+    pub async fn admit(&mut self, c: &Rc<Control>, request: &Request) -> Admission {
+        match (request, &self.standing) {
+            (Request::Salt, _) => {
+                let salt = crate::random();
+                // A user who was known must prove it again.
+                self.standing = Standing::Salted(salt);
+                Admission::Said(Reply::Salt(salt))
+            }
+            (Request::Login { user, answer }, Standing::Salted(salt)) => {
+                let salt = *salt;
+                // A salt is good for one proof.
+                self.standing = Standing::Stranger;
+                match self.prove(c, user, salt, answer).await {
+                    Ok(()) => {
+                        self.standing = Standing::Known(String::from_utf8_lossy(user).into_owned());
+                        Admission::Said(Reply::of(b'r', Code::LoggedIn, [""; 0]))
+                    }
+                    Err(fault) => Admission::Refused(fault),
+                }
+            }
+            (Request::Login { .. }, Standing::Stranger | Standing::Known(_)) => {
+                Admission::Refused(Fault::new(Severity::Fatal, "authentication failed").detail("no salt was asked for"))
+            }
+            (_, Standing::Known(_)) => Admission::Known,
+            (_, Standing::Stranger | Standing::Salted(_)) => Admission::Refused(
+                Fault::new(Severity::Fatal, "authentication failed for new PCP connection").detail("connection not authorized"),
+            ),
+        }
+    }
+
+    /// A user who does not exist and one who has another password are told the same. Cancel safe: a proof that has a place counts as wrong.
+    async fn prove(&self, c: &Rc<Control>, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> Result<(), Fault> {
+        let name = String::from_utf8_lossy(user).into_owned();
+        let guess = self.take_place(c, &name).await?;
+        if self.is_right(c, user, salt, answer).await {
+            guess.settle(Judgement::Right);
+            return Ok(());
+        }
+        guess.settle(Judgement::Wrong);
+        c.count(Metric::PcpLoginsFailed);
+        let place = self.place();
+        c.shared
+            .log
+            .say(Level::Warning, format_args!("PCP: authentication failed for user \"{}\" from {place}", name.escape_debug()));
+        let text = format!("authentication failed for user \"{name}\"");
+        Err(Fault::new(Severity::Fatal, text).detail("username and/or password does not match"))
+    }
+
+    /// Takes a place for a proof, after the wait that earlier wrong ones demand. Cancel safe, as `prove` is.
+    async fn take_place(&self, c: &Rc<Control>, name: &str) -> Result<Guess, Fault> {
+        let guesses = &c.shared.access.guesses;
+        let burst = c.shared.config.load().auth.failures_max;
+        let visitor = guesses.visitor(self.origin, &format!("{COUNTED_AS}{name}"));
+        loop {
+            match guesses.take(visitor, burst) {
+                ProofTurn::Judge(guess, wait) => {
+                    tokio::time::sleep(wait).await;
+                    return Ok(guess);
+                }
+                ProofTurn::Crowded => tokio::time::sleep(CROWD_PERIOD).await,
+                ProofTurn::Refused(wait_s) => {
+                    return Err(Fault::new(Severity::Fatal, format!("too many failed logins, try again in {wait_s} s")));
+                }
+            }
+        }
+    }
+
+    fn place(&self) -> String {
+        match self.origin {
+            ProofOrigin::Address(peer) => peer.to_string(),
+            ProofOrigin::Local(_) => "[local]".to_string(),
+        }
+    }
+
+    /// Reads the file on another thread, as it is now. Cancel safe.
+    async fn is_right(&self, c: &Control, user: &[u8], salt: [u8; SALT_BYTES], answer: &[u8]) -> bool {
+        let (user, answer, shared, book) = (user.to_vec(), answer.to_vec(), c.shared.clone(), self.book.clone());
+        let judge = move || book.read(&shared.log).verify(&user, salt, &answer);
+        tokio::task::spawn_blocking(judge).await.unwrap_or(false)
+    }
+}

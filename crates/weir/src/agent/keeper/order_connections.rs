@@ -1,0 +1,216 @@
+//! Connections of those who give orders. Whoever dawdles, is silent or knows no secret holds nobody up, and gets one line in the log.
+
+mod complaints;
+
+use crate::agent::keeper::order_desk::{Desk, Taken};
+use crate::log::{Level, Log};
+use crate::runtime::agent_line::{Line, LineError, Stream};
+use complaints::Complaints;
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, spawn_blocking, spawn_local};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsAcceptor;
+use weir_agent::{Answer, Order, Request, Secret, read_request, write_answer};
+use weir_config::hba::Network;
+
+/// Connections of strangers at once. When one more comes, the oldest goes.
+const STRANGERS_MAX: usize = 16;
+/// Connections of those who know the secret.
+const KNOWN_MAX: usize = 8;
+/// Time for encryption and the proof.
+const LOGIN_LIMIT: Duration = Duration::from_secs(5);
+/// Time for the next request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+/// Time for an answer to be taken.
+const SEND_LIMIT: Duration = Duration::from_secs(10);
+/// Time between two words about the progress of an order. They show that the agent lives.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
+/// Time until the next attempt to accept after one that failed.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Encryption, if the operator wants it.
+#[derive(Clone)]
+pub struct Tls {
+    pub acceptor: TlsAcceptor,
+    /// Those without a certificate of ours are sent away.
+    pub certificates: Certificates,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Certificates {
+    Demanded,
+    NotAsked,
+}
+
+/// See the module.
+pub struct Door {
+    pub desk: Arc<Desk>,
+    pub secret: Secret,
+    pub tls: Option<Tls>,
+    /// Where callers may come from; empty: anywhere.
+    pub allowed: Vec<Network>,
+    pub log: Arc<Log>,
+}
+
+/// The open door, for the tasks of connections.
+struct House {
+    door: Door,
+    complaints: Complaints,
+    /// One holder is the listener, the others are the connections of those who are known.
+    known: Rc<()>,
+}
+
+/// Why a caller is sent away.
+enum Farewell {
+    Line(LineError),
+    Late,
+    Full,
+    NoCertificate,
+}
+
+impl From<LineError> for Farewell {
+    fn from(error: LineError) -> Farewell {
+        Farewell::Line(error)
+    }
+}
+
+impl Door {
+    /// Serves until the process ends.
+    pub async fn serve(self, listener: TcpListener) {
+        let house = Rc::new(House { door: self, complaints: Complaints::default(), known: Rc::new(()) });
+        let mut strangers: VecDeque<JoinHandle<()>> = VecDeque::new();
+        loop {
+            match listener.accept().await {
+                Ok((_, peer)) if !house.admits(peer.ip()) => house.complain(peer.ip(), "its address is not allowed (--allow)"),
+                Ok((stream, peer)) => {
+                    strangers.retain(|task| !task.is_finished());
+                    if strangers.len() >= STRANGERS_MAX
+                        && let Some(oldest) = strangers.pop_front()
+                    {
+                        oldest.abort();
+                    }
+                    strangers.push_back(spawn_local(receive(house.clone(), stream, peer)));
+                }
+                Err(cause) if cause.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(cause) => {
+                    house.door.log.say(Level::Error, format_args!("cannot accept a connection: {cause}"));
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+impl House {
+    fn admits(&self, peer: IpAddr) -> bool {
+        let allowed = &self.door.allowed;
+        allowed.is_empty() || allowed.iter().any(|network| network.contains(peer.to_canonical()))
+    }
+
+    fn complain(&self, peer: IpAddr, why: &str) {
+        if let Some(text) = self.complaints.tell(peer, why, Instant::now().into_std()) {
+            self.door.log.say(Level::Warning, format_args!("{text}"));
+        }
+    }
+}
+
+/// Lets a caller prove himself. The conversation is a task of its own, which no stranger ends. Cancel safe: the connection is closed.
+async fn receive(house: Rc<House>, stream: TcpStream, peer: SocketAddr) {
+    let limit = Instant::now() + LOGIN_LIMIT;
+    let met = async {
+        stream.set_nodelay(true).map_err(LineError::Io)?;
+        match house.door.tls.clone() {
+            None => greet(&house, stream, peer).await,
+            Some(Tls { acceptor, certificates }) => {
+                let stream = acceptor.accept(stream).await.map_err(LineError::Io)?;
+                if certificates == Certificates::Demanded && stream.get_ref().1.peer_certificates().is_none() {
+                    return Err(Farewell::NoCertificate);
+                }
+                greet(&house, stream, peer).await
+            }
+        }
+    };
+    let met = timeout_at(limit, met).await.unwrap_or(Err(Farewell::Late));
+    if let Err(farewell) = met {
+        house.part(peer, &farewell);
+    }
+}
+
+async fn greet<S: Stream + 'static>(house: &Rc<House>, stream: S, peer: SocketAddr) -> Result<(), Farewell> {
+    let line = Line::to_weir(stream, &house.door.secret).await?;
+    if Rc::strong_count(&house.known) > KNOWN_MAX {
+        return Err(Farewell::Full);
+    }
+    let (house, counted) = (house.clone(), house.known.clone());
+    spawn_local(async move {
+        let _counted = counted;
+        if let Err(farewell) = converse(&house, line, peer).await {
+            house.part(peer, &farewell);
+        }
+    });
+    Ok(())
+}
+
+impl House {
+    fn part(&self, peer: SocketAddr, farewell: &Farewell) {
+        match farewell {
+            Farewell::Line(error) if error.is_end() => {}
+            Farewell::Line(error) => self.complain(peer.ip(), &error.to_string()),
+            Farewell::Late => self.complain(peer.ip(), "it says nothing"),
+            Farewell::Full => self.complain(peer.ip(), "there are too many connections"),
+            Farewell::NoCertificate => self.complain(peer.ip(), "it shows no certificate"),
+        }
+    }
+}
+
+/// Answers the requests of one who is known.
+async fn converse<S: Stream>(house: &House, mut line: Line<S>, peer: SocketAddr) -> Result<(), Farewell> {
+    loop {
+        let Ok(heard) = timeout(REQUEST_LIMIT, line.next()).await else { return Ok(()) };
+        match read_request(&heard?).map_err(LineError::Malformed)? {
+            Request::Status => {
+                let desk = house.door.desk.clone();
+                // Only a fault in it keeps it from answering.
+                let Ok(status) = spawn_blocking(move || desk.status()).await else { return Ok(()) };
+                say(&mut line, &Answer::Status(Box::new(status))).await?;
+            }
+            Request::Order(order) => obey(house, &mut line, &order, peer).await?,
+        }
+    }
+}
+
+async fn obey<S: Stream>(house: &House, line: &mut Line<S>, order: &Order, peer: SocketAddr) -> Result<(), Farewell> {
+    let desk = &house.door.desk;
+    let mut over = desk.over();
+    let answer = match desk.take(order, &peer.to_string()) {
+        Taken::Busy(job) => Answer::Busy(job),
+        Taken::Over(outcome) => of(outcome),
+        Taken::UnderWay => loop {
+            match desk.outcome(order.id) {
+                Ok(outcome) => break of(outcome),
+                Err(progress) => {
+                    if timeout(PROGRESS_PERIOD, over.changed()).await.is_err() {
+                        say(line, &Answer::Progress(progress)).await?;
+                    }
+                }
+            }
+        },
+    };
+    say(line, &answer).await
+}
+
+fn of(outcome: weir_agent::Outcome) -> Answer {
+    outcome.map_or_else(Answer::Failed, |()| Answer::Done)
+}
+
+async fn say<S: Stream>(line: &mut Line<S>, answer: &Answer) -> Result<(), Farewell> {
+    let mut body = Vec::new();
+    write_answer(&mut body, answer);
+    timeout(SEND_LIMIT, line.send(&body)).await.map_err(|_| Farewell::Late)?.map_err(Farewell::Line)
+}

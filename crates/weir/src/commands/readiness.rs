@@ -1,0 +1,326 @@
+//! Readiness for a failover: what servers say of themselves, and all that would make a failover fail.
+//!
+//! In: the rules of the configuration, and each server's answers. Out: findings in the operator's words. No IO: `weir::commands::check_servers`
+//! asks.
+
+mod cluster_checks;
+mod server_checks;
+pub mod surplus;
+#[cfg(test)]
+mod tests;
+
+use surplus::OwnUser;
+use weir_failover::{Mode, NodeId, Rules, Servers};
+use weir_session::session_state::server_defaults::Defaults;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// A failover works, and something beside it may not.
+    Warning,
+    /// A failover fails, or the node takes no part in it.
+    Error,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// None: it is about all nodes.
+    pub node: Option<NodeId>,
+    pub level: Level,
+    pub text: String,
+    pub advice: String,
+}
+
+/// All that was asked.
+#[derive(Clone, Debug, Default)]
+pub struct Cluster {
+    pub nodes: Vec<Asked>,
+    /// Server connections that Weir may open to one node for clients, and the parameters that say so.
+    pub conns: ConnsMax,
+    /// Why nothing can be written in `work_dir`, if it cannot.
+    pub folder: Option<String>,
+}
+
+/// Most server connections of one node.
+#[derive(Clone, Debug, Default)]
+pub struct ConnsMax {
+    pub number: u32,
+    pub parameters: &'static str,
+}
+
+/// A node, and its answers.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub id: NodeId,
+    /// The parameter that names the user of the health check: `sr_check_user` where it has none of its own.
+    pub user_parameter: &'static str,
+    /// As the user of the health check.
+    pub server: Result<Server, Refused>,
+    /// As `sr_check_user`, which finds the roles.
+    pub checker: Result<(), Refused>,
+    /// The same as the user of the health check, over a connection for replication.
+    pub replication: Result<(), Refused>,
+    /// The users as whom Weir asks there, with what they may do beyond that.
+    pub own_users: Vec<OwnUser>,
+    /// Logins without which clients are refused that failed.
+    pub failed_logins: Vec<FailedLogin>,
+}
+
+/// A login for clients that failed.
+#[derive(Clone, Debug)]
+pub struct FailedLogin {
+    pub needed: Needed,
+    pub user: String,
+    /// The servers' name.
+    pub database: String,
+    pub why: Refused,
+}
+
+/// The use of a login for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// It runs `auth_query`.
+    LookUp,
+    /// Clients of a database use this user's server connections.
+    Forced,
+}
+
+/// The tasks of a configuration's servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// One stands in for the other.
+    Cluster,
+    /// A server alone, or servers that know nothing of each other: nothing is ever promoted.
+    Plain,
+}
+
+impl Kind {
+    fn of(rules: &Rules) -> Kind {
+        let promotes = matches!(rules.mode, Mode::Builtin | Mode::Command);
+        if rules.servers == Servers::Unrelated || (rules.nodes.len() < 2 && !promotes) { Kind::Plain } else { Kind::Cluster }
+    }
+}
+
+/// Why a login failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No server was reached.
+    Unreachable(String),
+    /// It was reached, and TLS with it could not be begun.
+    Encryption(String),
+    /// The server did not take the user or the password.
+    Identity(String),
+    /// It refused for another reason.
+    Other(String),
+}
+
+/// A server's answers.
+#[derive(Clone, Debug, Default)]
+pub struct Server {
+    /// As in `server_version_num`.
+    pub version: u32,
+    pub system: Option<u64>,
+    pub timeline: Option<u32>,
+    pub role: Role,
+    pub settings: Settings,
+    pub clock: Clock,
+    pub missing: Vec<Right>,
+    /// Settings that Weir changes and the server's start has fixed.
+    pub fixed: Vec<String>,
+    /// The settings that a session begins with there.
+    pub defaults: Defaults,
+}
+
+/// A server's clock beside this machine's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// By how much it is before this machine's, in milliseconds; below 0: behind.
+    pub ahead_ms: i64,
+    /// How long the question took: so far off the comparison may be.
+    pub within_ms: u64,
+}
+
+#[derive(Clone, Debug)]
+pub enum Role {
+    Primary {
+        followers: Vec<Follower>,
+    },
+    Standby {
+        /// `primary_conninfo`; none: the user may not see it.
+        conninfo: Option<String>,
+        receiver: Receiver,
+    },
+}
+
+impl Default for Role {
+    fn default() -> Role {
+        Role::Primary { followers: Vec::new() }
+    }
+}
+
+/// A row of `pg_stat_replication`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Follower {
+    pub application_name: String,
+    pub is_streaming: bool,
+}
+
+/// A standby's connection to its primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receiver {
+    None,
+    /// The user may not see it.
+    Hidden,
+    Streams,
+}
+
+/// A setting that is on or off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switch {
+    On,
+    #[default]
+    Off,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub hot_standby: Switch,
+    /// `wal_log_hints` or checksums: `pg_rewind` needs one of them.
+    pub rewinds: Switch,
+    /// `allow_alter_system`, from version 17.
+    pub alters: Switch,
+    pub senders_max: u32,
+    pub slots_max: u32,
+    /// Slots that are there.
+    pub slots: u32,
+    pub slot_name: String,
+    pub apply_delay_ms: u64,
+    pub sync_names: String,
+    pub cluster_name: String,
+    pub conns_max: u32,
+    /// Of them, those that only superusers and members of `pg_use_reserved_connections` get.
+    pub conns_reserved: u32,
+}
+
+/// A right that Weir's user needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Right {
+    Monitor,
+    SignalBackend,
+    Promote,
+    SwitchWal,
+    Reload,
+    FileSettings,
+    AlterConninfo,
+    AlterReadOnly,
+    Replication,
+}
+
+impl Right {
+    pub const ALL: [Right; 9] = [
+        Right::Monitor,
+        Right::SignalBackend,
+        Right::Promote,
+        Right::SwitchWal,
+        Right::Reload,
+        Right::FileSettings,
+        Right::AlterConninfo,
+        Right::AlterReadOnly,
+        Right::Replication,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Right::Monitor => "pg_monitor",
+            Right::SignalBackend => "pg_signal_backend",
+            Right::Promote => "pg_promote",
+            Right::SwitchWal => "pg_switch_wal",
+            Right::Reload => "pg_reload_conf",
+            Right::FileSettings => "pg_file_settings",
+            Right::AlterConninfo => "ALTER SYSTEM on primary_conninfo",
+            Right::AlterReadOnly => "ALTER SYSTEM on default_transaction_read_only",
+            Right::Replication => "the attribute REPLICATION",
+        }
+    }
+
+    /// The command that gives it, for a user of this name.
+    fn grant(self, version: u32, user: &str) -> String {
+        let is_early = version < ALTER_VERSION;
+        match self {
+            Right::AlterConninfo | Right::AlterReadOnly if is_early => {
+                format!("before PostgreSQL 15: ALTER ROLE {user} SUPERUSER")
+            }
+            Right::Monitor => format!("GRANT pg_monitor TO {user}"),
+            Right::SignalBackend => format!("GRANT pg_signal_backend TO {user}"),
+            Right::Promote => format!("GRANT EXECUTE ON FUNCTION pg_promote(boolean, integer) TO {user}"),
+            Right::SwitchWal => format!("GRANT EXECUTE ON FUNCTION pg_switch_wal() TO {user}"),
+            Right::Reload => format!("GRANT EXECUTE ON FUNCTION pg_reload_conf() TO {user}"),
+            Right::FileSettings => {
+                format!(
+                    "GRANT SELECT ON pg_file_settings TO {user}; GRANT EXECUTE ON FUNCTION pg_show_all_file_settings() TO {user}"
+                )
+            }
+            Right::AlterConninfo => format!("GRANT ALTER SYSTEM ON PARAMETER primary_conninfo TO {user}"),
+            Right::AlterReadOnly => format!("GRANT ALTER SYSTEM ON PARAMETER default_transaction_read_only TO {user}"),
+            Right::Replication => format!("ALTER ROLE {user} REPLICATION"),
+        }
+    }
+}
+
+/// The first version of which a builtin failover works.
+const BUILTIN_VERSION: u32 = 130_000;
+/// The first version in which others than superusers may be given ALTER SYSTEM.
+const ALTER_VERSION: u32 = 150_000;
+
+/// All that is wrong, errors first for each node. `user`: the user of the health check.
+pub fn findings(rules: &Rules, cluster: &Cluster, user: &str) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let kind = Kind::of(rules);
+    match kind {
+        Kind::Cluster => cluster_checks::look(rules, cluster, &mut found),
+        Kind::Plain => cluster_checks::look_plain(rules, cluster, &mut found),
+    }
+    for asked in &cluster.nodes {
+        match kind {
+            Kind::Cluster => server_checks::look(rules, cluster, asked, user, &mut found),
+            Kind::Plain => server_checks::look_plain(rules, asked, &mut found),
+        }
+        server_checks::logins(asked, &mut found);
+    }
+    found.sort_by_key(|finding| (finding.node, std::cmp::Reverse(finding.level)));
+    found
+}
+
+/// The level of what only a failover by Weir itself needs.
+fn by_builtin(rules: &Rules) -> Level {
+    if rules.mode == Mode::Builtin { Level::Error } else { Level::Warning }
+}
+
+/// The list of findings, and the node that they are about.
+struct Notes<'f> {
+    node: Option<NodeId>,
+    found: &'f mut Vec<Finding>,
+}
+
+impl Notes<'_> {
+    fn add(&mut self, level: Level, text: impl Into<String>, advice: impl Into<String>) {
+        self.found.push(Finding { node: self.node, level, text: text.into(), advice: advice.into() });
+    }
+}
+
+impl Cluster {
+    fn servers(&self) -> impl Iterator<Item = (NodeId, &Server)> {
+        self.nodes.iter().filter_map(|asked| Some((asked.id, asked.server.as_ref().ok()?)))
+    }
+
+    /// The only primary, if there is one.
+    fn primary(&self) -> Option<(NodeId, &Server, &[Follower])> {
+        let mut primaries = self.servers().filter_map(|(id, server)| match &server.role {
+            Role::Primary { followers } => Some((id, server, followers.as_slice())),
+            Role::Standby { .. } => None,
+        });
+        let first = primaries.next()?;
+        primaries.next().is_none().then_some(first)
+    }
+}

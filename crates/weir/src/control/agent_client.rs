@@ -1,0 +1,159 @@
+//! Talks to the agents beside the servers (`weir agent`).
+//!
+//! Each request has a connection of its own. An order is asked for again when its connection is lost: the agent knows it by its number, goes on
+//! meanwhile, and tells the outcome to whoever asks.
+
+use crate::agent::keeper::read_secret;
+use crate::runtime::agent_line::{Line, LineError, Stream};
+use crate::runtime::tls_choice::Check;
+use crate::runtime::tls_files::{ClientSide, server_name};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_rustls::TlsConnector;
+use weir_agent::{Answer, Deed, Failure, Order, OrderId, Progress, Request, Status, read_answer, write_request};
+use weir_config::{Config, SslMode};
+
+/// Time to connect, encrypt and prove.
+const LOGIN_LIMIT: Duration = Duration::from_secs(5);
+/// Time for the next word of an agent, which tells of progress every second.
+const SILENCE_LIMIT: Duration = Duration::from_secs(15);
+/// Time between two tries.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// Why a request has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("agent {place}: {cause}")]
+    Line { place: String, cause: LineError },
+    #[error("agent {place}: it does not answer in time")]
+    Late { place: String },
+    #[error("agent {place}: {text}")]
+    Setup { place: String, text: String },
+    /// It answered, and the order is not done.
+    #[error("agent {place}: {}", failure.text)]
+    Failed { place: String, failure: Failure },
+}
+
+/// One agent, as the configuration names it.
+#[derive(Clone)]
+pub struct Agent {
+    host: String,
+    port: u16,
+    /// As in the file of secrets, and in words.
+    place: String,
+    secret_file: PathBuf,
+    encryption: Option<(ClientSide, Check)>,
+}
+
+/// A line over either kind of stream.
+enum Way {
+    Plain(Box<Line<TcpStream>>),
+    Tls(Box<Line<tokio_rustls::client::TlsStream<TcpStream>>>),
+}
+
+impl Way {
+    async fn send(&mut self, body: &[u8]) -> Result<(), LineError> {
+        match self {
+            Way::Plain(line) => line.send(body).await,
+            Way::Tls(line) => line.send(body).await,
+        }
+    }
+
+    async fn next(&mut self) -> Result<Vec<u8>, LineError> {
+        match self {
+            Way::Plain(line) => line.next().await,
+            Way::Tls(line) => line.next().await,
+        }
+    }
+}
+
+impl Agent {
+    /// The agent of a node, if it has one. `folder`: where the configuration lies.
+    pub fn of(config: &Config, tls: Option<&ClientSide>, folder: &Path, node: u16) -> Option<Agent> {
+        let known = config.nodes.iter().find(|known| known.id == node)?;
+        let (host, port) = known.agent()?;
+        let file = config.recovery.agents.secret_file.as_ref()?;
+        let check = match (config.recovery.agents.ssl_mode.0, tls) {
+            (SslMode::VerifyFull, _) => Check::HostName,
+            (SslMode::VerifyCa, _) => Check::Authority,
+            (_, Some(side)) if side.has_authorities => Check::Authority,
+            _ => Check::Nothing,
+        };
+        let encryption = tls.map(|side| (side.clone(), check));
+        Some(Agent { place: known.agent.clone(), host, port, secret_file: folder.join(file), encryption })
+    }
+
+    /// The state of its server. Cancel safe.
+    pub async fn status(&self, deadline: Instant) -> Result<Status, AgentError> {
+        match self.ask(&Request::Status, deadline, &mut |_| {}).await? {
+            Answer::Status(status) => Ok(*status),
+            _ => Err(self.setup("it answers something else")),
+        }
+    }
+
+    /// Has a deed done, however often the connection is lost. Cancel safe: the agent goes on.
+    pub async fn order(&self, deed: &Deed, deadline: Instant, heed: &mut dyn FnMut(Progress)) -> Result<(), AgentError> {
+        let order = Request::Order(Order { id: OrderId(u64::from_le_bytes(crate::random())), deed: deed.clone() });
+        loop {
+            let error = match self.ask(&order, deadline, heed).await {
+                Ok(Answer::Done) => return Ok(()),
+                Ok(Answer::Failed(failure)) => return Err(AgentError::Failed { place: self.place.clone(), failure }),
+                Ok(Answer::Busy(job)) => self.setup(format!("it is busy with another order: {}", job.kind.name())),
+                Ok(Answer::Status(_) | Answer::Progress(_)) => return Err(self.setup("it answers something else")),
+                Err(error @ (AgentError::Setup { .. } | AgentError::Failed { .. })) => return Err(error),
+                Err(error @ (AgentError::Line { .. } | AgentError::Late { .. })) => error,
+            };
+            if Instant::now() + RETRY_PAUSE >= deadline {
+                return Err(error);
+            }
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// One request and its last answer, over a connection of its own.
+    async fn ask(&self, request: &Request, deadline: Instant, heed: &mut dyn FnMut(Progress)) -> Result<Answer, AgentError> {
+        let broke = |cause| AgentError::Line { place: self.place.clone(), cause };
+        let late = || AgentError::Late { place: self.place.clone() };
+        let mut way = timeout_at(deadline.min(Instant::now() + LOGIN_LIMIT), self.connect()).await.map_err(|_| late())??;
+        let mut body = Vec::new();
+        write_request(&mut body, request);
+        timeout(SILENCE_LIMIT, way.send(&body)).await.map_err(|_| late())?.map_err(broke)?;
+        loop {
+            let heard = timeout_at(deadline.min(Instant::now() + SILENCE_LIMIT), way.next()).await.map_err(|_| late())?;
+            match read_answer(&heard.map_err(broke)?).map_err(|cause| broke(cause.into()))? {
+                Answer::Progress(progress) => heed(progress),
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<Way, AgentError> {
+        let broke = |cause| AgentError::Line { place: self.place.clone(), cause };
+        let (file, place) = (self.secret_file.clone(), self.place.clone());
+        // A file may lie on a disk that is slow.
+        let secret = tokio::task::spawn_blocking(move || read_secret(&file, Some(&place))).await;
+        let secret = secret.map_err(|cause| self.setup(cause.to_string()))?.map_err(|cause| self.setup(format!("{cause:#}")))?;
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|cause| broke(cause.into()))?;
+        stream.set_nodelay(true).map_err(|cause| broke(cause.into()))?;
+        let Some((side, check)) = &self.encryption else {
+            return Ok(Way::Plain(Box::new(Line::to_agent(stream, &secret).await.map_err(broke)?)));
+        };
+        let begun = async {
+            let name = server_name(*check, &self.host)?;
+            TlsConnector::from(side.config(*check)).connect(name, stream).await
+        };
+        let stream = begun.await.map_err(|cause: io::Error| broke(cause.into()))?;
+        Ok(Way::Tls(Box::new(prove(stream, &secret).await.map_err(broke)?)))
+    }
+
+    fn setup(&self, text: impl Into<String>) -> AgentError {
+        AgentError::Setup { place: self.place.clone(), text: text.into() }
+    }
+}
+
+async fn prove<S: Stream>(stream: S, secret: &weir_agent::Secret) -> Result<Line<S>, LineError> {
+    Line::to_agent(stream, secret).await
+}

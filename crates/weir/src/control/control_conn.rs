@@ -1,0 +1,567 @@
+//! A connection of the control thread to a server: connected, encrypted and logged in as those of the pools are.
+//!
+//! Ours and not a driver's, since a log is followed over it, a proof may be made of keys without a password, and operators read the same words
+//! as of all other server connections. The login itself is `pool::login::Handshake`.
+
+use crate::auth::access::Salted;
+use crate::auth::own_login::{self, OwnUse};
+use crate::runtime::bounds;
+use crate::runtime::key_derivation::Unanswered;
+use crate::runtime::pool::server_conn::{
+    Address, Login, MESSAGE_BYTES_MAX, OpenError, Rows, flooded, is_worth_another, tcp_options,
+};
+use crate::runtime::pool::server_login::{Channel, Greeting, Handshake, Step, protocol, refused};
+use crate::runtime::shared::Shared;
+use crate::runtime::tls_choice::{Attempt, Check, plan};
+use crate::runtime::tls_files::certificate::end_point;
+use crate::runtime::tls_files::server_name;
+use rustix::net::RecvFlags;
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use weir_config::{CheckConfig, Config};
+use weir_io::socket::set_tcp;
+use weir_io::tls::explain;
+use weir_sql::own;
+use weir_wire::frame::{HEADER_BYTES, back, front, read_header};
+use weir_wire::gather::{Bound, Budget, message_cost};
+use weir_wire::scram::{Challenge, SaltedKeys, fingerprint};
+use weir_wire::{back as server, write};
+use zeroize::Zeroizing;
+
+/// Time for a cancel request, connecting included.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time after which a connection that owes nothing is waited for anew.
+const IDLE_PERIOD: Duration = Duration::from_secs(3600);
+
+/// Most reads of what a server has sent before its connection is closed: one that goes on sending is not listened to.
+const UNREAD_READS_MAX: usize = 64;
+
+/// Bytes read at once.
+const PIECE_BYTES: usize = 4096;
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Cancel safe.
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = match self {
+            Stream::Tcp(stream) => stream.read(buffer).await?,
+            Stream::Unix(stream) => stream.read(buffer).await?,
+            Stream::Tls(stream) => stream.read(buffer).await?,
+        };
+        if bytes == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
+    }
+
+    /// Not cancel safe: a part may be on its way.
+    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.write_all(bytes).await,
+            Stream::Unix(stream) => stream.write_all(bytes).await,
+            Stream::Tls(stream) => {
+                stream.write_all(bytes).await?;
+                stream.flush().await
+            }
+        }
+    }
+}
+
+impl Stream {
+    /// Gives the server what it takes at once, and the end of TLS behind it. Without that end OpenSSL tells the server of a broken connection,
+    /// which it logs.
+    fn part(&mut self, farewell: &[u8]) {
+        // The server may be gone, or take nothing now: it is told all the same by the end of the connection.
+        let _ = match self {
+            Stream::Tcp(stream) => stream.try_write(farewell),
+            Stream::Unix(stream) => stream.try_write(farewell),
+            Stream::Tls(stream) => {
+                let (socket, session) = stream.get_mut();
+                let said = session.writer().write_all(farewell);
+                session.send_close_notify();
+                said.and_then(|()| {
+                    // A record at a time.
+                    while session.wants_write() {
+                        session.write_tls(&mut AtOnce(socket))?;
+                    }
+                    Ok(0)
+                })
+            }
+        };
+        self.take_unread();
+    }
+
+    /// Takes in what has arrived: a close with something unread is a reset, which the server logs and by which it may lose the farewell.
+    fn take_unread(&self) {
+        let socket = match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+            Stream::Tls(stream) => stream.get_ref().0.as_fd(),
+        };
+        let mut unread = [0; PIECE_BYTES];
+        for _ in 0..UNREAD_READS_MAX {
+            match rustix::net::recv(socket, &mut unread, RecvFlags::DONTWAIT) {
+                Ok((bytes, _)) if bytes > 0 => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+    }
+}
+
+/// A socket that is written to without waiting.
+struct AtOnce<'a>(&'a TcpStream);
+
+impl Write for AtOnce<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The farewell that a server understands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Farewell {
+    /// Within a login it takes proofs only, and a connection that just ends is no news to it.
+    None,
+    Terminate,
+}
+
+/// See the module.
+pub struct Conn {
+    stream: Stream,
+    farewell: Farewell,
+    pub(crate) address: Address,
+    /// When it was begun, in microseconds since the start of the proxy.
+    begun_us: u64,
+    /// Bytes that have arrived behind the last message taken.
+    inbox: Vec<u8>,
+    /// The most that the server may still say in this exchange.
+    budget: Budget,
+    /// The time at which what is under way must be over.
+    deadline: Instant,
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        let mut words = Vec::new();
+        match self.farewell {
+            Farewell::None => {}
+            Farewell::Terminate => write::bare(&mut words, front::TERMINATE),
+        }
+        self.stream.part(&words);
+    }
+}
+
+/// The outcome of something that must be over by a time. As cancel safe as that is.
+async fn within<T>(deadline: Instant, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout_at(deadline, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+impl Conn {
+    /// Opens a connection to a node, as the user of its health check. Cancel safe.
+    pub async fn open(
+        shared: &Arc<Shared>,
+        config: &Config,
+        node: u16,
+        parameters: &[(&str, &str)],
+        deadline: Instant,
+    ) -> Result<Conn, OpenError> {
+        let Some(known) = config.nodes.iter().find(|known| known.id == node) else { return Err(OpenError::Gone { node }) };
+        let address = Address {
+            node,
+            hostname: known.hostname.clone(),
+            port: known.port,
+            connect_timeout_ms: known.connect_timeout_ms,
+            ssl_mode: known.ssl_mode,
+        };
+        let own = CheckConfig {
+            user: known.health.user.clone(),
+            password: known.health.password.clone(),
+            database: known.health.database.clone(),
+            ..config.check.clone()
+        };
+        let check = if known.health.user.is_empty() { &config.check } else { &own };
+        let files = shared.access.files();
+        let (user, secret) = files.checker(check);
+        let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters };
+        Conn::log_in(shared, &address, &login, OwnUse::Questions, deadline).await.map(|(conn, _)| conn)
+    }
+
+    /// Connects and logs in, with settings that nobody else chose (`own_login`). Encrypted or not, as `backend_sslmode` has it. Cancel safe: the
+    /// connection is closed.
+    pub async fn log_in(
+        shared: &Arc<Shared>,
+        address: &Address,
+        login: &Login<'_>,
+        of: OwnUse,
+        deadline: Instant,
+    ) -> Result<(Conn, Greeting), OpenError> {
+        let parameters: Vec<(&str, &str)> = own_login::in_packet(of).chain(login.parameters.iter().copied()).collect();
+        let Login { user, database, secret, generation, .. } = *login;
+        let login = &Login { user, database, secret, generation, parameters: &parameters };
+        let plan = {
+            let has_authorities = shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
+            let ssl = shared.config.load().tls.enabled;
+            plan(address.ssl_mode, ssl, has_authorities, address.hostname.starts_with('/'))
+        };
+        let mut attempts = plan.attempts.iter().peekable();
+        loop {
+            let attempt = attempts.next().copied().unwrap_or(Attempt::Plain);
+            let entered = async {
+                let mut conn = Conn::connect(shared, address, (attempt, plan.check), deadline).await?;
+                let greeting = conn.prove(shared, login).await?;
+                let words = own_login::after_login(of, greeting.reported("server_version"), greeting.reported("server_encoding"));
+                if let Some(words) = words {
+                    conn.query(&words).await?;
+                }
+                Ok((conn, greeting))
+            };
+            match entered.await {
+                Err(error) if attempts.peek().is_some() && is_worth_another(&error) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// True if the address of its node leads to another server by now.
+    pub fn is_left(&self, shared: &Shared) -> bool {
+        self.begun_us < shared.stale.moves.moved_us(self.address.node)
+    }
+
+    /// Connects, and begins TLS if the attempt is for that. Cancel safe: the connection is closed.
+    async fn connect(
+        shared: &Arc<Shared>,
+        address: &Address,
+        (attempt, check): (Attempt, Check),
+        deadline: Instant,
+    ) -> Result<Conn, OpenError> {
+        let failed = |cause| OpenError::Connect { address: address.clone(), cause };
+        let begun_us = shared.begun.elapsed().as_micros() as u64;
+        let over = |stream| Conn {
+            stream,
+            farewell: Farewell::None,
+            address: address.clone(),
+            begun_us,
+            inbox: Vec::new(),
+            budget: Budget::new(bounds::LOGIN),
+            deadline,
+        };
+        if address.hostname.starts_with('/') {
+            let path = PathBuf::from(&address.hostname).join(format!(".s.PGSQL.{}", address.port));
+            return Ok(over(Stream::Unix(within(deadline, UnixStream::connect(path)).await.map_err(failed)?)));
+        }
+        let stream = within(deadline, connect_any(shared, address, deadline)).await.map_err(failed)?;
+        match attempt {
+            Attempt::Plain => Ok(over(Stream::Tcp(stream))),
+            Attempt::Willing | Attempt::Encrypted => {
+                Ok(over(encrypt(shared, stream, address, (attempt, check), deadline).await?))
+            }
+        }
+    }
+
+    /// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
+    async fn prove(&mut self, shared: &Arc<Shared>, login: &Login<'_>) -> Result<Greeting, OpenError> {
+        let address = self.address.clone();
+        let wish = shared.config.load().tls.binding;
+        let (mut handshake, first) = Handshake::begin(&address, login, wish, self.channel());
+        self.begin(&first, &bounds::LOGIN).await?;
+        loop {
+            let (tag, body) = self.next().await?;
+            match handshake.on_message(tag, &body, crate::random)? {
+                Step::Wait => {}
+                Step::Send(answer) => self.send(&answer).await?,
+                Step::Derive(password, challenge) => {
+                    let keys = derive(shared, password, challenge, self.deadline).await;
+                    self.send(&handshake.derived(keys)?).await?;
+                }
+                Step::Done => {
+                    self.farewell = Farewell::Terminate;
+                    return Ok(handshake.finish());
+                }
+            }
+        }
+    }
+
+    fn channel(&self) -> Channel {
+        match &self.stream {
+            Stream::Tcp(_) | Stream::Unix(_) => Channel::default(),
+            Stream::Tls(stream) => {
+                let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                Channel { is_encrypted: true, end_point: certificate.and_then(end_point) }
+            }
+        }
+    }
+
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self.stream, Stream::Tls(_))
+    }
+
+    /// Goes on under another deadline.
+    pub fn renew(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+
+    /// Bytes that have arrived behind the last message taken.
+    pub fn take_rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.inbox)
+    }
+
+    fn broke(&self, cause: io::Error) -> OpenError {
+        OpenError::Broke { address: self.address.clone(), cause }
+    }
+
+    /// Begins an exchange in which the server may say so much. Not cancel safe: a part may be on its way.
+    async fn begin(&mut self, bytes: &[u8], bound: &Bound) -> Result<(), OpenError> {
+        self.budget = Budget::new(*bound);
+        self.send(bytes).await
+    }
+
+    /// Sends more of an exchange that has begun. Not cancel safe: a part may be on its way.
+    pub async fn send(&mut self, bytes: &[u8]) -> Result<(), OpenError> {
+        let sent = within(self.deadline, self.stream.write_all(bytes)).await;
+        sent.map_err(|cause| self.broke(cause))
+    }
+
+    /// Reads bytes past the messages: of a stream. Cancel safe. `TimedOut` at the deadline.
+    pub async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        within(self.deadline, self.stream.read(buffer)).await
+    }
+
+    /// The next message: its tag and body. Cancel safe.
+    pub async fn next(&mut self) -> Result<(u8, Vec<u8>), OpenError> {
+        loop {
+            let header = read_header(&self.inbox).map_err(|error| protocol(&self.address, error.to_string()))?;
+            if let Some(header) = header {
+                if header.frame_bytes() > MESSAGE_BYTES_MAX {
+                    return Err(protocol(&self.address, format!("a message of {} bytes", header.frame_bytes())));
+                }
+                self.budget.check_next(header.frame_bytes()).map_err(|cause| flooded(&self.address, cause))?;
+                if self.inbox.len() >= header.frame_bytes() {
+                    let body = self.inbox[HEADER_BYTES..header.frame_bytes()].to_vec();
+                    self.inbox.drain(..header.frame_bytes());
+                    self.budget.take(message_cost(header.tag, &body)).map_err(|cause| flooded(&self.address, cause))?;
+                    return Ok((header.tag, body));
+                }
+            }
+            self.more().await?;
+        }
+    }
+
+    /// Waits for the end of a connection that owes nothing. Gives the server's last word, if there was one. Cancel safe.
+    pub async fn ended(&mut self) -> Option<OpenError> {
+        // No limit of before counts while nothing is asked.
+        (self.deadline, self.budget) = (Instant::now() + IDLE_PERIOD, Budget::new(bounds::REST));
+        loop {
+            match self.next().await {
+                Ok((back::ERROR, body)) => return Some(refused(&self.address, &body)),
+                // A parameter that changed, a notice.
+                Ok(_) => {}
+                Err(OpenError::Broke { cause, .. }) if cause.kind() == io::ErrorKind::TimedOut => {
+                    (self.deadline, self.budget) = (Instant::now() + IDLE_PERIOD, Budget::new(bounds::REST));
+                }
+                Err(flooded @ OpenError::Flooded { .. }) => return Some(flooded),
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Waits for more bytes of the message that has begun. Cancel safe.
+    async fn more(&mut self) -> Result<(), OpenError> {
+        let mut piece = [0; PIECE_BYTES];
+        let bytes = within(self.deadline, self.stream.read(&mut piece)).await.map_err(|cause| self.broke(cause))?;
+        self.inbox.extend_from_slice(&piece[..bytes]);
+        Ok(())
+    }
+
+    /// Begins a simple query; its answer is read with `next`. Not cancel safe.
+    pub async fn ask(&mut self, sql: &str) -> Result<(), OpenError> {
+        own::check(sql);
+        self.ask_unchecked(sql, &bounds::ANSWER).await
+    }
+
+    /// Begins a question about the catalog, which names things by the `search_path` that every connection of this kind has. Not cancel safe.
+    pub async fn ask_catalog(&mut self, question: weir_catalog::Question) -> Result<(), OpenError> {
+        let bound = match question {
+            weir_catalog::Question::Part(_) => &bounds::CATALOG_PART,
+            weir_catalog::Question::Fingerprint | weir_catalog::Question::Defaults | weir_catalog::Question::Answers => {
+                &bounds::ANSWER
+            }
+        };
+        self.ask_unchecked(question.sql(), bound).await
+    }
+
+    async fn ask_unchecked(&mut self, sql: &str, bound: &Bound) -> Result<(), OpenError> {
+        let mut out = Vec::with_capacity(sql.len() + HEADER_BYTES + 1);
+        write::query(&mut out, sql);
+        self.begin(&out, bound).await
+    }
+
+    /// Runs a simple query and returns its rows as text. A server's error is `Refused`. Not cancel safe.
+    pub async fn query(&mut self, sql: &str) -> Result<Rows, OpenError> {
+        self.ask(sql).await?;
+        self.rows().await
+    }
+
+    /// The same of a question about the catalog. Not cancel safe.
+    pub async fn query_catalog(&mut self, question: weir_catalog::Question) -> Result<Rows, OpenError> {
+        self.ask_catalog(question).await?;
+        self.rows().await
+    }
+
+    /// The same of a text that calls a function outside of `pg_catalog`, by a schema and an owner that were looked at. Not cancel safe.
+    pub async fn query_by_name(&mut self, sql: &str) -> Result<Rows, OpenError> {
+        self.ask_unchecked(sql, &bounds::ANSWER).await?;
+        self.rows().await
+    }
+
+    async fn rows(&mut self) -> Result<Rows, OpenError> {
+        let (mut rows, mut error) = (Vec::new(), None);
+        loop {
+            let (tag, body) = self.next().await?;
+            match tag {
+                back::DATA_ROW => rows.push(read_row(&self.address, &body)?),
+                back::ERROR => error = Some(refused(&self.address, &body)),
+                back::READY => return error.map_or(Ok(rows), Err),
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends a CancelRequest to a process with its key, over a connection as this one's, and waits until the server has closed that. Errors
+    /// are the log's. Cancel safe: the request may not be sent.
+    pub async fn cancel(shared: Arc<Shared>, address: Address, is_encrypted: bool, (pid, key): (u32, Vec<u8>)) {
+        let deadline = Instant::now() + CANCEL_TIMEOUT;
+        let has_authorities = shared.files.tls.load().client.as_ref().is_some_and(|side| side.has_authorities);
+        let way = match is_encrypted {
+            true => (Attempt::Encrypted, plan(address.ssl_mode, true, has_authorities, false).check),
+            false => (Attempt::Plain, Check::Nothing),
+        };
+        let asked = async {
+            let mut conn = Conn::connect(&shared, &address, way, deadline).await?;
+            let mut out = Vec::new();
+            write::cancel_request(&mut out, pid, &key);
+            conn.send(&out).await?;
+            // The server says nothing and closes.
+            let _ = conn.read(&mut [0]).await;
+            Ok::<_, OpenError>(())
+        };
+        if let Err(error) = asked.await {
+            let text = format_args!("server connection to {address}: cancel request failed: {error}");
+            shared.log.say(crate::log::Level::Log, text);
+        }
+    }
+}
+
+/// A row of text.
+pub fn read_row(address: &Address, body: &[u8]) -> Result<Vec<Option<String>>, OpenError> {
+    let row = server::read_row(body).ok_or_else(|| protocol(address, "malformed row"))?;
+    Ok(row.into_iter().map(|cell| cell.map(|cell| String::from_utf8_lossy(cell).into_owned())).collect())
+}
+
+/// Addresses of a name. Cancel safe.
+async fn resolve(shared: &Arc<Shared>, hostname: &str, deadline: Instant) -> io::Result<Vec<IpAddr>> {
+    if let Ok(ip) = hostname.parse() {
+        return Ok(vec![ip]);
+    }
+    let (done, answered) = oneshot::channel();
+    let wake = move || {
+        let _ = done.send(());
+    };
+    let question = shared.ask_name(hostname, deadline.into_std(), Box::new(wake));
+    let _ = timeout_at(question.until.into(), answered).await;
+    shared.addresses(hostname, &question)
+}
+
+/// Tries each address of a name in turn. Cancel safe.
+async fn connect_any(shared: &Arc<Shared>, address: &Address, deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for ip in resolve(shared, &address.hostname, deadline).await? {
+        match within(deadline, TcpStream::connect(SocketAddr::new(ip, address.port))).await {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                set_tcp(&socket2::SockRef::from(&stream), &tcp_options(&shared.config.load().tcp))?;
+                return Ok(stream);
+            }
+            Err(cause) => last = cause,
+        }
+    }
+    Err(last)
+}
+
+/// Asks for TLS and begins it. Cancel safe: the connection is closed.
+async fn encrypt(
+    shared: &Shared,
+    mut stream: TcpStream,
+    address: &Address,
+    (attempt, check): (Attempt, Check),
+    deadline: Instant,
+) -> Result<Stream, OpenError> {
+    let no_tls = |reason: String| OpenError::Tls { address: address.clone(), reason };
+    let broke = |cause| OpenError::Broke { address: address.clone(), cause };
+    let mut out = Vec::new();
+    write::ssl_request(&mut out);
+    within(deadline, stream.write_all(&out)).await.map_err(broke)?;
+    let mut answer = [0];
+    // No more than the answer is taken: bytes behind it in clear text can only be taken for TLS, and fail.
+    within(deadline, stream.read_exact(&mut answer)).await.map_err(broke)?;
+    match (answer[0], attempt) {
+        (b'S', _) => {}
+        (b'N', Attempt::Willing) => return Ok(Stream::Tcp(stream)),
+        (b'N', _) => return Err(no_tls("the server does not have it, and backend_sslmode demands it".into())),
+        _ => return Err(protocol(address, "unexpected answer to the request for TLS")),
+    }
+    let Some(side) = shared.files.tls.load().client.clone() else {
+        return Err(no_tls("the configuration has just been changed".into()));
+    };
+    let name = server_name(check, &address.hostname).map_err(|cause| no_tls(cause.to_string()))?;
+    let begun = within(deadline, TlsConnector::from(side.config(check)).connect(name, stream)).await;
+    let stream = begun.map_err(|cause| match cause.kind() {
+        // The server went away, which says nothing of TLS.
+        io::ErrorKind::TimedOut
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::UnexpectedEof => broke(cause),
+        _ => no_tls(explain(&cause)),
+    })?;
+    Ok(Stream::Tls(Box::new(stream)))
+}
+
+/// The keys of a password under a salt: known, or derived on another thread. Cancel safe.
+async fn derive(
+    shared: &Arc<Shared>,
+    password: Zeroizing<Vec<u8>>,
+    challenge: Challenge,
+    deadline: Instant,
+) -> Result<SaltedKeys, Unanswered> {
+    let key = Salted { password: fingerprint(&shared.access.salt_secret, &password), challenge };
+    if let Some(keys) = shared.access.keys.known(&key) {
+        return Ok(keys);
+    }
+    let challenge = key.challenge.clone();
+    let work = tokio::task::spawn_blocking(move || SaltedKeys::derive(&password, &challenge.salt, challenge.iterations));
+    match timeout_at(deadline, work).await {
+        Ok(Ok(keys)) => {
+            shared.access.keys.learn(&key, keys.clone());
+            Ok(keys)
+        }
+        // Its thread has ended by a fault, and nobody will answer.
+        Ok(Err(_)) | Err(_) => Err(Unanswered::TimedOut),
+    }
+}

@@ -1,0 +1,230 @@
+//! The way to nodes: the logins, and the memory of a node between two looks.
+
+use crate::control::control_conn::Conn;
+use crate::control::control_context::Control;
+use crate::log::Level;
+use crate::runtime::pool::server_conn::OpenError;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::time::Instant;
+use weir_config::Config;
+use weir_failover::{Beside, Failure, Found, History, Lsn, Mode, NodeId, Rules, State};
+use weir_session::metrics::Counters;
+
+/// As servers show it.
+const NAME: &str = "weir_failover";
+
+/// The purpose of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    Statements,
+    /// Commands of replication, too: it needs the attribute REPLICATION.
+    Replication,
+}
+
+/// The facts that identify a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    pub(super) system: u64,
+    pub(super) timeline: u32,
+    pub(super) started_at: u64,
+}
+
+/// A host and a port.
+type Place = (String, u16);
+
+/// Answers of a node before a look at it.
+pub struct Listened {
+    node: NodeId,
+    answers: u64,
+}
+
+/// See the module. Of one configuration.
+pub struct Reach {
+    pub(super) c: Rc<Control>,
+    pub(super) config: Arc<Config>,
+    pub(super) rules: Rc<Rules>,
+    histories: RefCell<BTreeMap<NodeId, (Key, History)>>,
+    /// The accepted log, and where nodes' own logs ended when last seen.
+    accepted: RefCell<(Option<History>, BTreeMap<NodeId, Lsn>)>,
+    /// Where standbys said that they receive from, and which node that is, as the primary's list of followers shows: servers may know each
+    /// other by other names than Weir does.
+    places: RefCell<BTreeMap<NodeId, Place>>,
+    aliases: RefCell<BTreeMap<Place, NodeId>>,
+    /// Answers of nodes at the end of the last look, if that was in vain.
+    heard: RefCell<BTreeMap<NodeId, u64>>,
+    /// Nodes of which the log was told that something is hidden.
+    complained: RefCell<BTreeSet<NodeId>>,
+}
+
+impl Reach {
+    pub fn new(c: Rc<Control>, config: Arc<Config>, rules: Rc<Rules>) -> Reach {
+        Reach {
+            c,
+            config,
+            rules,
+            histories: RefCell::default(),
+            accepted: RefCell::default(),
+            places: RefCell::default(),
+            aliases: RefCell::default(),
+            heard: RefCell::default(),
+            complained: RefCell::default(),
+        }
+    }
+
+    /// Opens a connection to a node, as the user of its health check. Cancel safe.
+    pub async fn open(&self, node: NodeId, line: Line, deadline: Instant) -> Result<Conn, OpenError> {
+        let parameters: &[(&str, &str)] = match line {
+            Line::Statements => &[("application_name", NAME)],
+            Line::Replication => &[("application_name", NAME), ("replication", "database")],
+        };
+        Conn::open(&self.c.shared, &self.config, node, parameters, deadline).await
+    }
+
+    /// True if a standby keeps its numbers before it is promoted: another Weir may go on in this one's place, and clients ask for outcomes.
+    pub fn leaves_numbers(&self) -> bool {
+        !self.rules.is_alone() && self.config.failover.commit_outcome
+    }
+
+    /// Opens a connection that only stays. Cancel safe.
+    pub async fn show_presence(&self, node: NodeId, name: &str, deadline: Instant) -> Result<Conn, OpenError> {
+        Conn::open(&self.c.shared, &self.config, node, &[("application_name", name)], deadline).await
+    }
+
+    /// Where other servers reach this node.
+    pub fn place(&self, node: NodeId) -> Option<(&str, u16)> {
+        self.rules.node(node).map(|node| (node.address.hostname.as_str(), node.address.port))
+    }
+
+    /// The node that a standby receives from, if it is one of ours.
+    pub fn upstream(&self, standby: NodeId, (host, port): (&str, u16)) -> Option<NodeId> {
+        let place = (host.to_string(), port);
+        let known = self.rules.node_at(host, port).or_else(|| self.aliases.borrow().get(&place).copied());
+        self.places.borrow_mut().insert(standby, place);
+        known
+    }
+
+    pub fn known_history(&self, node: NodeId, key: Key) -> Option<History> {
+        self.histories.borrow().get(&node).filter(|(known, _)| *known == key).map(|(_, history)| history.clone())
+    }
+
+    pub fn keep_history(&self, node: NodeId, key: Key, history: &History) {
+        self.histories.borrow_mut().insert(node, (key, history.clone()));
+    }
+
+    /// A history that cannot be read, by what is known. `None`: nothing is assumed where Weir promotes.
+    pub fn assume(&self, node: NodeId, system: Option<u64>, timeline: Option<u32>) -> Option<History> {
+        if self.rules.mode == Mode::Builtin {
+            return None;
+        }
+        let accepted = self.accepted.borrow();
+        let end = accepted.1.get(&node).copied().unwrap_or(0);
+        Some(History::assume(system, timeline, accepted.0.as_ref(), end))
+    }
+
+    /// Takes in what is known of logs.
+    pub fn learn(&self, state: &State) {
+        let mut accepted = self.accepted.borrow_mut();
+        if accepted.0.as_ref() != state.history() {
+            accepted.0 = state.history().cloned();
+        }
+        for (id, node) in &state.nodes {
+            let primary = node.facts().filter(|facts| facts.is_primary());
+            for follower in primary.iter().flat_map(|facts| &facts.followers).filter(|follower| follower.is_streaming) {
+                let places = self.places.borrow();
+                let place = follower.node.and_then(|standby| places.get(&standby));
+                if let Some(place) = place.filter(|(host, port)| self.rules.node_at(host, *port).is_none()) {
+                    self.aliases.borrow_mut().insert(place.clone(), *id);
+                }
+            }
+            let standby = node.facts().filter(|facts| !facts.is_primary());
+            if let Some(facts) = standby {
+                accepted.1.insert(*id, facts.position);
+            }
+        }
+    }
+
+    /// Answers of a node so far: statements of clients that have ended there, and questions for its role, which are asked over a connection that
+    /// stays open.
+    fn answers(&self, node: NodeId) -> u64 {
+        let ended = |counters: &Counters| counters.times(node).buckets.iter().sum::<u64>();
+        let of_clients: u64 = self.c.shared.counters.iter().map(ended).sum();
+        of_clients + self.c.shared.cluster.probes.answers(node)
+    }
+
+    /// Begins to note what a node answers beside a look. If the look before was in vain, the time since then counts, too.
+    pub fn listen(&self, node: NodeId) -> Listened {
+        let heard = self.heard.borrow().get(&node).copied();
+        Listened { node, answers: heard.unwrap_or_else(|| self.answers(node)) }
+    }
+
+    /// A look has ended, which found this.
+    pub fn heard(&self, listened: &Listened, found: &Found) -> Beside {
+        let answers = self.answers(listened.node);
+        let mut heard = self.heard.borrow_mut();
+        match found {
+            Found::Answered(_) => heard.remove(&listened.node),
+            Found::Failed(_) => heard.insert(listened.node, answers),
+        };
+        if answers == listened.answers { Beside::Silence } else { Beside::Answers }
+    }
+
+    /// Says something about a node.
+    pub fn warn(&self, node: NodeId, what: &str) {
+        self.c.shared.log.say(Level::Warning, format_args!("node {node}: {what}"));
+    }
+
+    /// Says once that something cannot be seen or done.
+    pub fn complain(&self, node: NodeId, why: &str) {
+        if self.complained.borrow_mut().insert(node) {
+            self.warn(node, why);
+        }
+    }
+}
+
+/// The failure that an error of a connection stands for.
+pub fn failure(error: &OpenError) -> Failure {
+    match error {
+        error if error.is_local() => Failure::Local,
+        OpenError::Connect { cause, address } => match cause.kind() {
+            io::ErrorKind::ConnectionRefused => Failure::Refused,
+            // Nobody has bound the socket's path. A name without an address says nothing of the server.
+            io::ErrorKind::NotFound if address.hostname.starts_with('/') => Failure::Refused,
+            io::ErrorKind::TimedOut => Failure::TimedOut,
+            _ => Failure::Unreachable,
+        },
+        OpenError::Broke { cause, .. } if cause.kind() == io::ErrorKind::TimedOut => Failure::TimedOut,
+        OpenError::Broke { .. } => Failure::Lost,
+        OpenError::Refused { sqlstate, message, .. } => Failure::of_sqlstate(sqlstate, message),
+        OpenError::Secret { .. } => Failure::WrongPassword,
+        OpenError::Keys { .. } => Failure::Local,
+        OpenError::Tls { .. }
+        | OpenError::Held { .. }
+        | OpenError::Gone { .. }
+        | OpenError::GivenUp { .. }
+        | OpenError::Flooded { .. }
+        | OpenError::Protocol { .. } => Failure::Refuses,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::key_derivation::Unanswered;
+    use crate::runtime::pool::server_conn::Address;
+    use weir_config::SslMode;
+    use weir_session::fault::sqlstate;
+
+    #[test]
+    fn keys_that_come_too_late_say_nothing_of_the_server_nor_of_the_password() {
+        let address = Address { node: 0, hostname: "a".into(), port: 1, connect_timeout_ms: 1, ssl_mode: SslMode::Auto };
+        for cause in [Unanswered::Full, Unanswered::TimedOut] {
+            let error = OpenError::Keys { address: address.clone(), user: "monitor".into(), cause };
+            assert_eq!(failure(&error), Failure::Local);
+            assert_eq!(error.fault().sqlstate, sqlstate::CANNOT_CONNECT, "{error}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The files of failover in `work_dir`: the state that must survive this process, and Pgpool's `pgpool_status`.
+
+use crate::control::control_context::Control;
+use crate::log::Level;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+use std::{fs, io};
+use tokio::task::{spawn_blocking, spawn_local};
+use weir_config::Config;
+use weir_failover::{Done, Durable, Mode, NodeId, Rules, status_file};
+use weir_io::own_files;
+
+/// Pgpool's file.
+const STATUS: &str = "pgpool_status";
+
+const TEST: &str = "backend_down_request";
+
+/// The default of `work_dir`.
+const TMP: &str = "/tmp";
+
+/// Time between two attempts to write `pgpool_status` where the disk is full.
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
+
+/// What to do about a file of somebody else.
+const ADVICE: &str = "remove it, or have work_dir name a folder of Weir's own";
+
+/// Where the files were before systemd gave Weir a folder of its own, if it did.
+fn old_folder(config: &Config) -> Option<PathBuf> {
+    config.is_of_unit("work_dir").then(|| PathBuf::from(TMP))
+}
+
+/// Discards `pgpool_status`, wherever it is read from.
+///
+/// Gives the files that were there.
+pub fn discard_status(config: &Config) -> Vec<PathBuf> {
+    let folders = [Some(config.work_dir.clone()), old_folder(config)];
+    let paths = folders.into_iter().flatten().map(|folder| folder.join(STATUS));
+    // There mostly is none.
+    paths.filter(|path| fs::remove_file(path).is_ok()).collect()
+}
+
+/// Why files of somebody else in `work_dir` are in the way of Weir's own, if any are.
+pub fn obstacle(config: &Config) -> Option<String> {
+    let files = Files::new(config);
+    let paths = [files.state, files.folder.join(STATUS)];
+    let mut refused = paths.iter().filter_map(|path| Some((path, own_files::read(path).err()?)));
+    let (path, cause) = refused.find(|(_, cause)| cause.kind() == io::ErrorKind::PermissionDenied)?;
+    Some(format!("{}: {cause}", path.display()))
+}
+
+/// See the module.
+pub struct Files {
+    folder: PathBuf,
+    /// The folder of all, where the files were before systemd gave Weir one of its own.
+    old: Option<PathBuf>,
+    state: PathBuf,
+    /// The text that is to be in `pgpool_status`, and if somebody is writing.
+    status: RefCell<Option<String>>,
+    is_writing: Cell<bool>,
+    /// That the state cannot be written was told.
+    is_refused: Cell<bool>,
+}
+
+impl Files {
+    /// Several proxies of one machine may share the folder, which is `/tmp` unless it is set: the port is theirs alone.
+    pub fn new(config: &Config) -> Files {
+        let folder = config.work_dir.clone();
+        let state = folder.join(format!("weir_failover.{}", config.port));
+        Files {
+            folder,
+            old: old_folder(config),
+            state,
+            status: RefCell::default(),
+            is_writing: Cell::default(),
+            is_refused: Cell::default(),
+        }
+    }
+
+    /// True if there is anything to remember: where somebody else decides, he is asked again.
+    pub fn keeps_state(&self, rules: &Rules) -> bool {
+        matches!(rules.mode, Mode::Builtin | Mode::Command)
+    }
+
+    /// The stored state, and the nodes that `pgpool_status` keeps out of use. Blocks for the time of a small file.
+    pub fn read(&self, c: &Control, rules: &Rules) -> (Option<Durable>, BTreeSet<NodeId>) {
+        self.bring_over(c);
+        let mut stored = self.keeps_state(rules).then(|| self.read_state(c)).flatten();
+        let path = self.folder.join(STATUS);
+        let status = own_files::read(&path);
+        if let Err(cause) = &status
+            && cause.kind() != io::ErrorKind::NotFound
+        {
+            c.shared.log.say(Level::Warning, format_args!("{} is not read: {cause}; {ADVICE}", path.display()));
+        }
+        if let (Some(stored), Err(cause)) = (&mut stored, &status)
+            && cause.kind() == io::ErrorKind::NotFound
+        {
+            // It was discarded (-D), and with it all that kept nodes out of use.
+            stored.detached.clear();
+        }
+        let down = status.map(|text| status_file::parse(&text)).unwrap_or_default();
+        let shown: Vec<String> = down.iter().map(ToString::to_string).collect();
+        if !down.is_empty() {
+            let text = format_args!("{} keeps these nodes out of use: {}", path.display(), shown.join(", "));
+            c.shared.log.say(Level::Log, text);
+        }
+        (stored, down)
+    }
+
+    /// Nodes that the file of `health_check_test` says are down. Blocks for the time of a small file: it is for tests.
+    pub fn read_test(&self) -> BTreeSet<NodeId> {
+        own_files::read(&self.folder.join(TEST)).map(|text| status_file::parse_test(&text)).unwrap_or_default()
+    }
+
+    /// Moves files of our own from the old folder to one that has none yet.
+    fn bring_over(&self, c: &Control) {
+        let Some(old) = &self.old else { return };
+        for path in [self.state.clone(), self.folder.join(STATUS)] {
+            let Some(before) = path.file_name().map(|name| old.join(name)) else { continue };
+            let Ok(text) = own_files::read(&before) else { continue };
+            if fs::symlink_metadata(&path).is_ok() || own_files::replace(&path, &text).is_err() {
+                continue;
+            }
+            let _ = fs::remove_file(&before);
+            c.shared.log.say(Level::Log, format_args!("{} is {} now", before.display(), path.display()));
+        }
+    }
+
+    fn read_state(&self, c: &Control) -> Option<Durable> {
+        let text = match own_files::read(&self.state) {
+            Ok(text) => text,
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return None,
+            Err(cause) => {
+                c.shared.log.say(Level::Error, format_args!("{} is not read: {cause}; {ADVICE}", self.state.display()));
+                return None;
+            }
+        };
+        let read = Durable::parse(&text);
+        if read.is_none() {
+            let path = self.state.display();
+            c.shared.log.say(Level::Error, format_args!("{path} is broken; what it held is found again from the servers"));
+        }
+        read
+    }
+
+    /// Puts the state on disk. Cancel safe: it may be there.
+    pub async fn store(&self, c: &Control, text: String) -> Done {
+        let path = self.state.clone();
+        let written =
+            spawn_blocking(move || own_files::replace(&path, &text)).await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()));
+        match written {
+            Ok(()) => {
+                if self.is_refused.replace(false) {
+                    c.shared.log.say(Level::Log, format_args!("{} is written again", self.state.display()));
+                }
+                Done::Yes
+            }
+            Err(cause) => {
+                if !self.is_refused.replace(true) {
+                    let (path, folder) = (self.state.display(), self.folder.display());
+                    let text = format_args!(
+                        "{path} cannot be written, so that no failover is decided until it can: {cause}; work_dir ({folder}) must be a folder \
+                         that Weir may write to"
+                    );
+                    c.shared.log.say(Level::Error, text);
+                }
+                Done::No
+            }
+        }
+    }
+
+    /// Has `pgpool_status` written. Texts that come while it is written are written after, the newest only.
+    pub fn write_status(self: &Rc<Files>, c: &Rc<Control>, text: String) {
+        self.status.replace(Some(text));
+        if self.is_writing.replace(true) {
+            return;
+        }
+        let (own, c) = (self.clone(), c.clone());
+        spawn_local(async move {
+            let path = own.folder.join(STATUS);
+            let mut is_behind = false;
+            while let Some(text) = own.status.take() {
+                let (place, copy) = (path.clone(), text.clone());
+                match spawn_blocking(move || own_files::replace(&place, &copy)).await {
+                    Ok(Ok(())) if is_behind => {
+                        is_behind = false;
+                        c.shared.log.say(Level::Log, format_args!("{} is written again", path.display()));
+                    }
+                    Ok(Err(cause)) => {
+                        if !std::mem::replace(&mut is_behind, true) {
+                            let text = "a restart would forget which nodes are out of use; it is tried again until it succeeds";
+                            c.shared.log.say(Level::Error, format_args!("{} cannot be written: {cause}; {text}", path.display()));
+                        }
+                        // Unless a newer one has come meanwhile.
+                        own.status.borrow_mut().get_or_insert(text);
+                        tokio::time::sleep(RETRY_PERIOD).await;
+                    }
+                    Ok(Ok(())) | Err(_) => {}
+                }
+            }
+            own.is_writing.set(false);
+        });
+    }
+}

@@ -1,0 +1,167 @@
+//! The node that workers send writes to, and the end of connections to one that was given up.
+
+use crate::control::cluster_view;
+use crate::control::control_context::{Control, Subject};
+use crate::log::Level;
+use crate::runtime::mail::Nudge;
+use crate::runtime::pool::server_conn::ConnStatus;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+use weir_config::{ClusteringMode, Config};
+use weir_failover::cluster::Gate;
+use weir_failover::commit_outcome::Horizon;
+use weir_failover::{self, Decider, Held, Mode, NodeId, Rules, State, Transactions};
+
+/// Time that workers have to let go of connections that were broken under them. A worker looks at its sockets within microseconds.
+const PART_LIMIT: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub struct Door {
+    gate: Gate,
+    promoter: Promoter,
+    /// The node that took writes last, and may still have transactions.
+    served: Option<NodeId>,
+}
+
+/// The one that makes a standby the primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Promoter {
+    /// Weir, or its command.
+    Weir,
+    Others,
+    /// Nobody: the servers are no copies of each other, and their numbers alone tell.
+    Nobody,
+}
+
+impl Promoter {
+    fn of(config: &Config, mode: Mode) -> Promoter {
+        match mode {
+            _ if config.clustering_mode != ClusteringMode::StreamingReplication => Promoter::Nobody,
+            Mode::Builtin | Mode::Command => Promoter::Weir,
+            Mode::Follow | Mode::Off => Promoter::Others,
+        }
+    }
+}
+
+impl Door {
+    pub fn new(config: &Config, mode: Mode) -> Door {
+        Door { gate: Gate::Shut, promoter: Promoter::of(config, mode), served: None }
+    }
+
+    pub fn obey(&mut self, config: &Config, mode: Mode) {
+        self.promoter = Promoter::of(config, mode);
+    }
+
+    /// Roles decide, at least until others have made a primary known.
+    fn is_by_roles(&self) -> bool {
+        match self.promoter {
+            Promoter::Weir => false,
+            Promoter::Others => self.served.is_none(),
+            Promoter::Nobody => true,
+        }
+    }
+
+    /// The gate that workers see.
+    fn shown(&self, rules: &Rules, state: &State) -> Gate {
+        if self.promoter == Promoter::Nobody {
+            return state.first_in_use(rules).map_or(Gate::Shut, Gate::First);
+        }
+        match state.decider(rules) {
+            // As long as nothing was released, nobody sees the gate open and shut.
+            Decider::Gate if self.is_by_roles() => Gate::ByRoles,
+            Decider::Gate => self.gate,
+            Decider::Roles => Gate::ByRoles,
+            Decider::Nothing => Gate::Shut,
+        }
+    }
+
+    /// Shows workers the gate, and the nodes that are in use.
+    pub fn show(&self, c: &Control, rules: &Rules, state: &State) {
+        let is_out = |id| state.is_avoided(rules, id);
+        if let Gate::Open { node, .. } = self.gate
+            && c.view.borrow().horizon.is_none()
+        {
+            // A look may find the numbers that another Weir keeps there after this one has opened the gate.
+            let horizon = horizon_of(c, state, node);
+            c.view.borrow_mut().horizon = horizon;
+        }
+        let (before, gate) = (c.view.borrow().generation, self.shown(rules, state));
+        if let Gate::First(node) = gate
+            && c.view.borrow().gate != gate
+        {
+            c.shared.log.say(Level::Log, format_args!("everything goes to node {node} (backend_clustering_mode = raw)"));
+        }
+        let held = match state.gate {
+            weir_failover::Gate::Held(why, _) if gate == Gate::Shut => Some(why.describe()),
+            weir_failover::Gate::Held(..) | weir_failover::Gate::Open { .. } => None,
+        };
+        cluster_view::govern(c, gate, held, is_out);
+        if c.view.borrow().generation != before {
+            c.nudge(Nudge::Governed);
+        }
+    }
+
+    /// Nobody gets writes from now on. Done when none can leave and no late answer is passed on. Cancel safe.
+    pub async fn hold(&mut self, c: &Control, (rules, state): (&Rules, &State), why: Held, transactions: Transactions) {
+        self.gate = Gate::Shut;
+        self.show(c, rules, state);
+        if self.is_by_roles() {
+            return;
+        }
+        c.shared.log.say(Level::Log, format_args!("writes wait: {}", why.describe()));
+        // Where others decide, a primary that says nothing for a moment keeps its transactions until there is another one.
+        if transactions == Transactions::End && self.promoter == Promoter::Weir {
+            self.end_served(c).await;
+        }
+    }
+
+    /// This node gets writes from now on. Cancel safe.
+    pub async fn release(&mut self, c: &Control, (rules, state): (&Rules, &State), node: NodeId, started_at: Option<u64>) {
+        if self.served.is_some_and(|served| served != node) && self.promoter != Promoter::Nobody {
+            self.end_served(c).await;
+        }
+        c.view.borrow_mut().horizon = horizon_of(c, state, node);
+        self.served = Some(node);
+        self.gate = Gate::Open { node, started_at };
+        if self.promoter != Promoter::Nobody {
+            c.shared.log.say(Level::Log, format_args!("writes go to node {node}"));
+        }
+        self.show(c, rules, state);
+    }
+
+    /// Ends the transactions on the node that took writes.
+    async fn end_served(&mut self, c: &Control) {
+        let Some(node) = self.served.take() else { return };
+        let used = cluster_view::end(c, node);
+        wait_parted(c, node, &used).await;
+    }
+}
+
+/// The numbers of the promotion of the node that takes writes, as far as its last look told.
+fn horizon_of(c: &Control, state: &State, node: NodeId) -> Option<Horizon> {
+    let facts = state.nodes.get(&node)?.facts()?;
+    Horizon::of(c.promoted.get(), node, facts)
+}
+
+/// Waits until sessions have let go of these connections.
+async fn wait_parted(c: &Control, node: NodeId, conns: &[Arc<ConnStatus>]) {
+    let serials: HashSet<u64> = conns.iter().map(|conn| conn.serial).collect();
+    let until = Instant::now() + PART_LIMIT;
+    // First the bell: one that is closed between the look and the wait rings it.
+    let bell = c.bell(Subject::Parted);
+    loop {
+        let pools = c.shared.pools.all();
+        let mut statuses = pools.iter().filter(|pool| pool.key.node == node).flat_map(|pool| pool.statuses());
+        if !statuses.any(|status| serials.contains(&status.serial)) {
+            return;
+        }
+        if Instant::now() >= until {
+            let text = format_args!("node {node}: sessions have not let go of all connections in {} ms", PART_LIMIT.as_millis());
+            return c.shared.log.say(Level::Warning, text);
+        }
+        // Either way it is looked again.
+        let _ = tokio::time::timeout_at(until, bell.rung()).await;
+    }
+}

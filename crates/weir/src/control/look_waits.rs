@@ -1,0 +1,67 @@
+//! Waits for a place to look at a catalog. `weir::runtime::pool::look_places` decides.
+
+use crate::runtime::pool::look_places::{LookPlaces, Ticket, Urgency};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Time between two looks whether the wait is still wanted.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The places of the control thread. `max`: how many there are now.
+#[derive(Default)]
+pub struct Places {
+    state: RefCell<LookPlaces>,
+    /// Rings when somebody comes or leaves.
+    changed: Notify,
+}
+
+/// A place in use.
+pub struct Place(Rc<Places>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.state.borrow_mut().free();
+        self.0.changed.notify_waiters();
+    }
+}
+
+/// A place in the queue, left however the wait ends.
+struct Queued<'p>(&'p Places, Ticket);
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.state.borrow_mut().leave(self.1);
+        self.0.changed.notify_waiters();
+    }
+}
+
+impl Places {
+    /// True if a database waits for which no place is free.
+    pub fn is_wanted(&self, max: u32) -> bool {
+        self.state.borrow().is_wanted(max)
+    }
+
+    /// Until somebody comes or leaves. Cancel safe.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Waits for a place. `None`: nobody wants it any more. Cancel safe.
+    pub async fn take(self: &Rc<Places>, urgency: Urgency, max: impl Fn() -> u32, is_wanted: impl Fn() -> bool) -> Option<Place> {
+        let ticket = self.state.borrow_mut().queue(urgency);
+        let _queued = Queued(self, ticket);
+        self.changed.notify_waiters();
+        loop {
+            if self.state.borrow_mut().take(ticket, max()) {
+                return Some(Place(self.clone()));
+            }
+            if !is_wanted() {
+                return None;
+            }
+            // Either way it is looked at again.
+            let _ = tokio::time::timeout(TICK, self.changed()).await;
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The common knowledge of the tasks of all nodes: the view, the nodes to ask, and WAL positions by round.
+
+use super::question::{Position, Timeline};
+use crate::control::control_context::{Control, Subject};
+use crate::runtime::mail::Nudge;
+use std::cell::{RefCell, RefMut};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+use weir_cache::{History, Round, Snapshot};
+use weir_config::Config;
+use weir_failover::cluster::{ClusterView, Role};
+use weir_failover::looks::{Answer, Failure, Said};
+use weir_session::causal::asking;
+use weir_session::causal::standbys::{Board, Covers, Doubts, Era, Replayed, Word};
+use weir_session::causal::waiting::{Shows, Waiting};
+
+/// How a node stands with the question for its role.
+#[derive(Debug, Default)]
+pub enum Look {
+    #[default]
+    Rest,
+    /// It is asked, since then.
+    Asked(Instant),
+    Said(Result<Said, Failure>),
+}
+
+/// See the module. Of one configuration.
+pub struct Desk {
+    pub(super) c: Rc<Control>,
+    pub(super) config: Arc<Config>,
+    /// By place in the view.
+    looks: Vec<RefCell<Look>>,
+    board: RefCell<Board>,
+    /// Under the generation of the view with this number.
+    doubts: RefCell<(u64, Doubts)>,
+    /// Of the primary with this number.
+    waiting: RefCell<(u16, Waiting)>,
+}
+
+/// The effect of an answer on the node's next question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    Nothing,
+    Primary,
+    Standby {
+        is_done: bool,
+        advances: bool,
+    },
+    /// It is not what it counts as.
+    Contradicts,
+}
+
+impl Desk {
+    pub fn new(c: Rc<Control>, config: Arc<Config>, view: ClusterView) -> Desk {
+        let looks = config.nodes.iter().map(|_| RefCell::default()).collect();
+        let (board, doubts, waiting) = Default::default();
+        c.view.replace(view);
+        Desk { c, config, looks, board, doubts, waiting }
+    }
+
+    /// Nothing is known any more of the nodes of a view: all are asked anew.
+    pub fn forget_all(&self, view: &ClusterView) {
+        self.forget_waiting();
+        let now_ms = self.c.millis(Instant::now());
+        view.nodes.iter().for_each(|node| self.c.shared.positions.renew_life(node.id, now_ms));
+    }
+
+    /// Has all nodes asked for their role that do not owe an answer. Says which.
+    pub fn ask_all(&self, now: Instant) -> Vec<bool> {
+        let ask = |look: &RefCell<Look>| {
+            let is_free = !matches!(*look.borrow(), Look::Asked(_));
+            if is_free {
+                look.replace(Look::Asked(now));
+            }
+            is_free
+        };
+        let asked = self.looks.iter().map(ask).collect();
+        self.c.ring(&Subject::Positions);
+        asked
+    }
+
+    /// Since when a node is asked for its role, if it is.
+    pub fn asked_at(&self, at: usize) -> Option<Instant> {
+        match *self.looks[at].borrow() {
+            Look::Asked(since) => Some(since),
+            Look::Rest | Look::Said(_) => None,
+        }
+    }
+
+    /// A node was asked for its role, and this came of it.
+    pub fn said(&self, at: usize, outcome: Result<Said, Failure>) {
+        self.looks[at].replace(Look::Said(outcome));
+        self.c.ring(&Subject::Roles);
+    }
+
+    /// Moves what nodes have said since the last call. True: something was.
+    pub fn collect(&self, answers: &mut [Answer]) -> bool {
+        let mut has_news = false;
+        for (look, answer) in self.looks.iter().zip(answers) {
+            let mut look = look.borrow_mut();
+            match std::mem::take(&mut *look) {
+                Look::Said(said) => {
+                    *answer = Some(said);
+                    has_news = true;
+                }
+                other => *look = other,
+            }
+        }
+        has_news
+    }
+
+    /// True if each of these nodes has said something.
+    pub fn owes_nothing(&self, asked: &[bool]) -> bool {
+        (0..self.looks.len()).all(|at| !asked[at] || self.asked_at(at).is_none())
+    }
+
+    pub fn role(&self, at: usize) -> Option<Role> {
+        asking::role(&self.c.view.borrow(), at)
+    }
+
+    /// The nodes that contradicted the view as it is.
+    fn doubted(&self) -> RefMut<'_, (u64, Doubts)> {
+        let mut doubts = self.doubts.borrow_mut();
+        let generation = self.c.view.borrow().generation;
+        if doubts.0 != generation {
+            *doubts = (generation, Doubts::default());
+        }
+        doubts
+    }
+
+    /// The last round that is known of.
+    pub fn round(&self) -> u64 {
+        self.board.borrow().round()
+    }
+
+    /// True if anybody makes use of the primary's position.
+    pub fn is_of_use(&self) -> bool {
+        let (view, positions) = (self.c.view.borrow(), &self.c.shared.positions);
+        let is_wanted = |at: usize| view.is_standby(at) && (view.takes_reads(at) || positions.is_wished());
+        positions.is_followed() || (0..view.nodes.len()).any(is_wanted)
+    }
+
+    /// True if a standby lacks something of what is known, or somebody must know that it still is itself.
+    pub fn is_behind(&self, node: u16) -> bool {
+        let (board, positions) = (self.board.borrow(), &self.c.shared.positions);
+        let all = Covers { primary: board.round(), standbys: board.round() };
+        let lacks = !board.mark(node).covers.reach(all);
+        let verify_us = positions.verify_us();
+        let is_doubted = verify_us > 0 && positions.asked_us(node) <= verify_us;
+        is_doubted || (board.round() > 0 && lacks)
+    }
+
+    /// The connection to a node is gone, and with it all that is known of it.
+    pub fn lose(&self, at: usize) {
+        let node = self.config.nodes[at].id;
+        self.board.borrow_mut().lost(node);
+        self.c.shared.positions.end_life(node);
+        if self.waiting.borrow().0 == node {
+            self.forget_waiting();
+        }
+    }
+
+    /// The task of a node ended by a fault: it owes nothing, and knows nothing.
+    pub fn mend(&self, at: usize) {
+        self.looks[at].replace(Look::Rest);
+        self.lose(at);
+    }
+
+    /// Nothing is known of the primary's commits that wait, so that they keep nobody off.
+    fn forget_waiting(&self) {
+        self.waiting.replace(Default::default());
+        self.c.shared.positions.publish_primary(Shows::ALL);
+    }
+
+    /// Takes in what a node said that was asked in a role.
+    pub fn take(&self, at: usize, asked: Role, (round, asked_ms): (u64, u64), said: &Position<'_>) -> Taken {
+        let node = self.config.nodes[at].id;
+        let Some(position) = said.position else { return Taken::Nothing };
+        let word = self.doubted().1.said(node, asked, self.role(at), said.in_recovery);
+        match (word, asked, said.timeline) {
+            (Word::Stale, ..) => Taken::Nothing,
+            (Word::Contradicts, ..) => {
+                self.board.borrow_mut().lost(node);
+                self.publish();
+                self.c.wake_waiters();
+                self.c.nudge(Nudge::RoleContradicted);
+                Taken::Contradicts
+            }
+            (Word::Agrees, Role::Primary, Timeline::Of(timeline)) => {
+                if self.doubted().1.is_empty() {
+                    let era = Era { primary: (node, said.life), system: said.system, timeline };
+                    self.primary_said(era, (round, asked_ms), position, said);
+                }
+                Taken::Primary
+            }
+            (Word::Agrees, Role::Primary, Timeline::None | Timeline::Hidden) => Taken::Nothing,
+            (Word::Agrees, Role::Standby, timeline) => {
+                let replayed = Replayed { system: said.system, timeline: timeline.known(), position };
+                let mut board = self.board.borrow_mut();
+                let before = board.mark(node);
+                board.standby_said(node, replayed);
+                let (after, round) = (board.mark(node), board.round());
+                drop(board);
+                self.publish();
+                // Also if it has replayed no more: that it was asked may be all that somebody waits for.
+                self.c.wake_waiters();
+                let is_done = after.covers.reach(Covers { primary: round, standbys: round });
+                Taken::Standby { is_done, advances: after.covers != before.covers }
+            }
+        }
+    }
+
+    fn primary_said(&self, era: Era, (round, asked_ms): (u64, u64), position: u64, said: &Position<'_>) {
+        let flushed = said.flushed.unwrap_or(position);
+        self.board.borrow_mut().primary_said(era, round, position, flushed, asked_ms);
+        // Standbys may show a commit that waits, which the snapshot does not: the log must have been taken in up to there.
+        let shows = self.note_waiting(era.primary.0, (round, asked_ms), said);
+        let shows_other = self.c.shared.positions.publish_primary(shows);
+        let is_waiting = shows.behind_since_ms.is_some();
+        let shown = if is_waiting { position.max(flushed) } else { position };
+        self.c.shared.positions.answer_round(round);
+        let history = History { node: era.primary.0, system: era.system, timeline: era.timeline };
+        self.tell_followers(history, (round, asked_ms), shown, said.snapshot);
+        let covers_other = self.publish();
+        // Mostly the standbys must be asked first, and sessions would look in vain.
+        if covers_other || shows_other || self.c.shared.positions.is_followed() {
+            self.c.wake_waiters();
+        }
+        self.c.ring(&Subject::Positions);
+    }
+
+    /// Takes in which commits wait for standbys.
+    fn note_waiting(&self, node: u16, (round, asked_ms): (u64, u64), said: &Position<'_>) -> Shows {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.0 != node {
+            *waiting = (node, Waiting::default());
+        }
+        let snapshot = || std::str::from_utf8(said.snapshot).ok().and_then(Snapshot::parse);
+        match said.waiting {
+            None => waiting.1.found(round, None, |_| true, asked_ms),
+            Some(list) => match snapshot() {
+                Some(snapshot) => waiting.1.found(round, Some(list), |xid| snapshot.shows(xid), asked_ms),
+                None => Shows::ALL,
+            },
+        }
+    }
+
+    /// Tells those who take in databases' logs.
+    fn tell_followers(&self, history: History, (number, asked_ms): (u64, u64), position: u64, snapshot: &[u8]) {
+        let shared = &self.c.shared;
+        if !shared.positions.is_followed() {
+            return;
+        }
+        let Some(snapshot) = std::str::from_utf8(snapshot).ok().and_then(Snapshot::parse) else { return };
+        let round = Round { number, history, position, snapshot, asked_ms };
+        let mut is_needed = false;
+        for database in shared.catalogs.all().iter().filter(|database| database.follow.is_watched()) {
+            is_needed |= database.follow.round(&round);
+        }
+        if is_needed {
+            shared.positions.want(shared.positions.next_round());
+        }
+    }
+
+    /// Tells everybody what is known now. True: some standby covers other rounds than before.
+    fn publish(&self) -> bool {
+        let (board, now_ms) = (self.board.borrow(), self.c.millis(Instant::now()));
+        let (mut is_other, mut shown_by_all) = (false, u64::MAX);
+        let (positions, view) = (&self.c.shared.positions, self.c.view.borrow());
+        for (at, node) in view.nodes.iter().enumerate() {
+            let mark = board.mark(node.id);
+            is_other |= positions.publish(node.id, mark, now_ms);
+            if view.is_standby(at) && view.takes_reads(at) {
+                shown_by_all = shown_by_all.min(mark.covers.primary);
+            }
+        }
+        positions.publish_shown_by_all(if shown_by_all == u64::MAX { 0 } else { shown_by_all });
+        is_other
+    }
+}

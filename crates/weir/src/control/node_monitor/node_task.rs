@@ -1,0 +1,394 @@
+//! The task of one node: it asks for the node's role when that is due, and for its WAL position when somebody needs that. One connection for
+//! both. A node that does not answer delays nobody but itself.
+//!
+//! Positions: the primary is asked in rounds, as long as statements run, and a standby until it has replayed what the primary had. Decisions are
+//! `session::causal::asking`'s.
+
+use super::question::{self, Followed, Ready, Timeline};
+use crate::auth::challenges::Told;
+use crate::auth::own_login::OwnUse;
+use crate::control::control_conn::Conn;
+use crate::control::control_context::{Bell, Control, Subject};
+use crate::control::fine_timer::Alarm;
+use crate::control::node_monitor::monitor_desk::{Desk, Taken};
+use crate::log::Level;
+use crate::runtime::mail::Nudge;
+use crate::runtime::pool::server_conn::{Address, Login, OpenError};
+use crate::runtime::shared::{Stop, seconds};
+use std::convert::Infallible;
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+use weir_failover::Failure::{Late, ShuttingDown};
+use weir_failover::cluster::Role;
+use weir_failover::looks::{Failure, FailureKind, Said};
+use weir_failover::{Event, LinkEnd};
+use weir_session::causal::asking::{Asking, Duty, Want};
+use weir_session::metrics::Metric;
+
+/// Time for one answer about a position, and for connecting for it.
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server that takes so long to tell its position may hang.
+const DOUBT: Duration = Duration::from_millis(300);
+
+/// Time for one answer about the role, connecting included, where `connect_timeout` sets no limit.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The connection to the node.
+struct Line {
+    conn: Conn,
+    /// Positions can be asked over it.
+    ready: Option<Ready>,
+}
+
+/// See the module.
+struct Node {
+    desk: Rc<Desk>,
+    /// Place in the view.
+    at: usize,
+    address: Address,
+    born: Instant,
+    line: Option<Line>,
+    /// Since its connection was opened, or the node counts as something.
+    followed: Option<Followed>,
+    asking: Asking,
+    /// It was up when last looked at.
+    was_up: bool,
+    has_complained: bool,
+    /// When its server read its configuration, if it says so.
+    configured_at: Option<u64>,
+}
+
+/// The next thing to do.
+enum Next {
+    Look(Instant),
+    Ask(Role),
+    /// Something must happen, or so many microseconds pass.
+    Wait(Option<u64>),
+}
+
+/// Runs until the proxy stops. Cancel safe: its connection is closed, and the next one knows nothing.
+pub async fn attend(desk: Rc<Desk>, at: usize) {
+    let (bell, alarm) = (desk.c.bell(Subject::Positions), Alarm::new());
+    let mut node = Node::new(desk.clone(), at);
+    while desk.c.shared.stop_mode() < Stop::Fast {
+        match node.next() {
+            Next::Look(since) => node.look(since).await,
+            Next::Ask(role) => node.ask(role, &bell).await,
+            Next::Wait(us) => tokio::select! {
+                () = bell.rung() => {}
+                () = pause(&alarm, us.map(Duration::from_micros)) => {}
+                last_word = ended(&mut node.line) => node.line_ended(last_word.as_ref()),
+            },
+        }
+    }
+    desk.lose(at);
+}
+
+/// Waits for the end of the connection to the node. Without one that never comes. Cancel safe.
+async fn ended(line: &mut Option<Line>) -> Option<OpenError> {
+    match line {
+        Some(line) => line.conn.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for so long, and no less where the system has no timers to give; none: for ever. Cancel safe.
+async fn pause(alarm: &io::Result<Alarm>, wait: Option<Duration>) {
+    let Some(wait) = wait else { return std::future::pending().await };
+    let is_over = match alarm {
+        Ok(alarm) => alarm.after(wait).await.is_ok(),
+        Err(_) => false,
+    };
+    if !is_over {
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// Has the node looked at if it takes its time: a server that hangs is found before the next check is due. Cancel safe.
+async fn doubt(desk: &Desk) -> Infallible {
+    tokio::time::sleep(DOUBT).await;
+    desk.c.tell(Event::Doubted);
+    std::future::pending().await
+}
+
+/// Waits until somebody has waited for the node's role for so long. Cancel safe.
+async fn until_look_is_late(desk: &Desk, at: usize, bell: &Bell, limit: Duration) {
+    loop {
+        match desk.asked_at(at) {
+            Some(since) => return tokio::time::sleep_until((since + limit).into()).await,
+            None => bell.rung().await,
+        }
+    }
+}
+
+impl Node {
+    fn new(desk: Rc<Desk>, at: usize) -> Node {
+        let node = &desk.config.nodes[at];
+        let address = Address {
+            node: node.id,
+            hostname: node.hostname.clone(),
+            port: node.port,
+            connect_timeout_ms: node.connect_timeout_ms,
+            ssl_mode: node.ssl_mode,
+        };
+        let born = Instant::now();
+        let asking = Asking::new(desk.c.micros(born));
+        Node {
+            desk,
+            at,
+            address,
+            born,
+            line: None,
+            followed: None,
+            asking,
+            was_up: false,
+            has_complained: false,
+            configured_at: None,
+        }
+    }
+
+    /// The step that is due first.
+    fn next(&mut self) -> Next {
+        if let Some(since) = self.desk.asked_at(self.at) {
+            // A task that was begun again has not had the time of the one before.
+            return Next::Look(since.max(self.born));
+        }
+        let Some(role) = self.desk.role(self.at) else {
+            self.was_up = false;
+            self.unfollow();
+            return Next::Wait(None);
+        };
+        let (c, positions) = (&self.desk.c, &self.desk.c.shared.positions);
+        let now = Instant::now();
+        let now_us = c.micros(now);
+        if !std::mem::replace(&mut self.was_up, true) {
+            self.asking.is_up();
+            positions.expect(self.address.node, c.millis(now));
+        }
+        let period_us = self.period_us();
+        let (known, is_of_use) = (self.desk.round(), self.desk.is_of_use());
+        let want = match role {
+            // A session that waits for the primary to show what a standby showed wants no later round, and only such a round tells.
+            Role::Primary => {
+                let is_awaited = positions.is_primary_behind() && positions.has_waiters();
+                Want::Primary { is_needed: is_of_use && (is_awaited || positions.wanted() > known) }
+            }
+            Role::Standby => Want::Standby { is_behind: self.followed.is_none() || self.desk.is_behind(self.address.node) },
+        };
+        let is_hurried = positions.has_waiters() || positions.is_urgent();
+        match self.asking.duty(want, is_hurried, period_us, now_us) {
+            Duty::Ask => Next::Ask(role),
+            Duty::Nothing => Next::Wait(None),
+            Duty::At(us) => Next::Wait(Some(us.saturating_sub(now_us))),
+            Duty::Sleep if positions.fall_asleep(known) || !is_of_use => Next::Wait(None),
+            Duty::Sleep => Next::Wait(Some(period_us)),
+        }
+    }
+
+    fn period_us(&self) -> u64 {
+        self.desk.config.routing.causal_period_ms.max(1) * 1000
+    }
+
+    fn look_limit(&self) -> Duration {
+        match self.address.connect_timeout_ms {
+            0 => LOOK_TIMEOUT,
+            ms => Duration::from_millis(ms),
+        }
+    }
+
+    /// Asks for the role. Not cancel safe.
+    async fn look(&mut self, since: Instant) {
+        let said = self.find_role(since).await;
+        let (shared, node) = (&self.desk.c.shared, self.address.node);
+        shared.cluster.probes.note(node, said.is_ok(), since.elapsed(), seconds(SystemTime::now()));
+        let lets_nobody_in = shared.cluster.failover.load().node(node).is_some_and(|node| node.failure == Some(Late));
+        match &said {
+            Err(error) if error.is_silent() => shared.suspects.suspect(node),
+            // It answers over this connection, and who waited there in vain waited for a login.
+            Ok(_) if lets_nobody_in => {}
+            Ok(_) | Err(_) => shared.suspects.acquit(node),
+        }
+        self.desk.said(self.at, said.map_err(|error| failure(&error)));
+    }
+
+    /// Asks over the connection kept, or a new one. Cancel safe: the connection is closed.
+    async fn find_role(&mut self, since: Instant) -> Result<Said, OpenError> {
+        let limit = self.look_limit();
+        if let Some(mut line) = self.take_line() {
+            // A connection may be gone without a word where the server is not: half of the time is for another one.
+            line.conn.renew((since + limit / 2).into());
+            if let Ok(said) = question::role(&mut line.conn).await {
+                if self.look_at_configuration(&mut line.conn).await.is_ok() {
+                    self.line = Some(line);
+                }
+                return Ok(said);
+            }
+        }
+        self.unfollow();
+        let mut conn = self.open(since + limit).await?;
+        let said = question::role(&mut conn).await?;
+        self.learn_challenges(question::challenges(&mut conn).await?);
+        if self.look_at_configuration(&mut conn).await.is_ok() {
+            self.line = Some(Line { conn, ready: None });
+        }
+        Ok(said)
+    }
+
+    /// Connections at rest are asked for their defaults again if the server has read its configuration anew. Not cancel safe.
+    async fn look_at_configuration(&mut self, conn: &mut Conn) -> Result<(), OpenError> {
+        let now = question::configured_at(conn).await?;
+        let before = std::mem::replace(&mut self.configured_at, now);
+        if before != now && before.is_some() {
+            let (reloads, node) = (&self.desk.c.shared.stale.reloads, self.address.node);
+            reloads.note(node, reloads.of(node));
+        }
+        Ok(())
+    }
+
+    fn learn_challenges(&self, told: Told) {
+        let shared = &self.desk.c.shared;
+        if shared.access.challenges.learn(told) && told.identifier.is_none() {
+            let text = "sr_check_user may not call pg_control_system(): the SCRAM salts of unknown users are others after each start, which tells \
+                        who exists";
+            shared.log.say(Level::Warning, format_args!("node {}: {text}", self.address.node));
+        }
+    }
+
+    /// The connection kept. A server that lets nobody in any more and waits for its clients to leave is left, and one to which the node's address does not
+    /// lead any more.
+    fn take_line(&mut self) -> Option<Line> {
+        let shared = &self.desk.c.shared;
+        let failover = shared.cluster.failover.load();
+        let is_left = failover.node(self.address.node).is_some_and(|node| node.failure == Some(ShuttingDown));
+        let line = self.line.take().filter(|line| !is_left && !line.conn.is_left(shared));
+        if line.is_none() {
+            self.unfollow();
+        }
+        line
+    }
+
+    /// Opens a connection. Cancel safe.
+    async fn open(&self, deadline: Instant) -> Result<Conn, OpenError> {
+        let check = &self.desk.config.check;
+        let files = self.desk.c.shared.access.files();
+        let (user, secret) = files.checker(check);
+        let login = Login { user, database: &check.database, secret: secret.as_deref(), generation: 0, parameters: &[] };
+        Conn::log_in(&self.desk.c.shared, &self.address, &login, OwnUse::Questions, deadline.into()).await.map(|(conn, _)| conn)
+    }
+
+    /// Asks for the position. The question for the role, if it comes meanwhile, waits no longer than for a connection that is gone.
+    /// Not cancel safe.
+    async fn ask(&mut self, role: Role, bell: &Bell) {
+        let (desk, at, limit) = (self.desk.clone(), self.at, self.look_limit() / 2);
+        let outcome = tokio::select! {
+            outcome = self.find_position(role) => outcome,
+            never = doubt(&desk) => match never {},
+            () = until_look_is_late(&desk, at, bell, limit) => {
+                Err(OpenError::Broke { address: self.address.clone(), cause: io::ErrorKind::TimedOut.into() })
+            }
+        };
+        match outcome {
+            Ok(Timeline::Hidden) => {
+                self.complain("sr_check_user may not see pg_stat_wal_receiver: it needs the rights of pg_monitor");
+            }
+            Ok(Timeline::Of(_) | Timeline::None) => self.has_complained = false,
+            Err(error) => {
+                self.unfollow();
+                self.asking.failed(self.desk.c.micros(Instant::now()));
+                self.complain(&error.to_string());
+            }
+        }
+    }
+
+    /// Cancel safe: the connection is closed.
+    async fn find_position(&mut self, role: Role) -> Result<Timeline, OpenError> {
+        let c = self.desk.c.clone();
+        let deadline = Instant::now() + ASK_TIMEOUT;
+        let mut line = match self.take_line() {
+            Some(line) => line,
+            None => Line { conn: self.open(deadline).await?, ready: None },
+        };
+        line.conn.renew(deadline.into());
+        let outcome = self.find_position_over(role, &mut line, &c).await;
+        // A server that refuses the question can be asked for its role all the same.
+        if matches!(outcome, Ok(_) | Err(OpenError::Refused { .. })) {
+            self.line = Some(line);
+        }
+        outcome
+    }
+
+    /// Not cancel safe: the connection is of no use afterwards.
+    async fn find_position_over(&mut self, role: Role, line: &mut Line, c: &Control) -> Result<Timeline, OpenError> {
+        let period_us = self.period_us();
+        let ready = match line.ready {
+            Some(ready) => ready,
+            None => *line.ready.insert(question::prepare(&mut line.conn).await?),
+        };
+        let positions = &c.shared.positions;
+        let followed = match &mut self.followed {
+            Some(followed) => followed,
+            None => self.followed.insert(Followed::new(positions.begin_life(self.address.node), ready)),
+        };
+        let now = Instant::now();
+        self.asking.asked(c.micros(now));
+        let round = match role {
+            Role::Primary => {
+                c.count(Metric::PositionRounds);
+                positions.begin_round()
+            }
+            Role::Standby => 0,
+        };
+        let said = followed.ask(&mut line.conn).await?;
+        positions.answered(self.address.node, c.micros(now));
+        let timeline = said.timeline;
+        match self.desk.take(self.at, role, (round, c.millis(now)), &said) {
+            Taken::Nothing => {}
+            Taken::Primary => self.asking.primary_said(period_us),
+            Taken::Standby { is_done, advances } => self.asking.standby_said(is_done, advances, period_us),
+            Taken::Contradicts => self.asking.failed(c.micros(Instant::now())),
+        }
+        Ok(timeline)
+    }
+
+    fn complain(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.has_complained, true) {
+            let (node, text) =
+                (self.address.node, "its WAL position is not known, so that reads that must show recent writes avoid it");
+            self.desk.c.shared.log.say(Level::Warning, format_args!("node {node}: {text}: {why}"));
+        }
+    }
+
+    /// The server ended the connection while nothing was asked: it may be going. A primary that is shut down without traffic is noticed by that.
+    fn line_ended(&mut self, last_word: Option<&OpenError>) {
+        self.line = None;
+        self.unfollow();
+        let (c, node) = (&self.desk.c, self.address.node);
+        let code = match last_word {
+            Some(OpenError::Refused { sqlstate, .. }) => Some(sqlstate.as_str()),
+            Some(_) | None => None,
+        };
+        // By a limit on idle sessions a server that is well ends the connection.
+        if code.is_none_or(|code| LinkEnd::of_sqlstate(Some(code)) == LinkEnd::Terminated) {
+            c.tell(Event::LinkDied { node, how: LinkEnd::of_sqlstate(code) });
+            c.nudge(Nudge::ConnectionLost);
+        }
+    }
+
+    /// Forgets all that is known of its positions.
+    fn unfollow(&mut self) {
+        if self.followed.take().is_some() {
+            self.desk.lose(self.at);
+        }
+    }
+}
+
+fn failure(error: &OpenError) -> Failure {
+    let kind = match error {
+        error if error.is_local() => FailureKind::Local,
+        error if error.is_silent() => FailureKind::Silent,
+        error if error.is_unreachable() => FailureKind::Unreachable,
+        _ => FailureKind::Refused,
+    };
+    Failure { kind, cause: error.without_address() }
+}

@@ -1,0 +1,364 @@
+//! Weir logs in to a server.
+
+use crate::runtime::bounds;
+use crate::runtime::key_derivation::{self, Unanswered};
+use crate::runtime::pool::server_conn::{Address, Login, OpenError, Talk, flooded, note};
+use crate::runtime::tls_files::certificate::end_point;
+use crate::runtime::worker::Worker;
+use weir_config::ChannelBinding;
+use weir_config::passwd::{Asked, Secret};
+use weir_session::reports::Reports;
+use weir_wire::back::{self as server, Auth};
+use weir_wire::frame::{back, front};
+use weir_wire::gather::Budget;
+use weir_wire::md5::Md5Secret;
+use weir_wire::scram::{Binding, Challenge, Client, ClientSecret, MECHANISM, MECHANISM_PLUS, Nonce, SaltedKeys};
+use weir_wire::startup_packet::Version;
+use weir_wire::write;
+use zeroize::Zeroizing;
+
+/// Room for an answer: a password, or a SCRAM message.
+const ANSWER_BYTES: usize = 1024;
+
+/// A server's messages once the login is through.
+pub struct Greeting {
+    pub(crate) pid: u32,
+    pub(crate) key: Vec<u8>,
+    pub(super) reported: Reports,
+    pub(super) notices: Notices,
+    pub(super) protocol: Version,
+    pub(crate) asked: ServerAsked,
+}
+
+/// The demand of a server that let us in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerAsked {
+    /// Nothing: it trusts whoever comes from here, and has judged no password.
+    Nothing,
+    /// A proof, and it has accepted ours.
+    Proof,
+}
+
+impl Greeting {
+    /// A parameter as the server reported it in the login.
+    pub fn reported(&self, name: &str) -> Option<&str> {
+        self.reported.iter().find(|(known, _)| **known == *name).map(|(_, value)| value)
+    }
+}
+
+/// A server's notices, as whole messages.
+#[derive(Default)]
+pub struct Notices {
+    /// Before it told the process id.
+    pub(crate) early: Vec<u8>,
+    /// Behind that: of event triggers of the login.
+    pub(crate) late: Vec<u8>,
+    /// While the last query of ours ran.
+    pub(crate) last: Vec<u8>,
+}
+
+/// Notices of one login that are kept; more are dropped.
+const NOTICES_BYTES_MAX: usize = 16 << 10;
+
+/// Bytes of a server's refusal that are passed on.
+const WORDS_BYTES_MAX: usize = 8 << 10;
+
+/// Keeps a notice, by its body.
+pub fn keep_notice(kept: &mut Vec<u8>, body: &[u8]) {
+    if kept.len() + body.len() <= NOTICES_BYTES_MAX {
+        write::message(kept, back::NOTICE, |out| out.extend_from_slice(body));
+    }
+}
+
+/// The connection that a login goes over, as far as its proof hangs on it.
+#[derive(Clone, Debug, Default)]
+pub struct Channel {
+    pub(crate) is_encrypted: bool,
+    /// Hash of the server's certificate that a proof can be bound to.
+    pub(crate) end_point: Option<Vec<u8>>,
+}
+
+/// The next thing to do in a login.
+pub enum Step {
+    /// The next message must come.
+    Wait,
+    Send(Zeroizing<Vec<u8>>),
+    /// Keys must be derived from a password, which takes long; they go to `Handshake::derived`.
+    Derive(Zeroizing<Vec<u8>>, Challenge),
+    /// Logged in.
+    Done,
+}
+
+/// One login, without its socket: messages of the server in, answers out.
+pub struct Handshake<'a> {
+    proof: Proof<'a>,
+    greeting: Greeting,
+    /// The server's challenge for a proof by keys that must be derived.
+    challenged: Vec<u8>,
+}
+
+impl<'a> Handshake<'a> {
+    /// Begins a login. The bytes are to be sent first.
+    pub fn begin(address: &'a Address, login: &'a Login<'a>, wish: ChannelBinding, channel: Channel) -> (Handshake<'a>, Vec<u8>) {
+        let mut out = Vec::with_capacity(256);
+        let who = [("user", login.user), ("database", login.database)];
+        write::startup(&mut out, Version::V3_2, who.into_iter().chain(login.parameters.iter().copied()));
+        let (reported, notices) = (Reports::default(), Notices::default());
+        let greeting =
+            Greeting { pid: 0, key: Vec::new(), reported, notices, protocol: Version::V3_2, asked: ServerAsked::Nothing };
+        let asked = Budget::new(bounds::AUTHENTICATION);
+        let proof = Proof { address, login, wish, channel, asked, scram: None, is_bound: false, is_proved: false };
+        (Handshake { proof, greeting, challenged: Vec::new() }, out)
+    }
+
+    /// Takes in a message of the server. `random` is used once at most.
+    pub fn on_message(&mut self, tag: u8, body: &[u8], random: impl FnOnce() -> [u8; 18]) -> Result<Step, OpenError> {
+        let (address, greeting) = (self.proof.address, &mut self.greeting);
+        match tag {
+            back::AUTHENTICATION => {
+                let step = self.proof.answer(body, random)?;
+                if !matches!(step, Step::Wait) {
+                    greeting.asked = ServerAsked::Proof;
+                }
+                if let (Step::Derive(..), Some(Auth::SaslContinue(message))) = (&step, server::read_auth(body)) {
+                    self.challenged = message.to_vec();
+                }
+                return Ok(step);
+            }
+            back::NEGOTIATE_VERSION => {
+                let newest = body.first_chunk::<4>().map_or(Version::V3_0, |word| Version(u32::from_be_bytes(*word)));
+                greeting.protocol = newest;
+            }
+            back::BACKEND_KEY_DATA => {
+                if let Some((pid, key)) = server::read_key(body) {
+                    greeting.pid = pid;
+                    greeting.key = key.to_vec();
+                }
+            }
+            back::PARAMETER_STATUS => note(&mut greeting.reported, address, body)?,
+            back::ERROR => return Err(refused(address, body)),
+            back::NOTICE if greeting.key.is_empty() => keep_notice(&mut greeting.notices.early, body),
+            back::NOTICE => keep_notice(&mut greeting.notices.late, body),
+            back::READY => return Ok(Step::Done),
+            other => return Err(protocol(address, format!("unexpected message \"{}\" during login", other.escape_ascii()))),
+        }
+        Ok(Step::Wait)
+    }
+
+    /// Takes in the keys that `Step::Derive` asked for, and gives the bytes to be sent.
+    pub fn derived(&mut self, keys: Result<SaltedKeys, Unanswered>) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+        let user = self.proof.login.user;
+        // It says nothing of the password.
+        let keys = keys.map_err(|cause| OpenError::Keys { address: self.proof.address.clone(), user: user.into(), cause })?;
+        let challenged = std::mem::take(&mut self.challenged);
+        self.proof.prove(&challenged, Some(keys))
+    }
+
+    /// The server's greeting, once the login is done.
+    pub fn finish(self) -> Greeting {
+        self.greeting
+    }
+}
+
+/// Logs in over a new connection. Not cancel safe: the server would wait for the rest.
+pub async fn log_in(w: &Worker, talk: &mut Talk, address: &Address, login: &Login<'_>) -> Result<Greeting, OpenError> {
+    let end_point = talk.socket.look_at_tls(|tls| tls.peer_certificate().and_then(end_point)).flatten();
+    let channel = Channel { is_encrypted: talk.socket.is_encrypted(), end_point };
+    let wish = w.peek_config().tls.binding;
+    let (mut handshake, first) = Handshake::begin(address, login, wish, channel);
+    talk.ask_for(w, address, &first, &bounds::LOGIN).await?;
+    loop {
+        let (tag, body) = talk.next(w, address).await?;
+        match handshake.on_message(tag, &body, || w.random())? {
+            Step::Wait => {}
+            Step::Send(answer) => talk.send(w, address, &answer).await?,
+            Step::Derive(password, challenge) => {
+                let keys = key_derivation::keys(w, &password, challenge, Some(talk.deadline())).await;
+                talk.send(w, address, &handshake.derived(keys)?).await?;
+            }
+            Step::Done => return Ok(handshake.finish()),
+        }
+    }
+}
+
+/// A server's refusal in its own words. One without SQLSTATE or text gets them: drivers cannot do without.
+pub fn refused(address: &Address, body: &[u8]) -> OpenError {
+    let report = server::read_report(body);
+    // The words are told to clients and to the log, perhaps again and again.
+    let text = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(WORDS_BYTES_MAX)]).into_owned();
+    let is_state = report.sqlstate.len() == 5 && report.sqlstate.iter().all(u8::is_ascii_alphanumeric);
+    let sqlstate = if is_state { text(report.sqlstate) } else { weir_session::fault::sqlstate::CONNECTION_FAILURE.to_string() };
+    let message = match report.message {
+        b"" => "the server gave no reason".to_string(),
+        message => text(message),
+    };
+    OpenError::Refused { address: address.clone(), sqlstate, message }
+}
+
+/// Error for a server that breaks the protocol.
+pub fn protocol(address: &Address, what: impl Into<String>) -> OpenError {
+    OpenError::Protocol { address: address.clone(), what: what.into() }
+}
+
+/// Our side of the proof a server asks for.
+struct Proof<'a> {
+    address: &'a Address,
+    login: &'a Login<'a>,
+    /// The operator's wish for the proof to be bound to the server's certificate.
+    wish: ChannelBinding,
+    channel: Channel,
+    /// Requests of the server so far.
+    asked: Budget,
+    scram: Option<Client>,
+    /// The proof is bound to the server's certificate.
+    is_bound: bool,
+    /// The server has shown that it knows the user's keys.
+    is_proved: bool,
+}
+
+impl Proof<'_> {
+    /// The answer to an authentication request.
+    fn answer(&mut self, body: &[u8], random: impl FnOnce() -> [u8; 18]) -> Result<Step, OpenError> {
+        self.asked.take(body.len()).map_err(|cause| flooded(self.address, cause))?;
+        // Large enough not to move: it may hold a password.
+        let mut out = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES));
+        let request = server::read_auth(body).ok_or_else(|| self.protocol("malformed authentication request"))?;
+        self.check_binding(&request)?;
+        match request {
+            // A server that asked for SCRAM and leaves it before its end does not know the keys.
+            Auth::Ok if self.scram.is_some() && !self.is_proved => return Err(self.protocol("SCRAM ended before its end")),
+            Auth::Ok => return Ok(Step::Wait),
+            Auth::Cleartext => {
+                if let Secret::Plain(password) = self.secret(Asked::Cleartext, "a password")? {
+                    write::message(&mut out, front::PASSWORD, |out| write::cstr(out, password));
+                }
+            }
+            Auth::Md5 { salt } => {
+                let secret = match self.secret(Asked::Md5, "md5")? {
+                    Secret::Plain(password) => Md5Secret::from_password(password, self.login.user.as_bytes()),
+                    Secret::Md5(secret) => secret.clone(),
+                    Secret::Scram(_) | Secret::Keys(..) => return Err(self.protocol("no md5 secret")),
+                };
+                write::message(&mut out, front::PASSWORD, |out| write::cstr(out, &secret.response(salt)));
+            }
+            Auth::Sasl(mechanisms) => {
+                let (mechanism, binding) = self.mechanism(&mechanisms)?;
+                let secret = match self.secret(Asked::Scram, "scram-sha-256")? {
+                    Secret::Plain(password) => ClientSecret::Password(password.clone()),
+                    Secret::Keys(_, keys) => ClientSecret::Keys(keys.clone()),
+                    Secret::Md5(_) | Secret::Scram(_) => return Err(self.protocol("no password")),
+                };
+                let nonce = Nonce::from_random(&random());
+                let (client, first) = Client::new(secret, &nonce, binding);
+                self.scram = Some(client);
+                write::message(&mut out, front::PASSWORD, |out| {
+                    write::cstr(out, mechanism.as_bytes());
+                    out.extend((first.len() as u32).to_be_bytes());
+                    out.extend(first);
+                });
+            }
+            Auth::SaslContinue(message) => {
+                if let Secret::Plain(password) = self.secret(Asked::Scram, "scram-sha-256")? {
+                    let client = self.scram.as_ref().ok_or_else(|| self.protocol("SASL out of order"))?;
+                    let challenge = client.challenge(message).map_err(|e| self.protocol(e.to_string()))?;
+                    return Ok(Step::Derive(password.clone(), challenge));
+                }
+                out = self.prove(message, None)?;
+            }
+            Auth::SaslFinal(message) => {
+                let client = self.scram.as_mut().ok_or_else(|| protocol(self.address, "SASL out of order"))?;
+                client.on_server_final(message).map_err(|e| protocol(self.address, e.to_string()))?;
+                self.is_proved = true;
+                return Ok(Step::Wait);
+            }
+            Auth::Other(code) => {
+                let reason = format!("the server asks for authentication method {code}, which is not supported");
+                return Err(self.cannot(reason));
+            }
+        }
+        Ok(Step::Send(out))
+    }
+
+    /// Chooses among the server's offers, and binds the proof to the server's certificate where possible. Source:
+    /// `pg_SASL_init` in PostgreSQL's fe-auth.c.
+    fn mechanism(&mut self, offered: &[&[u8]]) -> Result<(&'static str, Binding), OpenError> {
+        let has = |name: &str| offered.contains(&name.as_bytes());
+        let wish = self.wish;
+        if has(MECHANISM_PLUS) && !self.channel.is_encrypted {
+            // Only somebody between could have passed that on.
+            return Err(self.protocol("the server offered SCRAM-SHA-256-PLUS over a connection without TLS"));
+        }
+        match self.channel.end_point.clone().filter(|_| wish != ChannelBinding::Disable) {
+            Some(hash) if has(MECHANISM_PLUS) => {
+                self.is_bound = true;
+                Ok((MECHANISM_PLUS, Binding::EndPoint(hash)))
+            }
+            _ if wish == ChannelBinding::Require => {
+                Err(self.cannot("backend_channel_binding = require, and the server offers no SCRAM-SHA-256-PLUS over TLS".into()))
+            }
+            // A server that did offer it will know that somebody between took it out.
+            Some(_) if has(MECHANISM) => Ok((MECHANISM, Binding::Unused)),
+            None if has(MECHANISM) => Ok((MECHANISM, Binding::None)),
+            Some(_) | None => Err(self.protocol("the server offers no SASL mechanism that is supported here")),
+        }
+    }
+
+    /// Where a bound login is demanded, nothing is said to a server that asks for another one.
+    fn check_binding(&self, request: &Auth<'_>) -> Result<(), OpenError> {
+        let is_right = match request {
+            Auth::Sasl(_) | Auth::SaslContinue(_) | Auth::SaslFinal(_) => true,
+            Auth::Ok => self.is_bound && self.is_proved,
+            Auth::Cleartext | Auth::Md5 { .. } | Auth::Other(_) => false,
+        };
+        if !is_right && self.wish == ChannelBinding::Require {
+            let reason = "backend_channel_binding = require, and the server asks for another login than SCRAM-SHA-256-PLUS";
+            return Err(self.cannot(reason.into()));
+        }
+        Ok(())
+    }
+
+    /// Answers a SCRAM challenge, with the keys of the password if they had to be derived.
+    fn prove(&mut self, message: &[u8], derived: Option<SaltedKeys>) -> Result<Zeroizing<Vec<u8>>, OpenError> {
+        let mut client = self.scram.take().ok_or_else(|| self.protocol("SASL out of order"))?;
+        let challenge = client.challenge(message).map_err(|e| self.protocol(e.to_string()))?;
+        match (self.secret(Asked::Scram, "scram-sha-256")?, derived) {
+            (Secret::Plain(_), Some(keys)) => client.use_keys(keys),
+            // Keys are those of one salt. To prove anything with them under another one would only look like a wrong password.
+            (Secret::Keys(known, _), _) if *known != challenge => {
+                let user = self.login.user;
+                let reason =
+                    format!("the server has another scram verifier for user \"{user}\" than the one the client proved itself by");
+                return Err(self.cannot(reason));
+            }
+            (Secret::Plain(_) | Secret::Keys(..) | Secret::Md5(_) | Secret::Scram(_), _) => {}
+        }
+        let last = client.on_server_first(message).map_err(|e| self.protocol(e.to_string()))?;
+        self.scram = Some(client);
+        let mut out = Zeroizing::new(Vec::with_capacity(ANSWER_BYTES));
+        write::message(&mut out, front::PASSWORD, |out| out.extend(last));
+        Ok(out)
+    }
+
+    /// The secret for this kind of question.
+    fn secret(&self, asked: Asked, method: &str) -> Result<&Secret, OpenError> {
+        let user = self.login.user;
+        let reason = match self.login.secret {
+            None => {
+                format!("the server asks for {method}, and user \"{user}\" has no entry in pool_passwd and has proved nothing")
+            }
+            Some(secret) => match secret.refusal(asked) {
+                None => return Ok(secret),
+                Some(why) => format!("the server asks for {method}, but {why} (user \"{user}\")"),
+            },
+        };
+        Err(self.cannot(reason))
+    }
+
+    fn cannot(&self, reason: String) -> OpenError {
+        OpenError::Secret { address: self.address.clone(), reason }
+    }
+
+    fn protocol(&self, what: impl Into<String>) -> OpenError {
+        protocol(self.address, what)
+    }
+}

@@ -1,0 +1,120 @@
+//! Checks servers' certificates as far as `backend_sslmode` asks for it.
+
+use super::certificate;
+use crate::runtime::tls_choice::Check;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// Authorities by which servers' certificates are checked.
+#[derive(Debug)]
+pub struct Authorities {
+    pub(super) verifier: Arc<WebPkiServerVerifier>,
+    /// The trusted certificates themselves. One of them may be a server's own.
+    pub(super) trusted: Vec<CertificateDer<'static>>,
+}
+
+/// The check of one server's certificate. That the server has the certificate's key is checked always.
+#[derive(Debug)]
+pub struct Checker {
+    pub(super) check: Check,
+    pub(super) authorities: Option<Arc<Authorities>>,
+    pub(super) provider: Arc<CryptoProvider>,
+}
+
+impl Authorities {
+    /// Checks that an authority has signed it, and compares its name with the host's.
+    fn vouch(
+        &self,
+        own: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<Named, Error> {
+        if self.trusted.iter().any(|trusted| trusted == own) {
+            // Trusted by itself, as most servers of PostgreSQL that were set up by hand are.
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(now.as_secs());
+            if !certificate::is_in_force(own, time) {
+                return Err(CertificateError::Expired.into());
+            }
+            let verified = rustls::server::ParsedCertificate::try_from(own)
+                .and_then(|parsed| rustls::client::verify_server_name(&parsed, name));
+            return Ok(verified.map_or_else(Named::Other, |()| Named::Host));
+        }
+        // Names are looked at last, so that this error says that all else is right.
+        match self.verifier.verify_server_cert(own, others, name, &[], now) {
+            Ok(_) => Ok(Named::Host),
+            Err(
+                other @ Error::InvalidCertificate(
+                    CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+                ),
+            ) => Ok(Named::Other(other)),
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// Result of comparing the certificate's name.
+enum Named {
+    Host,
+    /// Another one's, as the error says.
+    Other(Error),
+}
+
+impl ServerCertVerifier for Checker {
+    fn verify_server_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if self.check == Check::Nothing {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let Some(authorities) = &self.authorities else {
+            return Err(Error::General("there are no authorities to check the certificate against".into()));
+        };
+        match authorities.vouch(own, others, name, now)? {
+            Named::Other(error) if self.check == Check::HostName && !certificate::is_common_name(own, &name.to_str()) => {
+                Err(error)
+            }
+            Named::Host | Named::Other(_) => Ok(ServerCertVerified::assertion()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, own, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        let verified = verify_tls13_signature(message, own, signed, algorithms);
+        match (&verified, certificate::public_key(own)) {
+            // Certificates of version 1, which PostgreSQL's instructions make, are unreadable to rustls, but their keys are not.
+            (Err(Error::InvalidCertificate(CertificateError::Other(_))), Some(key)) => {
+                verify_tls13_signature_with_raw_key(message, &key, signed, algorithms)
+            }
+            _ => verified,
+        }
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,206 @@
+//! Asks the primary for the outcome of a COMMIT whose answer was lost (`commit_outcome`). `failover::commit_outcome` judges its answers.
+
+use crate::log::Level;
+use crate::runtime::lease;
+use crate::runtime::pool::server_conn::{self, OpenError, Rows, ServerConn};
+use crate::runtime::pool::{Patience, Wait};
+use crate::runtime::worker::Worker;
+use crate::traffic::served::{Served, SessionSockets};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use weir_failover::commit_outcome::{Answer, Line, Number, Status, Verdict, judge};
+use weir_io::reactor::parked;
+use weir_session::doubt::settle;
+use weir_session::task::Us;
+
+/// Time between two questions to a server that does not know yet, or refuses.
+const PERIOD: Duration = Duration::from_millis(50);
+
+/// Longest time that one answer takes.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest wait for the numbers of a promotion that another Weir made. A new primary is looked at anew at once, and they are on it by then.
+const UNTOLD_LIMIT: Duration = Duration::from_secs(1);
+
+/// SQLSTATE of a number that was not given out yet. Source: `pg_xact_status` in xid8funcs.c.
+const FUTURE: &str = "22023";
+
+/// Has a synchronous standby acknowledge all that was committed before. Its own text goes nowhere.
+const REPLICATE: &str = "SELECT pg_catalog.pg_logical_emit_message(true, 'weir', '')";
+
+/// Ends the wait of a client whose COMMIT is in doubt. Not cancel safe: a server connection may be on its way.
+pub async fn find(served: &mut Served) {
+    let Some(doubt) = &served.s.intake.doubt else { return };
+    let Some((number, asked_at)) = doubt.number else { return };
+    served.s.handle.wait_cancelled.set(false);
+    let verdict = ask(served, &number, asked_at).await;
+    settle(&mut served.s, &served.w, verdict);
+}
+
+/// Not cancel safe.
+async fn ask(served: &Served, number: &Number, asked_at: Us) -> Verdict {
+    let Served { s, sockets: SessionSockets { client, host }, w } = served;
+    let since = w.now();
+    let limit_ms = s.account.limits.get().waits.primary_ms;
+    let deadline = (limit_ms > 0).then(|| since + Duration::from_millis(limit_ms));
+    let lost_ms = number.lost_ms(w.now_us().saturating_sub(asked_at) / 1000);
+    let was_gone = client.is_hung_up();
+    let ends = || {
+        let is_over = deadline.is_some_and(|at| w.now() >= at);
+        let is_left = !was_gone && client.is_hung_up();
+        is_over || is_left || s.handle.wait_cancelled.get() || s.handle.final_error.borrow().is_some()
+    };
+    let mut untold_until = None;
+    while !ends() {
+        let (primary, generation) = (w.view().primary_id(), w.view().generation);
+        if let Some(node) = primary {
+            let pool = host.pools.of_node(w, node);
+            let moved = || w.view().primary_id() != Some(node);
+            let wait = Wait { since: w.now(), patience: Patience::ToldAtOnce };
+            if let Ok(Ok(conn)) = lease::lease_conn(w, &pool, node, &[], wait, || ends() || moved()).await {
+                let verdict = ask_over(w, conn, number, (asked_at, lost_ms)).await;
+                match verdict {
+                    Verdict::NotYet => {}
+                    Verdict::Untold if w.now() < *untold_until.get_or_insert(w.now() + UNTOLD_LIMIT) => {}
+                    Verdict::Untold => return Verdict::Unknown,
+                    Verdict::Committed => {
+                        // The commit came later than the loss of its connection. Its client hears of it now, and others read.
+                        w.shared.changes.note_all_told(w.shared.positions.next_round());
+                        return verdict;
+                    }
+                    Verdict::RolledBack | Verdict::Unknown => return verdict,
+                }
+            }
+        }
+        pause(w, generation, deadline).await;
+    }
+    Verdict::Unknown
+}
+
+/// Waits for another view, or a little. Cancel safe.
+async fn pause(w: &Worker, generation: u64, deadline: Option<Instant>) {
+    let until = w.now() + PERIOD;
+    let until = deadline.map_or(until, |deadline| deadline.min(until));
+    while w.view().generation == generation && w.now() < until {
+        w.wake_at_new_view();
+        w.reactor.wake_at(until);
+        parked().await;
+    }
+}
+
+/// Asks for all that tells a transaction's outcome.
+fn status_of(xid: u64) -> String {
+    format!(
+        "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN NULL ELSE pg_catalog.substr(pg_catalog.pg_walfile_name(\
+         pg_catalog.pg_current_wal_lsn()), 1, 8) END, (pg_catalog.pg_control_system()).system_identifier, \
+         pg_catalog.floor(pg_catalog.date_part('epoch', pg_catalog.pg_postmaster_start_time())), \
+         pg_catalog.date_part('epoch', (pg_catalog.pg_control_checkpoint()).checkpoint_time), \
+         pg_catalog.current_setting('synchronous_standby_names') OPERATOR(pg_catalog.<>) '', \
+         pg_catalog.txid_status({})",
+        xid
+    )
+}
+
+/// Asks over one connection, which goes back to its pool. Not cancel safe.
+async fn ask_over(w: &Rc<Worker>, conn: ServerConn, number: &Number, (asked_at, lost_ms): (Us, u64)) -> Verdict {
+    let (node, is_of_old) = (conn.status.address.node, conn.opened_us <= asked_at);
+    let text = status_of(number.xid.get());
+    let (mut conn, said) = server_conn::ask(w, conn, &text, Instant::now() + ANSWER_LIMIT).await;
+    let mut said = said;
+    let mut is_future = false;
+    if matches!(&said, Err(OpenError::Refused { sqlstate, .. }) if sqlstate == FUTURE) {
+        // The rest is still to be known.
+        is_future = true;
+        let rest = text.replace(&format!("pg_catalog.txid_status({})", number.xid), "NULL");
+        (conn, said) = server_conn::ask(w, conn, &rest, Instant::now() + ANSWER_LIMIT).await;
+    }
+    let Ok(rows) = said else {
+        w.close_conn(conn);
+        return Verdict::NotYet;
+    };
+    let Some((answer, is_synchronous)) = read(&rows, node, is_of_old, is_future) else {
+        give_back(w, conn);
+        return Verdict::NotYet;
+    };
+    // Numbers up to the horizon are known only of the node that takes writes now.
+    let view = w.view().clone();
+    let verdict = if view.is_primary(node) { judge(number, lost_ms, &answer, view.horizon.as_ref()) } else { Verdict::NotYet };
+    if verdict == Verdict::Unknown {
+        let (xid, from, status) = (number.xid, number.node, answer.status);
+        let last_ms = view.horizon.and_then(|horizon| horizon.numbers.last_ms).unwrap_or(0);
+        let why = format_args!(
+            "the outcome of transaction {xid} of node {from} is unknown: {status:?} on node {node}, lost {lost_ms}, last {last_ms}"
+        );
+        w.shared.log.say(Level::Debug1, why);
+    }
+    if verdict != Verdict::Committed || !is_synchronous {
+        give_back(w, conn);
+        return verdict;
+    }
+    let (conn, replicated) = server_conn::ask(w, conn, REPLICATE, Instant::now() + ANSWER_LIMIT).await;
+    match replicated {
+        Ok(_) => {
+            give_back(w, conn);
+            Verdict::Committed
+        }
+        Err(_) => {
+            w.close_conn(conn);
+            Verdict::NotYet
+        }
+    }
+}
+
+fn give_back(w: &Rc<Worker>, conn: ServerConn) {
+    let pool = conn.transport.pool.clone();
+    pool.give_back(w, conn);
+}
+
+/// The answer, and true if commits wait for standbys.
+fn read(rows: &Rows, node: u16, is_of_old: bool, is_future: bool) -> Option<(Answer, bool)> {
+    let [timeline, system, started, checkpoint, synchronous, status] = rows.first()?.as_slice() else { return None };
+    let whole = |cell: &Option<String>| cell.as_deref()?.split('.').next()?.parse::<u64>().ok();
+    let status = match status.as_deref() {
+        _ if is_future => Status::Future,
+        Some("committed") => Status::Committed,
+        Some("aborted") => Status::Aborted,
+        Some("in progress") => Status::InProgress,
+        Some(_) | None => Status::Forgotten,
+    };
+    let timeline_now = timeline.as_deref().and_then(|text| u32::from_str_radix(text, 16).ok());
+    let line = Line { system: whole(system)?, timeline: timeline_now.unwrap_or(0) };
+    let (started_s, checkpoint_s) = (whole(started)?, whole(checkpoint)?);
+    let in_recovery = timeline.is_none();
+    let answer = Answer { node, line, in_recovery, status, started_s, checkpoint_s, is_of_old };
+    Some((answer, synchronous.as_deref() == Some("t")))
+}
+
+/// For the list of Weir's own texts.
+pub fn own_texts() -> Vec<String> {
+    vec![status_of(1), REPLICATE.to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read() {
+        let cells = |cells: [Option<&str>; 6]| vec![cells.map(|cell| cell.map(str::to_owned)).to_vec()];
+        let rows = cells([Some("0000000B"), Some("7"), Some("100"), Some("99"), Some("f"), Some("aborted")]);
+        let line = Line { system: 7, timeline: 11 };
+        let answer = Answer {
+            node: 1,
+            line,
+            in_recovery: false,
+            status: Status::Aborted,
+            started_s: 100,
+            checkpoint_s: 99,
+            is_of_old: true,
+        };
+        assert_eq!(read(&rows, 1, true, false), Some((answer, false)));
+        let rows = cells([None, Some("7"), Some("100"), Some("99"), Some("t"), None]);
+        let (answer, is_synchronous) = read(&rows, 1, false, true).unwrap();
+        assert!(answer.in_recovery && is_synchronous && answer.status == Status::Future);
+        assert_eq!(read(&cells([None, None, None, None, None, None]), 1, false, false), None);
+    }
+}

@@ -1,0 +1,328 @@
+//! Waits for the server connection that a session's next statement needs: one at rest, one that is opened, or one that another gives back.
+
+use crate::runtime::lease;
+use crate::runtime::mail::Nudge;
+use crate::runtime::pool::server_conn::{OpenError, ServerConn};
+use crate::runtime::pool::{Patience, Wait};
+use crate::runtime::worker::Worker;
+use crate::server::vouch;
+use crate::traffic::served::{Served, SessionSockets};
+use crate::traffic::session_ports::SessionHost;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use weir_catalog::rule::Rule;
+use weir_io::reactor::parked;
+use weir_io::socket::Socket;
+use weir_session::causal::{self, Shown};
+use weir_session::checkout::{Chosen, choose, count, fails_anyway, no_primary, role_for, settle_in, shown_by};
+use weir_session::conn::Conn;
+use weir_session::fault::{Fault, sqlstate};
+use weir_session::flow::Need;
+use weir_session::metrics::Metric;
+use weir_session::routing::{Class, Side};
+use weir_session::sequences::drawn_values::{Waited, Wanted};
+use weir_session::session::Session;
+use weir_session::status::Doing;
+use weir_session::{sequences, timing};
+
+/// Time a session waits for the server connection on which it drew from sequences, while another client has it. Others seldom take longer.
+const AGAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Chooses a node and takes a server connection to it: at rest, opened, or waited for. Without one the need is another one now. Not cancel safe.
+pub async fn wait(served: &mut Served, need: Need) -> Result<(), Fault> {
+    let started = served.w.now();
+    let acquired = wait_since(served, need, started).await;
+    timing::waited(&served.s, &served.w, started);
+    acquired
+}
+
+async fn wait_since(served: &mut Served, need: Need, started: Instant) -> Result<(), Fault> {
+    let Served { s, sockets: SessionSockets { client, host }, w } = served;
+    let mut class = need.class;
+    // A transaction that waits may begin with this statement.
+    let begins = s.lazy_begin.is_open();
+    // A client that had said all and gone before the wait began gets it done. One that leaves during the wait does not want it any more.
+    let was_gone = client.is_hung_up();
+    let mut replay = Replay::new(w);
+    let mut waited_since = None;
+    loop {
+        let (at, node) = match choose(s, w, Need { class, ..need }, !replay.is_over(w)) {
+            Chosen::Node(at, node) => (at, node),
+            Chosen::NoPrimary(rule) => {
+                if let Some(end) = ends_without_primary(s, w, need) {
+                    return end;
+                }
+                wait_for_primary(s, client, w, (started, was_gone), rule).await?;
+                continue;
+            }
+            Chosen::NewPrimary => {
+                causal::on_new_primary(s, w)?;
+                continue;
+            }
+            Chosen::Replay => {
+                w.count_if(waited_since.replace(waited_since.unwrap_or(w.now())).is_none(), Metric::ReplayWaits);
+                replay.wait(w).await;
+                continue;
+            }
+        };
+        let was_primary = w.view().primary == Some(at);
+        if let Some(wanted) = need.conn
+            && let Some(conn) = where_it_drew(s, (client, was_gone), host, node, wanted).await?
+        {
+            begin_with(s, w, host.take(conn), (need, class, node), begins);
+            return Ok(());
+        }
+        match lease(s, client, host, class, node, (started, was_gone)).await? {
+            Leased::ServerConn(conn) => {
+                let shown = shown_by(s, w, class, at, &conn.conn);
+                if shown == Shown::All || (shown == Shown::Unproven && replay.is_over(w)) {
+                    causal::note_wait(s, w, waited_since);
+                    begin_with(s, w, host.take(conn), (need, class, node), begins);
+                    return Ok(());
+                }
+                // The standby has started anew, or this server connection is so young that nobody vouches for it yet.
+                replay.verify_us = conn.opened_us;
+                conn.transport.pool.clone().give_back(w, conn);
+                if replay.is_over(w) {
+                    class.side = Side::Primary;
+                } else {
+                    replay.wait(w).await;
+                }
+            }
+            Leased::Moved => {}
+            Leased::Failed(error) => {
+                w.shared.nudge_prober(Nudge::LoginFailed);
+                if class.side != Side::Reader || was_primary {
+                    // Nothing was sent: a client that waits until the server lets somebody in, or another is the primary, loses nothing.
+                    if error.passes().is_some() {
+                        continue;
+                    }
+                    return Err(error.fault().as_fatal());
+                }
+                // A standby that cannot be reached, or does not know the user or the database yet, costs a read nothing but its way
+                // to the primary.
+                class = Class::primary(Rule::ReadNoStandby);
+            }
+        }
+    }
+}
+
+/// The end of a wait for a primary that nothing is gained by.
+fn ends_without_primary(s: &mut Session, w: &Worker, need: Need) -> Option<Result<(), Fault>> {
+    if need.ends_with_primary && w.view().primary.is_none() {
+        // The message is looked at again: a standby may answer it now.
+        return Some(Ok(()));
+    }
+    fails_anyway(s, w).map(Err)
+}
+
+/// Uses a server connection for what needed one. The class may be another than it came with: a read that no standby could be had for.
+fn begin_with(s: &mut Session, w: &Worker, conn: Box<Conn>, (need, class, node): (Need, Class, u16), begins: bool) {
+    count(s, w, Need { class, ..need }, node);
+    settle_in(s, w, conn, role_for(s, w, need, begins));
+}
+
+/// A statement in the number of those that wait for a primary, however its wait ends.
+struct Awaiting<'a>(&'a AtomicU32);
+
+impl Awaiting<'_> {
+    fn primary(w: &Worker) -> Awaiting<'_> {
+        let count = &w.shared.awaiting_primary;
+        if count.fetch_add(1, Ordering::Relaxed) == 0 {
+            // From now on `node_monitor` asks by itself.
+            w.shared.nudge_prober(Nudge::NodeAwaited);
+        }
+        Awaiting(count)
+    }
+}
+
+impl Drop for Awaiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until the view is another one: a primary may be there then. Cancel safe.
+async fn wait_for_primary(
+    s: &Session,
+    client: &Socket,
+    w: &Worker,
+    (since, was_gone): (Instant, bool),
+    rule: Rule,
+) -> Result<(), Fault> {
+    // Not its client's silence: limits on that do not count.
+    show_waiting(s, w);
+    let limit_ms = s.account.limits.get().waits.primary_ms;
+    let deadline = (limit_ms > 0).then(|| since + Duration::from_millis(limit_ms));
+    let generation = w.view().generation;
+    s.handle.wait_cancelled.set(false);
+    let _awaiting = Awaiting::primary(w);
+    while w.view().generation == generation {
+        if deadline.is_some_and(|at| w.now() >= at) {
+            return Err(no_primary(w, since, rule));
+        }
+        if (!was_gone && client.is_hung_up()) || s.handle.final_error.borrow().is_some() {
+            return Err(Fault::fatal(sqlstate::ADMIN_SHUTDOWN, "the session ended while it waited for a primary server"));
+        }
+        if s.handle.wait_cancelled.take() {
+            s.handle.status.set_doing(Doing::Idle);
+            return Err(cancelled());
+        }
+        w.wake_at_new_view();
+        deadline.into_iter().for_each(|at| w.reactor.wake_at(at));
+        parked().await;
+    }
+    Ok(())
+}
+
+fn show_waiting(s: &Session, w: &Worker) {
+    s.handle.status.set_doing(Doing::WaitingForConnection);
+    s.handle.status.waiting_ms.store(w.now_ms(), Ordering::Relaxed);
+}
+
+/// The result of waiting for a server connection of a node.
+enum Leased {
+    ServerConn(ServerConn),
+    Failed(OpenError),
+    /// The node is not the one to ask any more.
+    Moved,
+}
+
+/// A server connection of the session's pool on a node. An error ends the session's wait.
+async fn lease(
+    s: &Session,
+    client: &Socket,
+    host: &SessionHost,
+    class: Class,
+    node: u16,
+    (since, was_gone): (Instant, bool),
+) -> Result<Leased, Fault> {
+    let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.handle);
+    if w.shared.drains_servers() {
+        return Err(lease::ended());
+    }
+    show_waiting(s, w);
+    entry.wait_cancelled.set(false);
+    let ends = || (!was_gone && client.is_hung_up()) || entry.final_error.borrow().is_some() || entry.wait_cancelled.get();
+    let has_moved = || !may_serve(w, class, node);
+    let is_primary = is_primary_node(w, node);
+    // A read that a standby does not take goes to the primary.
+    let patience = if class.side == Side::Reader && !is_primary { Patience::ToldAtOnce } else { Patience::Waits };
+    let wait = (Wait { since, patience }, host.came_ms);
+    let leased = vouch::lease_conn(w, &pool, node, wait, || ends() || has_moved()).await;
+    if leased.is_err() && !ends() && has_moved() {
+        return Ok(Leased::Moved);
+    }
+    if leased.is_err() && entry.wait_cancelled.take() {
+        entry.status.set_doing(Doing::Idle);
+        return Err(cancelled());
+    }
+    leased.map(|leased| leased.map_or_else(Leased::Failed, Leased::ServerConn))
+}
+
+/// True if a statement may still run on the node that was chosen for it: the view may have changed while it waited.
+fn may_serve(w: &Worker, class: Class, node: u16) -> bool {
+    let view = w.view();
+    let is_up = || view.nodes.iter().position(|known| known.id == node).is_some_and(|at| view.is_up(at));
+    is_primary_node(w, node) || (class.side == Side::Reader && is_up())
+}
+
+fn is_primary_node(w: &Worker, node: u16) -> bool {
+    w.is_primary(node)
+}
+
+/// The server connection that has the values which a statement asks for. `None`: any other one will do. An error ends the session's wait. Not cancel
+/// safe: the server connection may be on its way.
+async fn where_it_drew(
+    s: &Session,
+    client: (&Socket, bool),
+    host: &SessionHost,
+    node: u16,
+    wanted: Wanted,
+) -> Result<Option<ServerConn>, Fault> {
+    let conn = lease_again(s, client, host, node, wanted).await?;
+    match wanted.after(conn.as_ref().map(|conn| conn.draws)) {
+        Waited::Takes | Waited::TakesAny => Ok(conn),
+        Waited::Refused => {
+            conn.into_iter().for_each(|conn| host.pools.of_node(&host.w, node).give_back(&host.w, conn));
+            s.handle.status.set_doing(Doing::Idle);
+            Err(sequences::lost())
+        }
+    }
+}
+
+/// The very server connection a statement needs, when it is at rest; waits a little while another client has it. `None`: it cannot be had. An
+/// error ends the session's wait. Not cancel safe: the server connection may be on its way.
+async fn lease_again(
+    s: &Session,
+    (client, was_gone): (&Socket, bool),
+    host: &SessionHost,
+    node: u16,
+    wanted: Wanted,
+) -> Result<Option<ServerConn>, Fault> {
+    let (w, pool, entry) = (&host.w, host.pools.of_node(&host.w, node), &s.handle);
+    show_waiting(s, w);
+    entry.wait_cancelled.set(false);
+    let ends = || (!was_gone && client.is_hung_up()) || entry.final_error.borrow().is_some();
+    let gives_up = || ends() || entry.wait_cancelled.get();
+    if let Some(conn) = pool.lease_certain(w, wanted.drawn.serial, Instant::now() + AGAIN_TIMEOUT, gives_up).await {
+        return Ok(lease::fit(w, conn).await);
+    }
+    if entry.wait_cancelled.take() {
+        entry.status.set_doing(Doing::Idle);
+        return Err(cancelled());
+    }
+    if ends() { Err(lease::gave_up()) } else { Ok(None) }
+}
+
+fn cancelled() -> Fault {
+    Fault::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
+}
+
+/// The wait of a read for a standby.
+pub struct Replay {
+    until: Instant,
+    /// Counts what had become known when the session looked last.
+    known: u64,
+    /// Age of a server connection that is to be vouched for.
+    verify_us: u64,
+}
+
+impl Replay {
+    pub fn new(w: &Worker) -> Replay {
+        let wait = std::time::Duration::from_millis(w.peek_config().routing.causal_wait_ms);
+        Replay { until: w.now() + wait, known: w.shared.positions.published(), verify_us: 0 }
+    }
+
+    pub fn is_over(&self, w: &Worker) -> bool {
+        w.now() >= self.until
+    }
+
+    /// Waits until more is known than when the session looked last, or there is no time left. Cancel safe.
+    pub async fn wait(&mut self, w: &Worker) {
+        let positions = &w.shared.positions;
+        // First the list, then the look: news in between is seen, and later news wakes.
+        positions.enlist((w.id, w.reactor.current_task()), self.verify_us);
+        if positions.published() == self.known {
+            causal::wake_sampler(w);
+            w.reactor.wake_at(self.until);
+            parked().await;
+        }
+        self.known = positions.published();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The room of a wait.
+    fn room<F: Future>(_: impl FnOnce(&'static mut Served, Need) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_wait_for_a_server_connection_of_others_does_not_hold_the_room_of_a_login() {
+        assert!(room(wait) <= 1280, "{} bytes", room(wait));
+    }
+}

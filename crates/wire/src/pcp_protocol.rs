@@ -1,0 +1,97 @@
+//! PCP, the protocol of Pgpool-II's administration: packets, requests, replies, and the layouts of its releases.
+//!
+//! A packet is a tag, a length word that counts itself, and a body of zero-ended strings. A client asks for a salt, proves who it is, and
+//! then sends one request after the other; each is answered by one packet, or by rows between `ArraySize` and `CommandComplete`. Notices
+//! may come at any time. Clients have the layout of rows compiled in, so a server has to speak that of its clients' release.
+//! Source: Pgpool-II, `src/libs/pcp/pcp.c`, `src/pcp_con/pcp_worker.c`.
+
+mod digest_proof;
+mod layout;
+mod pcp_request;
+mod reply;
+#[cfg(test)]
+mod tests;
+
+pub use crate::pcp_protocol::digest_proof::{DIGEST_BYTES, SALT_BYTES, Stored, proof};
+pub use crate::pcp_protocol::pcp_request::{Aim, Request, Scope, Stop, When};
+pub use layout::{Delay, Layout, NODE_LAYOUTS, NodeInfo, NodeRole, NodeStatus, PROCESS_STRINGS};
+pub use reply::{Code, Fault, Reply, Severity};
+
+/// Bytes of a tag and a length word.
+pub const HEADER_BYTES: usize = 5;
+
+/// A request's length word is below this. Source: Pgpool-II, `MAX_PCP_PACKET_LENGTH`.
+pub const REQUEST_LENGTH_MAX: u32 = 260;
+
+/// Longest reply a client takes: the list of processes of a large server has some hundred kilobytes.
+pub const REPLY_LENGTH_MAX: u32 = 16 << 20;
+
+/// Bytes that are no packet, or a packet that is no request or reply.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PcpError {
+    /// The other side speaks something else, or wants too much: close.
+    #[error("incorrect packet length ({0})")]
+    Length(u32),
+    #[error("unknown PCP packet type \"{}\"", .0.escape_ascii())]
+    Unknown(u8),
+    #[error("malformed PCP packet of type \"{}\"", .0.escape_ascii())]
+    Malformed(u8),
+    /// A number was expected; the connection can go on.
+    #[error("\"{0}\" is not a number")]
+    Number(String),
+    /// A letter was expected, such as the mode of a stop; the connection can go on.
+    #[error("invalid {what} \"{}\"", .letter.escape_ascii())]
+    Letter { what: &'static str, letter: u8 },
+}
+
+impl PcpError {
+    /// True if nothing that follows on the connection can be understood.
+    pub fn is_fatal(&self) -> bool {
+        match self {
+            PcpError::Length(_) | PcpError::Unknown(_) | PcpError::Malformed(_) => true,
+            PcpError::Number(_) | PcpError::Letter { .. } => false,
+        }
+    }
+}
+
+/// A packet among bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    pub tag: u8,
+    pub body: &'a [u8],
+    /// Bytes of all of it.
+    pub used: usize,
+}
+
+/// Finds the first packet. `None` while not all of it is here.
+///
+/// Error: its length word is below 4, or not below `limit`.
+pub fn read(bytes: &[u8], limit: u32) -> Result<Option<Packet<'_>>, PcpError> {
+    let Some((&[tag, a, b, c, d], rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let length = u32::from_be_bytes([a, b, c, d]);
+    if !(4..limit).contains(&length) {
+        return Err(PcpError::Length(length));
+    }
+    let body_bytes = length as usize - 4;
+    Ok(rest.get(..body_bytes).map(|body| Packet { tag, body, used: HEADER_BYTES + body_bytes }))
+}
+
+/// Appends a packet.
+fn packet(out: &mut Vec<u8>, tag: u8, body: &[u8]) {
+    out.push(tag);
+    out.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+    out.extend_from_slice(body);
+}
+
+/// Appends a zero-ended string. A zero byte in it would end it early, so what follows one is left out.
+fn push(body: &mut Vec<u8>, text: &[u8]) {
+    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+    body.extend_from_slice(&text[..end]);
+    body.push(0);
+}
+
+/// The first zero-ended string, and what follows it.
+fn take(body: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = body.iter().position(|byte| *byte == 0)?;
+    Some((&body[..end], &body[end + 1..]))
+}
