@@ -14,7 +14,8 @@ use comments::Comments;
 use items::{Struct, Type};
 
 /// The product: what is built into `weir`, and the crates that decide for it.
-const PRODUCT: &[&str] = &["wire", "sql", "ring", "io", "config", "catalog", "failover", "cache", "session", "agent", "weir"];
+const PRODUCT: &[&str] =
+    &["wire", "sql", "ring", "io", "config", "import", "catalog", "failover", "cache", "session", "agent", "weir"];
 
 /// The longest and largest that are named.
 const NAMED: usize = 8;

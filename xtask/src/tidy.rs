@@ -24,6 +24,7 @@ const PRODUCTION: &[&str] = &[
     "crates/sql/src",
     "crates/io/src",
     "crates/config/src",
+    "crates/import/src",
     "crates/catalog/src",
     "crates/failover/src",
     "crates/cache/src",
@@ -33,6 +34,7 @@ const PRODUCTION: &[&str] = &[
 const PURE: &[&str] = &[
     "crates/wire/src",
     "crates/config/src",
+    "crates/import/src",
     "crates/catalog/src",
     "crates/failover/src",
     "crates/cache/src",

@@ -18,7 +18,6 @@ mod encryption;
 pub mod failover_settings;
 pub mod hba;
 pub mod hosts;
-pub mod import;
 pub mod limits;
 mod lines;
 pub mod look_up;
@@ -219,7 +218,7 @@ impl Config {
     }
 
     /// The text in force for a parameter: of the numbered form if there is one, else of the bare name.
-    fn setting(&self, name: &str, index: Option<u16>) -> Option<&Setting> {
+    pub fn setting(&self, name: &str, index: Option<u16>) -> Option<&Setting> {
         let of = |index| self.settings.iter().find(move |s| s.param.name == name && s.index == index);
         of(index).or_else(|| of(None))
     }

@@ -54,7 +54,7 @@ impl Config {
 
 /// A function or table in a query that is named without its schema and is none of the system's. A query with names of its own (`WITH`) is not
 /// looked at.
-pub(crate) fn unqualified(query: &str) -> Option<&str> {
+pub fn unqualified(query: &str) -> Option<&str> {
     let mut words = query.split_whitespace();
     if words.clone().next().is_some_and(|first| first.eq_ignore_ascii_case("with")) {
         return None;

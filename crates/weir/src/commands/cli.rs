@@ -356,14 +356,14 @@ fn import(options: &Import) -> anyhow::Result<ExitCode> {
     let beside = |name: &str| path.parent().unwrap_or(Path::new("")).join(name);
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut include = |name: &str| std::fs::read(beside(name)).map_err(|cause| cause.to_string());
-    let import = weir_config::import::import(&bytes, &mut include);
+    let import = weir_import::import(&bytes, &mut include);
     note(path, &import.notes);
     let mut passwd = None;
     if let Some(file) = &import.auth_file {
         let file = beside(file);
         match std::fs::read(&file) {
             Ok(bytes) => {
-                let (text, notes) = weir_config::import::read_users(&bytes);
+                let (text, notes) = weir_import::read_users(&bytes);
                 note(&file, &notes);
                 passwd = Some(text);
             }
@@ -386,7 +386,7 @@ fn import(options: &Import) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn note(path: &Path, notes: &[weir_config::import::Note]) {
+fn note(path: &Path, notes: &[weir_import::Note]) {
     for note in notes {
         let place = if note.line == 0 { path.display().to_string() } else { format!("{}:{}", path.display(), note.line) };
         complain(&format!("{place}: {}", note.text));

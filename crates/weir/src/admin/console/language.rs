@@ -3,8 +3,8 @@
 //! In: a text. Out: a `Command`, or the fault in it. Commands are carried out elsewhere.
 
 use weir_config::Config;
-use weir_config::import::{self, Meaning};
 use weir_config::params::{Kind, Param};
+use weir_import::Meaning;
 
 /// One command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,7 +204,7 @@ fn quoted(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, quote: char) -> 
     }
 }
 
-/// Settings of PgBouncer's beside those that `import` brings over as they are: see [`weir_config::import::meaning_of`].
+/// Settings of PgBouncer's beside those that `weir_import` brings over as they are: see [`weir_import::meaning_of`].
 const MORE_SETTINGS: [(&str, &str); 5] = [
     ("client_tls_ecdhcurve", "ssl_ecdh_curve"),
     ("max_prepared_statements", "prepared_statements_max"),
@@ -215,7 +215,7 @@ const MORE_SETTINGS: [(&str, &str); 5] = [
 
 /// PgBouncer's name of each setting, and the parameter that means the same.
 pub fn settings() -> impl Iterator<Item = (&'static str, &'static str)> {
-    import::equals().chain(MORE_SETTINGS)
+    weir_import::equals().chain(MORE_SETTINGS)
 }
 
 /// The request of `SET name = value`.
@@ -234,7 +234,7 @@ pub fn set_request(name: &str, value: &str, config: &Config) -> SetRequest {
     if name == "pkt_buf" {
         return SetRequest::Parameters(vec![("memory_buffer_size", value.to_string())], None);
     }
-    match import::meaning_of(name, value, config) {
+    match weir_import::meaning_of(name, value, config) {
         Some(Meaning::Sets(parameters, None)) if parameters.is_empty() => SetRequest::Nothing("it is so already".to_string()),
         Some(Meaning::Sets(parameters, note)) => {
             SetRequest::Parameters(parameters.into_iter().map(|(ours, value)| (ours, bare(&value))).collect(), note)
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn no_setting_of_pgbouncers_is_unknown_to_set() {
-        for name in import::names() {
+        for name in weir_import::names() {
             assert_ne!(set_request(name, "1", &Config::default()), SetRequest::Own, "{name}");
         }
     }

@@ -1,6 +1,6 @@
 //! Weir's name for each setting of `[pgbouncer]`, and the forms of its value.
 
-use crate::Config;
+use weir_config::Config;
 
 /// The equal of a setting here.
 pub(super) enum Fate {

@@ -1,9 +1,8 @@
 //! `[databases]`: the servers behind one Weir, and the databases that are on them.
 
-use crate::databases::OTHERS;
-use crate::import::imported_access::PhysicalReplication;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use weir_config::databases::OTHERS;
 
 /// Words of the way in which users are looked up.
 pub(super) const LOOK_UPS: [&str; 3] = ["auth_user", "auth_query", "auth_dbname"];
@@ -21,6 +20,15 @@ pub(super) struct Entry {
     /// The clients' name; `*` stands for all databases without a line.
     pub name: String,
     words: BTreeMap<String, String>,
+}
+
+/// Users with the right to open physical replication connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PhysicalReplication {
+    /// All databases have a forced user, who would not count for such a connection.
+    OfNobody,
+    /// Whoever may enter a database under his own name.
+    OfUsers,
 }
 
 /// The databases that clients reach.
@@ -101,7 +109,7 @@ impl Entry {
                 continue;
             }
             words.push((word, value));
-            let (_, wrong) = crate::databases::read(&line(&self.name, &words));
+            let (_, wrong) = weir_config::databases::read(&line(&self.name, &words));
             if let Some((_, error)) = wrong.first() {
                 note(format!("{word}: no equal: {error}"));
                 words.pop();

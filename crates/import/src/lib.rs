@@ -2,12 +2,12 @@
 //!
 //! In: the bytes of the files. Out: texts of `pgpool.conf`, `pool_hba.conf` and `pool_passwd`, and notes. No IO.
 
-use crate::databases::OTHERS;
-use crate::import::imported_databases::{Entry, Place};
-use crate::import::imported_settings::{DEFAULTS, Fate, SETTINGS, SYSTEM_AUTHORITIES, by_value, quoted, seconds, whole_seconds};
-use crate::limits::read_overrides;
+use crate::imported_databases::{Entry, Place};
+use crate::imported_settings::{DEFAULTS, Fate, SETTINGS, SYSTEM_AUTHORITIES, by_value, quoted, seconds, whole_seconds};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use weir_config::databases::OTHERS;
+use weir_config::limits::read_overrides;
 
 mod imported_access;
 mod imported_databases;
@@ -15,7 +15,7 @@ mod imported_settings;
 mod ini;
 mod users;
 
-pub use crate::import::imported_settings::{Meaning, equals, meaning_of, names};
+pub use crate::imported_settings::{Meaning, equals, meaning_of, names};
 pub use users::read_users;
 
 /// A line of `pgbouncer.ini` without an equal here, or one that the operator should look at.
@@ -272,7 +272,7 @@ impl Work {
             }
         }
         for (name, query, line) in self.queries() {
-            if let Some(word) = crate::look_up::unqualified(&query) {
+            if let Some(word) = weir_config::look_up::unqualified(&query) {
                 self.note(line, format!("{name}auth_query: write \"{word}\" with its schema: only pg_catalog is searched"));
             }
         }
@@ -292,7 +292,7 @@ impl Work {
     /// that the parameters named.
     fn look_ups_of_others(&mut self) {
         let Some(others) = self.entries.iter().find(|entry| entry.name == OTHERS && entry.looks_up()).cloned() else { return };
-        let default = |word: &str| crate::params::find(word).map_or("", |param| param.default).to_string();
+        let default = |word: &str| weir_config::params::find(word).map_or("", |param| param.default).to_string();
         for word in imported_databases::LOOK_UPS {
             let Some(value) = others.look_up(word) else { continue };
             let line = others.line;

@@ -68,7 +68,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::passwd::{Passwords, Secret};
+    use weir_config::passwd::{Passwords, Secret};
 
     #[test]
     fn users_keep_their_passwords_in_whatever_form() {

@@ -5,9 +5,9 @@
 //! whatever the method, except with `pam` and `ldap`. The unix socket needs no TLS.
 
 use super::Load;
-use crate::import::imported_databases::Listed;
-use crate::params::{self, Kind, Param};
+use crate::imported_databases::{Listed, PhysicalReplication};
 use std::fmt::Write as _;
+use weir_config::params::{self, Kind, Param};
 
 /// The settings that decide.
 pub(super) struct Setup<'a> {
@@ -19,15 +19,6 @@ pub(super) struct Setup<'a> {
     /// Databases with a forced user.
     pub forced: &'a [String],
     pub replication: PhysicalReplication,
-}
-
-/// Users with the right to open physical replication connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PhysicalReplication {
-    /// All databases have a forced user, who would not count for such a connection.
-    OfNobody,
-    /// Whoever may enter a database under his own name.
-    OfUsers,
 }
 
 /// The console's database.

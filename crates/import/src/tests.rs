@@ -1,18 +1,18 @@
 use super::*;
-use crate::hba::{Hba, LoadError, Loader};
-use crate::params;
 use std::path::Path;
+use weir_config::hba::{Hba, LoadError, Loader};
+use weir_config::params;
 
 fn run(text: &str) -> Import {
     import(text.as_bytes(), &mut |name| Err(format!("no file {name}")))
 }
 
 /// The configuration that comes of it, which must be one without problems.
-fn config_of(import: &Import) -> crate::Config {
+fn config_of(import: &Import) -> weir_config::Config {
     let text = |path: &Path| {
         if path.ends_with("databases") { import.databases.clone().unwrap_or_default() } else { import.conf.clone() }
     };
-    let outcome = crate::read(Path::new("pgpool.conf"), &mut |path| Ok(text(path).into_bytes()));
+    let outcome = weir_config::read(Path::new("pgpool.conf"), &mut |path| Ok(text(path).into_bytes()));
     assert!(outcome.problems.is_empty(), "{:?}\n{}", outcome.problems, import.conf);
     outcome.config.expect("there are no problems")
 }
@@ -76,9 +76,9 @@ fn a_setup_becomes_a_configuration_that_says_the_same() {
     assert_eq!((config.pool.size, config.pool.max_clients, config.pool.wait_timeout_ms), (25, 100, 11_000));
     assert_eq!(config.admin.users, ["boss", "chief"]);
     assert!(config.log.file.is_used && !config.routing.load_balance && config.auth.use_hba);
-    let of = |user: &str, database: &str| crate::limits::of(&config, user, database);
+    let of = |user: &str, database: &str| weir_config::limits::of(&config, user, database);
     assert_eq!((of("ann", "shop").pool_size, of("joe", "x").query_ms), (50, 2500));
-    assert_eq!(of("joe", "x").mode, crate::PoolMode::Session);
+    assert_eq!(of("joe", "x").mode, weir_config::PoolMode::Session);
     let connections = |user: &str, database: &str| (of(user, database).conns_per_database, of(user, database).conns_per_user);
     assert_eq!([connections("ann", "x"), connections("ann", "shop"), connections("joe", "x")], [(100, 7), (60, 7), (100, 3)]);
 }
@@ -96,23 +96,23 @@ fn what_has_no_equal_is_named_with_its_line() {
 fn an_empty_file_means_what_pgbouncer_does_by_default() {
     let import = run("[databases]\na = host=h\n[pgbouncer]\nlisten_addr = 127.0.0.1\n");
     let config = config_of(&import);
-    assert_eq!((config.pool.mode, config.pool.size, config.port), (crate::PoolMode::Session, 20, 6432));
+    assert_eq!((config.pool.mode, config.pool.size, config.port), (weir_config::PoolMode::Session, 20, 6432));
     assert_eq!(config.pool.connection_life_time_ms, 3_600_000);
     assert!(config.log.connections && config.log.disconnections);
     assert_eq!((config.pool.check_query.as_str(), config.pool.check_after_ms), (";", 30_000));
-    assert_eq!(config.nodes[0].ssl_mode, crate::SslMode::Prefer);
+    assert_eq!(config.nodes[0].ssl_mode, weir_config::SslMode::Prefer);
     assert_eq!(import.notes, []);
     assert_eq!(
         rules_of(&import),
         ["local \"a\",\"pgbouncer\",replication all auth_type", "host \"a\",\"pgbouncer\",replication all all auth_type"]
     );
-    assert_eq!(config.auth.demands.method, crate::client_demands::CommonMethod::Md5);
+    assert_eq!(config.auth.demands.method, weir_config::client_demands::CommonMethod::Md5);
 }
 
 #[test]
 fn every_auth_type_and_tls_mode_has_its_rules() {
-    use crate::client_demands::ClientTls::*;
-    use crate::client_demands::CommonMethod::*;
+    use weir_config::client_demands::ClientTls::*;
+    use weir_config::client_demands::CommonMethod::*;
     // auth_type, client_tls_sslmode, the demands on all, the rules' own method.
     let cases = [
         ("", "", (Md5, Any), ""),
@@ -138,7 +138,7 @@ fn every_auth_type_and_tls_mode_has_its_rules() {
             given("client_tls_sslmode", tls)
         );
         let import = run(&text);
-        let demands = crate::client_demands::Demands { method, tls: demand };
+        let demands = weir_config::client_demands::Demands { method, tls: demand };
         assert_eq!(config_of(&import).auth.demands, demands, "{auth_type} {tls}");
         assert_eq!(rules_of(&import)[..2], ["local all,replication all auth_type", "host all,replication all all auth_type"]);
         let databases = if auth_type == "any" { "all" } else { "all,replication" };
@@ -194,10 +194,10 @@ fn a_rule_that_names_a_file_says_that_it_must_be_copied() {
 
 #[test]
 fn settings_that_are_files_here_are_set_by_them_while_the_proxy_runs() {
-    let config = crate::Config::default();
+    let config = weir_config::Config::default();
     for (name, word) in [("auth_file", "pool_passwd"), ("auth_hba_file", "pool_hba.conf"), ("auth_type", "enable_pool_hba")] {
-        let meaning = crate::import::imported_settings::meaning_of(name, "x", &config);
-        let is_told = matches!(&meaning, Some(crate::import::imported_settings::Meaning::Nothing(why)) if why.contains(word));
+        let meaning = crate::imported_settings::meaning_of(name, "x", &config);
+        let is_told = matches!(&meaning, Some(crate::imported_settings::Meaning::Nothing(why)) if why.contains(word));
         assert!(is_told, "{name}: {meaning:?}");
     }
 }
@@ -232,7 +232,7 @@ fn the_entry_of_all_other_databases_goes_to_their_file() {
         run("[databases]\na = host=h\n* = host=h user=app password=x pool_size=3 min_pool_size=2 auth_user=u\n[pgbouncer]\n");
     let text = import.databases.as_deref().unwrap_or_default();
     assert_eq!(text.lines().last(), Some("* = user='app' password='x' pool_size='3'"), "{text}");
-    assert_eq!(crate::databases::read(text).1, []);
+    assert_eq!(weir_config::databases::read(text).1, []);
     assert!(import.conf.contains("auth_user = 'u'"), "{}", import.conf);
     let expected = ["3: *: limits of databases without a line of their own: set them for all"];
     assert_eq!(notes_of(&import), expected);
@@ -255,7 +255,7 @@ fn a_databases_server_lifetime_is_its_own() {
     let import = run("[databases]\na = host=h server_lifetime=2\nb = host=h server_lifetime=0\nc = host=h\n[pgbouncer]\n");
     assert_eq!(import.notes, []);
     let config = config_of(&import);
-    let of = |database: &str| crate::limits::of(&config, "", database).on_release.conn_life_ms;
+    let of = |database: &str| weir_config::limits::of(&config, "", database).on_release.conn_life_ms;
     assert_eq!(["a", "b", "c"].map(of), [2_000, 1_000, 3_600_000]);
 }
 
@@ -280,7 +280,7 @@ fn databases_by_another_name_and_forced_users_have_a_file() {
     let expected = "\"old\" = dbname='legacy' user='app' password='s e''c'\n\"q\" = connect_query='SET work_mem TO ''1MB'''\n\
                     \"bad\" = dbname='x'\n";
     assert_eq!(text, expected);
-    assert_eq!(crate::databases::read(text).1, []);
+    assert_eq!(weir_config::databases::read(text).1, []);
     assert!(import.conf.contains("\ndatabase_file = 'databases'"));
     let notes = notes_of(&import);
     assert!(
@@ -303,8 +303,8 @@ fn several_hosts_of_a_database_are_one_cluster_that_needs_a_user() {
     assert_eq!(config.nodes.iter().map(|node| node.port).collect::<Vec<_>>(), [5432, 5433]);
     assert!(!import.conf.lines().any(|line| line.starts_with("sr_check_user")), "{}", import.conf);
     assert!(notes_of(&import)[0].contains("Set sr_check_user"));
-    assert!(crate::unnamed_role_user(&config).is_some(), "check says so, too");
-    assert_eq!(crate::unnamed_role_user(&config_of(&run("[databases]\n* = host=h1\n[pgbouncer]\n"))), None);
+    assert!(weir_config::unnamed_role_user(&config).is_some(), "check says so, too");
+    assert_eq!(weir_config::unnamed_role_user(&config_of(&run("[databases]\n* = host=h1\n[pgbouncer]\n"))), None);
 }
 
 #[test]
@@ -427,7 +427,7 @@ fn a_replica_of_a_database_is_a_node_of_its_cluster() {
     assert_eq!(nodes, ["h1", "h2", "h3"]);
     assert!(config.routing.load_balance && !import.conf.contains("raw"));
     let first = |name: &str| config.routing.by_database.iter().find(|one| one.pattern.is_match(name)).map(|one| one.read_target);
-    use crate::redirect::ReadTarget::{Primary, Standby};
+    use weir_config::redirect::ReadTarget::{Primary, Standby};
     let targets = ["shop_ro", "shop-replica", "shop", "other", "shop_rot"].map(first);
     assert_eq!(targets, [Standby, Standby, Primary, Primary, Primary].map(Some));
     assert_eq!(
