@@ -140,7 +140,7 @@ fn begin_on(s: &mut Session, w: &Context, statement: &Statement, begins: bool) -
     if s.state.listening.is_some() {
         session_state::prepare(s, w, statement);
     }
-    if s.is_gate_shut() || transaction_number::waits_for_line(s, w) {
+    if s.has_barrier() || transaction_number::waits_for_line(s, w) {
         return Some(Flow::Hold);
     }
     sequences::prepare(s, w, statement);
@@ -297,7 +297,7 @@ fn leave_reader(s: &mut Session, w: &Context) {
         s.expect(Expect::SyncOurs);
         write::bare(s.up.extra(&w.buffers), front::SYNC);
         // Nothing may follow it before its answer: an error may still change what the held message means.
-        s.shut_gate();
+        s.raise_barrier();
     } else if s.replies().is_settled() {
         session_state::settle(s, w);
     }
@@ -371,7 +371,7 @@ fn bring_again(s: &mut Session, w: &Context, statement: &Statement) -> Option<Fl
     if s.state.listening.is_some() {
         session_state::prepare(s, w, statement);
     }
-    (s.is_gate_shut() || transaction_number::waits_for_line(s, w)).then_some(Flow::Hold)
+    (s.has_barrier() || transaction_number::waits_for_line(s, w)).then_some(Flow::Hold)
 }
 
 /// The choice for a statement.

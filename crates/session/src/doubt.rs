@@ -12,7 +12,7 @@ use crate::loss::{Outcome, Then};
 use crate::metrics::Metric;
 use crate::replies::Owed;
 use crate::rerun::kept_transaction::Told;
-use crate::session::{Entered, Server, Session, Skip, WITHIN};
+use crate::session::{Entered, Server, Session, WITHIN};
 use crate::status::Doing;
 use crate::upstream::Heard;
 use crate::upstream::numbered::{Asked, Deeds, Numbered};
@@ -115,5 +115,5 @@ fn tell(s: &mut Session, w: &Context, owed: Owed, fault: &Fault) {
         s.say_error(w, fault);
         s.say_ready(w);
     }
-    s.intake.skip = Skip::No;
+    s.intake.stop_skipping();
 }

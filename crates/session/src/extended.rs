@@ -17,8 +17,8 @@ use crate::session::{Change, Misread, Own, Portal, Refusal, Server, Session, Ski
 use crate::statements::{self, Naming, Prepared, Statement, Trait};
 use crate::stats::Stat;
 use crate::unit::Unit;
+use crate::upstream::Flushed;
 use crate::upstream::prepared_changes::{LongUnnamed, OwnStatements, ServerName, Whose};
-use crate::upstream::{Flushed, Gate};
 use crate::{own_answers, query_cache, session_state, signals, timing};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -129,8 +129,8 @@ fn parse_unnamed(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prep
 
 /// The unnamed statement is another one from here on. `made`: the statement that is prepared for it.
 fn replace_unnamed(s: &mut Session, own: Own, made: Option<StatementId>) {
-    (s.statements.long_unnamed, s.statements.is_sent_next) = (LongUnnamed::Not, false);
-    let before = s.statements.unnamed.replace(own);
+    s.statements.is_sent_next = false;
+    let before = s.statements.replace_unnamed(own);
     s.enter(Change::Unnamed { before, made });
 }
 
@@ -235,9 +235,9 @@ fn on_long_parse(s: &mut Session, w: &Context, header: Header) -> Result<Flow, F
     }
     session_state::note_long_parse(s, header);
     if is_unnamed {
-        let before = s.statements.unnamed.take();
+        let before = s.statements.take_unnamed();
         s.enter(Change::Unnamed { before, made: None });
-        s.statements.long_unnamed = LongUnnamed::OnServer;
+        s.statements.note_long_unnamed(LongUnnamed::OnServer);
         if let Some(conn) = s.conn_mut() {
             conn.unnamed = None;
         }
@@ -273,7 +273,7 @@ fn refuse_behind(
     } else {
         result_shape::tell_parameters(s, w, parameters);
         s.say_error(w, &fault);
-        s.intake.skip = Skip::ToSync;
+        s.intake.skip_to_sync();
     }
     Ok(Flow::Next)
 }
@@ -286,7 +286,7 @@ fn parse_local(s: &mut Session, w: &Context, header: Header, name: Option<Box<[u
         Some(name) => {
             s.statements.named.insert(name, Own::new(prepared));
         }
-        None => s.statements.unnamed = Some(Own::without_name(prepared)),
+        None => s.statements.keep_unnamed(Own::without_name(prepared)),
     }
     s.up.eat(header);
     s.say_bare(w, back::PARSE_COMPLETE);
@@ -303,7 +303,7 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
     if s.is_in_doubt(key) {
         return Ok(Flow::Hold);
     }
-    let own = if name.is_empty() { s.statements.unnamed.as_ref() } else { s.statements.named.get(key) };
+    let own = if name.is_empty() { s.statements.unnamed() } else { s.statements.named.get(key) };
     let Some((prepared, server_name, told)) = own.map(Own::used) else {
         if is_on_link_only(s, name) {
             let is_unnamed = name.is_empty();
@@ -336,7 +336,9 @@ pub fn on_bind(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fau
         Planned::Later(flow) => return Ok(flow),
         Planned::Refused(fault) => return refuse(s, w, header, fault),
     }
-    s.statements.portal = s.statements.portal.take().filter(|_| portal_bytes > 0);
+    if portal_bytes == 0 {
+        s.statements.close_portal();
+    }
     if prepared.statement.has(Trait::Signals) && !s.up.has_whole(header.frame_bytes()) {
         return Ok(Flow::More);
     }
@@ -507,7 +509,7 @@ fn analysed_now(s: &mut Session, w: &Context, prepared: Rc<Prepared>) -> Rc<Prep
         statements.of_parse(&prepared.tail, s.state.meaning, prepared.naming)
     };
     let Some(made) = made else { return prepared };
-    let named = s.statements.named.values_mut().chain(s.statements.unnamed.iter_mut());
+    let named = s.statements.all_mut();
     for own in named.filter(|own| Rc::ptr_eq(&own.prepared, &prepared)) {
         own.prepared = made.clone();
     }
@@ -518,7 +520,7 @@ fn analysed_now(s: &mut Session, w: &Context, prepared: Rc<Prepared>) -> Rc<Prep
 /// here. On a server connection that has nothing of this session's it would be another client's.
 fn is_on_link_only(s: &Session, name: &[u8]) -> bool {
     if name.is_empty() {
-        return s.statements.long_unnamed == LongUnnamed::OnServer;
+        return s.statements.long_unnamed() == LongUnnamed::OnServer;
     }
     let may_be = s.state.by_sql.has(key(name)) || s.is_unsure() || !s.stuck().is_empty() || has_long(s, key(name));
     may_be && !name.starts_with(NAME_PREFIX)
@@ -537,7 +539,7 @@ fn no_such_statement(s: &Session, w: &Context, name: &[u8]) -> Fault {
         format!("prepared statement \"{}\" does not exist", String::from_utf8_lossy(name))
     };
     let fault = Fault::error(sqlstate::UNDEFINED_STATEMENT, text);
-    if !name.is_empty() || s.statements.long_unnamed != LongUnnamed::Gone {
+    if !name.is_empty() || s.statements.long_unnamed() != LongUnnamed::Gone {
         return fault;
     }
     let limit = w.peek_config().routing.statement_analysis_bytes_max;
@@ -554,7 +556,7 @@ pub fn in_words_of_client(statements: &OwnStatements, report: &Report<'_>) -> Op
         return None;
     }
     let message = String::from_utf8_lossy(report.message);
-    let unnamed = statements.unnamed.iter().map(|own| (&b""[..], own));
+    let unnamed = statements.unnamed().into_iter().map(|own| (&b""[..], own));
     unnamed.chain(statements.named.iter()).find_map(|(name, own)| {
         let mut ours = Vec::new();
         push_name(&mut ours, own.prepared.id);
@@ -651,7 +653,7 @@ fn bind_local(s: &mut Session, w: &Context, header: Header, prepared: Rc<Prepare
         Ok(formats) => formats,
         Err(text) => return refuse(s, w, header, Fault::garbled(text)),
     };
-    s.statements.portal = Some(Portal { prepared, formats: formats.into(), done: false });
+    s.statements.open_portal(Portal { prepared, formats: formats.into(), done: false });
     s.up.eat(header);
     s.say_bare(w, back::BIND_COMPLETE);
     Ok(Flow::Next)
@@ -667,7 +669,7 @@ pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow,
         Err(fault) => return refuse(s, w, header, fault),
     };
     if kind == b'P' {
-        if name.is_empty() && s.statements.portal.is_some() {
+        if name.is_empty() && s.statements.portal().is_some() {
             return Ok(describe_local(s, w, header));
         }
         return pass_unknown(s, w, header, Expect::Describe);
@@ -677,7 +679,7 @@ pub fn on_describe(s: &mut Session, w: &Context, header: Header) -> Result<Flow,
         return Ok(Flow::Hold);
     }
     let is_unnamed = name.is_empty();
-    let own = if is_unnamed { s.statements.unnamed.clone() } else { s.statements.named.get(key).cloned() };
+    let own = if is_unnamed { s.statements.unnamed().cloned() } else { s.statements.named.get(key).cloned() };
     let Some(Own { prepared, server_name, told, parameters }) = own else {
         if is_on_link_only(s, name) {
             return pass_unknown(s, w, header, Expect::Describe);
@@ -726,11 +728,11 @@ fn describe_local(s: &mut Session, w: &Context, header: Header) -> Flow {
     if !s.may_speak() {
         return hold(s, w);
     }
-    if let Some(portal) = s.statements.portal.take() {
+    if let Some(portal) = s.statements.take_portal() {
         if let Some(local) = &portal.prepared.statement.local {
             own_answers::describe(s, w, local, &portal.formats);
         }
-        s.statements.portal = Some(portal);
+        s.statements.open_portal(portal);
     }
     s.up.eat(header);
     Flow::Next
@@ -751,7 +753,7 @@ fn read_kind(header: Header, body: &[u8]) -> Result<(u8, &[u8]), Fault> {
 }
 
 pub fn on_execute(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
-    if s.statements.portal.is_some() {
+    if s.statements.portal().is_some() {
         let Some(body) = s.up.whole(header) else { return Ok(Flow::More) };
         let Some((name, limit)) = split_cstr(body) else {
             return refuse(s, w, header, Fault::garbled(garbled::NO_END_OF_STRING));
@@ -774,17 +776,17 @@ fn execute_local(s: &mut Session, w: &Context, header: Header) -> Flow {
     if !s.may_speak() {
         return hold(s, w);
     }
-    let local = s.statements.portal.as_ref().and_then(|portal| portal.prepared.statement.local.as_ref());
+    let local = s.statements.portal().and_then(|portal| portal.prepared.statement.local.as_ref());
     if local.is_some_and(|local| !own_answers::is_fresh(s, w, local)) {
         return Flow::Hold;
     }
     s.up.eat(header);
-    if let Some(mut portal) = s.statements.portal.take() {
+    if let Some(mut portal) = s.statements.take_portal() {
         if own_answers::execute(s, w, &portal.prepared.statement, portal.done).is_err() {
-            s.intake.skip = Skip::ToSync;
+            s.intake.skip_to_sync();
         }
         portal.done = true;
-        s.statements.portal = Some(portal);
+        s.statements.open_portal(portal);
     }
     Flow::Next
 }
@@ -816,9 +818,9 @@ pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
         return Ok(flow);
     }
     if kind == b'S' && name.is_empty() {
-        change = Change::Unnamed { before: s.statements.unnamed.take(), made: None };
-        passes = s.statements.long_unnamed == LongUnnamed::OnServer;
-        s.statements.long_unnamed = LongUnnamed::Not;
+        change = Change::Unnamed { before: s.statements.take_unnamed(), made: None };
+        passes = s.statements.long_unnamed() == LongUnnamed::OnServer;
+        s.statements.note_long_unnamed(LongUnnamed::Not);
     } else if kind == b'S' {
         let before = s.statements.named.remove(name);
         s.upstream_mut().into_iter().for_each(|upstream| upstream.left.long.close(name));
@@ -828,7 +830,7 @@ pub fn on_close(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fa
         }
         change = Change::Named { name: name.into(), before, made: None };
     } else if name.is_empty() {
-        s.statements.portal = None;
+        s.statements.close_portal();
     }
     if !s.has_server() {
         s.up.eat(header);
@@ -857,11 +859,12 @@ fn note_by_sql(s: &mut Session) {
 }
 
 pub fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
-    (s.statements.portal, s.reads.only_reads) = (None, false);
+    s.statements.close_portal();
+    s.reads.only_reads = false;
     let is_garbled = header.body_bytes > 0;
     if !s.has_server() {
-        if s.intake.skip == Skip::ToSync {
-            s.intake.skip = Skip::No;
+        if s.intake.skip() == Skip::ToSync {
+            s.intake.stop_skipping();
         }
         s.up.eat(header);
         if is_garbled {
@@ -870,16 +873,16 @@ pub fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
         s.say_ready(w);
         return Flow::Next;
     }
-    if s.intake.skip == Skip::ToSync && !s.replies().is_empty() {
+    if s.intake.skip() == Skip::ToSync && !s.replies().is_empty() {
         // A Sync of ours is on its way, and its answer ends what the error began.
         return Flow::Hold;
     }
-    s.intake.skip = Skip::No;
+    s.intake.stop_skipping();
     // The startup's values come again before anything that follows a RESET.
     s.statements.segment = s.statements.segment.wrapping_add(1);
     if let Some(upstream) = s.upstream_mut() {
         if upstream.resetting.under_way.is_some() {
-            upstream.gate = Gate::Barrier;
+            upstream.raise_barrier();
         }
         upstream.replies.push(if is_garbled { Expect::SyncGarbled } else { Expect::Sync });
     }

@@ -10,12 +10,12 @@ use crate::metrics::Metric;
 use crate::plan::{self, Planned};
 use crate::replies::Expect;
 use crate::routing::classify;
-use crate::session::{Change, IDLE, Misread, Presence, Refusal, Server, Session, Skip};
+use crate::session::{Change, IDLE, Misread, Refusal, Server, Session, Skip};
 use crate::statements::{self, Statement};
 use crate::status::Doing;
 use crate::unit::Unit;
+use crate::upstream::Flushed;
 use crate::upstream::prepared_changes::{Claim, LongUnnamed};
-use crate::upstream::{Flushed, Gate};
 use crate::{checkout, extended, own_answers, query_cache, read_retry, rerun, session_state, signals, statement_log};
 use std::rc::Rc;
 use weir_wire::frame::{Header, front};
@@ -54,8 +54,8 @@ fn on_kept(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> 
 }
 
 fn decide_on(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
-    if (s.intake.skip != Skip::No || s.replies().is_skipping()) && is_skippable(header.tag) {
-        if s.intake.skip != Skip::Owes {
+    if (s.intake.skip() != Skip::No || s.replies().is_skipping()) && is_skippable(header.tag) {
+        if s.intake.skip() != Skip::Owes {
             // It may have waited.
             query_cache::skipped(s);
             statement_log::passed(s, w, header);
@@ -126,7 +126,7 @@ fn decide(s: &mut Session, w: &Context, header: Header) -> Result<Flow, Fault> {
         front::TERMINATE => {
             s.up.eat(header);
             s.up.drop_unseen();
-            s.intake.presence = Presence::Left;
+            s.intake.leave();
             Ok(Flow::Next)
         }
         other => Err(Fault::fatal(sqlstate::PROTOCOL_VIOLATION, format!("invalid frontend message type {other}"))),
@@ -176,15 +176,13 @@ fn check_name(w: &Context, header: Header) -> Result<(), Fault> {
 /// (`PQcancel` returns when the server has closed the connection).
 fn must_hold(s: &mut Session) -> bool {
     let Some(Server { upstream, .. }) = &mut s.server else { return session_state::is_holding(s) || s.intake.doubt.is_some() };
-    let before = upstream.gate;
-    upstream.gate = before.after(&upstream.replies);
-    if before == Gate::Barrier && upstream.gate == Gate::Open {
+    if upstream.lets_barrier_fall() {
         (upstream.is_command_bound, upstream.brought.claim) = (false, Claim::No);
     }
     let is_cancelling = s.handle.cancels.get() > 0 && upstream.replies.is_empty();
     // To a server that has said that it goes nothing more is sent.
     let is_ending = upstream.final_error.is_some();
-    upstream.gate.is_shut(&upstream.replies) || is_cancelling || is_ending || session_state::is_holding(s)
+    upstream.holds_messages() || is_cancelling || is_ending || session_state::is_holding(s)
 }
 
 /// True if a message begins an exchange: one in progress goes on to its end while all is suspended. Without a reply that is due, a session that
@@ -315,15 +313,15 @@ fn send_query(s: &mut Session, w: &Context, header: Header, statement: Rc<Statem
     w.count(Metric::StatementsSimple);
     if s.replies().is_settled() {
         s.expect(Expect::Query);
-        s.statements.unnamed = None;
+        s.statements.take_unnamed();
     } else {
         // An error of what was sent before may undo that it drops the unnamed statement, or keep it from running at all.
         s.expect(Expect::QueryChange);
-        let before = s.statements.unnamed.take();
+        let before = s.statements.take_unnamed();
         s.enter(Change::Unnamed { before, made: None });
     }
-    s.statements.long_unnamed = LongUnnamed::Not;
-    s.statements.portal = None;
+    s.statements.note_long_unnamed(LongUnnamed::Not);
+    s.statements.close_portal();
     if let Some(conn) = s.conn_mut() {
         conn.unnamed = None;
     }
@@ -345,7 +343,7 @@ fn settle_first(s: &mut Session, w: &Context) -> Flow {
         s.expect(Expect::SyncOurs);
         weir_wire::write::bare(s.up.extra(&w.buffers), front::SYNC);
         // Nothing may follow it before its answer: an error may still change what the held message means.
-        s.shut_gate();
+        s.raise_barrier();
     }
     Flow::Hold
 }

@@ -36,8 +36,8 @@ const LOOK_BYTES_MAX: usize = 16 << 10;
 #[inline]
 pub fn heard(s: &mut Session, w: &Context, bytes: usize) {
     s.account.stats.add(Stat::Sent, bytes as u64);
-    if let Presence::LeftUntil(_) = s.intake.presence {
-        s.intake.presence = Presence::Left;
+    if let Presence::LeftUntil(_) = s.intake.presence() {
+        s.intake.leave();
     }
     causal::heard(s, w);
 }
@@ -349,7 +349,7 @@ fn on_our_ready(s: &mut Session, w: &Context, whose: Whose, status: u8) {
     match whose {
         Whose::Inventory => session_state::on_answer(s, w),
         Whose::Unlisten => session_state::unlistened(s, w),
-        Whose::Begin => s.lazy_begin = LazyBegin::No,
+        Whose::Begin => s.lazy_begin.end(),
         Whose::Number => transaction_number::on_answer(s, w, status),
         Whose::Statement => drop(s.upstream_mut().and_then(|upstream| upstream.brought.by_sql.pop_front())),
         Whose::Sync => on_our_sync(s, w, status),
@@ -411,8 +411,8 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
     let parameters = asked.and_then(|asked| asked.parameters).filter(|_| may_tell);
     let refused = next_refusal(&mut upstream.brought.refusals, dropped);
     s.undo(dropped);
-    let skip_before = s.intake.skip;
-    s.intake.skip = skip_before.or_if(dropped.rest == Rest::Discarded);
+    let skip_before = s.intake.skip();
+    s.intake.skip_to_sync_if(dropped.rest == Rest::Discarded);
     if let Some(Refusal { parameters, fault }) = refused {
         s.down.eat(header);
         result_shape::tell_parameters(s, w, parameters);
@@ -430,7 +430,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
         if let Some(Server { upstream, .. }) = &mut s.server {
             upstream.brought.claim = Claim::No;
         }
-        s.intake.skip = skip_before;
+        s.intake.restore_skip(skip_before);
         s.down.eat(header);
         return;
     }
@@ -464,7 +464,7 @@ fn on_error(s: &mut Session, w: &Context, header: Header, dropped: Dropped, look
     let is_due = skip_before == Skip::No && dropped.rest != Rest::Served;
     note_final_error(s, fault, asked_alone, is_due);
     if asked_alone {
-        s.intake.skip = skip_before;
+        s.intake.restore_skip(skip_before);
     }
     s.down.eat(header);
 }

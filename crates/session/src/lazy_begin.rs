@@ -58,7 +58,7 @@ pub fn hold(s: &mut Session, w: &Context, statement: &Rc<Statement>) -> &'static
     w.count(Metric::BeginsDeferred);
     // A statement like any other to whoever counts them.
     s.account.stats.add(Stat::Statements, 1);
-    s.lazy_begin = LazyBegin::Deferred(statement.clone());
+    s.lazy_begin.defer(statement.clone());
     let now = w.now_us();
     s.handle.clock.transaction_since.set(Some(now));
     s.handle.clock.ready_at.set(now);
@@ -210,7 +210,7 @@ pub fn fail_lost(s: &mut Session, w: &Context) {
         LazyBegin::Sent(begin) | LazyBegin::Deferred(begin) | LazyBegin::Reading(begin) | LazyBegin::Failed(begin) => begin,
         LazyBegin::No => w.statements.borrow_mut().of_text(PLAIN.as_bytes()),
     };
-    s.lazy_begin = LazyBegin::Failed(begin);
+    s.lazy_begin.fail_with(begin);
     s.handle.status.set_doing(Doing::IdleInTransaction);
     if s.handle.clock.transaction_since.get().is_none() {
         s.handle.clock.transaction_since.set(Some(w.now_us()));
@@ -316,7 +316,7 @@ pub fn send(s: &mut Session, w: &Context, first: &Statement) {
         session_state::send_clients(s, w, FAILING, Expect::FailOurs);
         set_status(s, FAILED);
     }
-    s.lazy_begin = LazyBegin::Sent(statement);
+    s.lazy_begin.note_sent(statement);
 }
 
 fn set_status(s: &mut Session, status: u8) {

@@ -6,7 +6,7 @@ use crate::host::Table;
 use crate::local::{Change, Local};
 use crate::metrics::Metric;
 use crate::routing::read_preference;
-use crate::session::{FAILED, IDLE, Session, Skip};
+use crate::session::{FAILED, IDLE, Session};
 use crate::statements::Statement;
 use crate::{lazy_begin, session_state, shown};
 use std::rc::Rc;
@@ -87,8 +87,8 @@ fn deallocate(s: &mut Session, w: &Context, name: &str) -> &'static str {
     if s.statements.named.remove(name.as_bytes()).is_none() {
         session_state::deallocate(s, w, name);
     }
-    if s.statements.portal.is_none() {
-        s.statements.unnamed = None;
+    if s.statements.portal().is_none() {
+        s.statements.take_unnamed();
     }
     "DEALLOCATE"
 }
@@ -137,7 +137,7 @@ pub fn describe(s: &mut Session, w: &Context, local: &Local, formats: &[u16]) {
         }
         Err(fault) => {
             s.say_error(w, &fault);
-            s.intake.skip = Skip::ToSync;
+            s.intake.skip_to_sync();
         }
     }
 }

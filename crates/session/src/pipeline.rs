@@ -98,7 +98,7 @@ pub fn transaction_next(s: &Session, w: &Context) -> Transaction {
         (front::PARSE, Some((_, rest))) => split_cstr(rest).map_or(Transaction::None, |(text, _)| of_text(text)),
         (front::BIND, Some((_, rest))) => {
             let name = split_cstr(rest).map_or(&[][..], |(name, _)| name);
-            let own = if name.is_empty() { s.statements.unnamed.as_ref() } else { s.statements.named.get(key(name)) };
+            let own = if name.is_empty() { s.statements.unnamed() } else { s.statements.named.get(key(name)) };
             own.map_or(Transaction::None, |own| own.prepared.statement.transaction)
         }
         _ => Transaction::None,
@@ -140,7 +140,7 @@ impl Run {
             front::BIND => {
                 let (name, _) = split_cstr(body).and_then(|(_, rest)| split_cstr(rest)).ok_or(End::Other)?;
                 if !self.has_parsed(here, name) {
-                    let own = if name.is_empty() { s.statements.unnamed.as_ref() } else { s.statements.named.get(key(name)) };
+                    let own = if name.is_empty() { s.statements.unnamed() } else { s.statements.named.get(key(name)) };
                     statement = Some(own.ok_or(End::Other)?.prepared.clone());
                 }
             }

@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::flow::{Flow, Need};
 use crate::from_client::{self, on_client};
-use crate::session::{Presence, Session};
+use crate::session::Session;
 use crate::stats::Stat;
 use crate::teardown::{conn_lost, is_in_vain};
 use crate::{from_server, rerun, session_state, timing};
@@ -132,7 +132,7 @@ impl<X: Sockets> Pump<'_, X> {
         if s.down.has_pending() {
             return false;
         }
-        let has_left = s.intake.presence.has_left();
+        let has_left = s.intake.presence().has_left();
         let client_spoke = !has_left && self.sockets.is_client_readable();
         self.sockets.is_server_readable()
             || (!s.up.has_pending() && (client_spoke || has_left || (from_server && s.up.has_unseen())))
@@ -152,7 +152,7 @@ impl<X: Sockets> Pump<'_, X> {
             return Ok(Pumped::Nothing);
         }
         let mut progressed = self.fill_up()?;
-        if !self.s.intake.presence.has_left() && !progressed && !self.s.up.has_unseen() {
+        if !self.s.intake.presence().has_left() && !progressed && !self.s.up.has_unseen() {
             self.settle()?;
             return Ok(Pumped::Nothing);
         }
@@ -174,11 +174,11 @@ impl<X: Sockets> Pump<'_, X> {
                 Flow::More => {
                     // Only now is it known how much room the message needs: what came while there was none lies at the socket, and no other event
                     // tells of it.
-                    progressed |= !self.s.intake.presence.has_left() && self.sockets.is_client_readable();
+                    progressed |= !self.s.intake.presence().has_left() && self.sockets.is_client_readable();
                     break;
                 }
                 Flow::Hold => {
-                    if self.s.is_gate_shut() {
+                    if self.s.has_barrier() {
                         // The session waits for an exchange of ours, but the client waits, too.
                         timing::asked(self.s, self.w);
                     }
@@ -194,7 +194,7 @@ impl<X: Sockets> Pump<'_, X> {
         self.s.up.rest_if_empty(&self.w.buffers);
         let is_sent = self.drain_up()?;
         self.drain_down()?;
-        if need.is_none() && self.s.intake.presence.has_left() && self.is_done(is_sent, held) {
+        if need.is_none() && self.s.intake.presence().has_left() && self.is_done(is_sent, held) {
             return Ok(Pumped::Left);
         }
         self.settle()?;
@@ -247,7 +247,7 @@ impl<X: Sockets> Pump<'_, X> {
 
     /// Reads from the client. True when something came.
     fn fill_up(&mut self) -> Result<bool, Fault> {
-        if self.s.intake.presence.has_left() {
+        if self.s.intake.presence().has_left() {
             return Ok(false);
         }
         Ok(match self.sockets.fill_up(self.s) {
@@ -261,7 +261,7 @@ impl<X: Sockets> Pump<'_, X> {
             }
             Ok(Got::Nothing) => false,
             Ok(Got::End) | Err(_) => {
-                self.s.intake.presence = Presence::Left;
+                self.s.intake.leave();
                 false
             }
         })

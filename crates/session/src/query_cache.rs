@@ -26,7 +26,6 @@ use crate::session::{FAILED, IDLE, LazyBegin, Own, Server, Session};
 use crate::session_state::client_settings::{Recoding, shapes_answers};
 use crate::statements::{Naming, Prepared, Statement};
 use crate::unit::{Concern, Ended, Unit};
-use crate::upstream::prepared_changes::LongUnnamed;
 use crate::upstream::{Upstream, Writes};
 use crate::{causal, statement_log};
 use sha2::{Digest, Sha256};
@@ -207,7 +206,7 @@ fn prepared_for(s: &Session, w: &Context, batch: &Batch<'_>) -> Option<(Rc<Prepa
         // Nobody knows whether an answer is what was told.
         None => {
             let own = if batch.name.is_empty() {
-                s.statements.unnamed.as_ref()?
+                s.statements.unnamed()?
             } else {
                 s.statements.named.get(prepared::key(batch.name))?
             };
@@ -226,9 +225,9 @@ fn give_batch(s: &mut Session, w: &Context, prepared: Rc<Prepared>, bytes: &[u8]
     causal::heard_from_memory(s, w, round);
     w.count(Metric::CacheHits);
     statement_log::answered_by_cache(s, w, Some(&prepared));
-    s.statements.portal = None;
+    s.statements.close_portal();
     if has_parse {
-        (s.statements.unnamed, s.statements.long_unnamed) = (Some(Own::without_name(prepared)), LongUnnamed::Not);
+        s.statements.replace_unnamed(Own::without_name(prepared));
         s.say_bare(w, back::PARSE_COMPLETE);
     }
     s.say_bare(w, back::BIND_COMPLETE);

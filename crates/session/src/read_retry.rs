@@ -20,7 +20,7 @@ use crate::read_retry::kept_messages::{AGAIN_MAX, Group, Net, Refused, State, St
 use crate::read_retry::standby_errors::{RefusedWrite, Remedy, Standing, Verdict, is_by_standby, judge, remedy};
 use crate::reports::Told;
 use crate::routing::{Class, Side, classify};
-use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
+use crate::session::{Fate, IDLE, LazyBegin, Session};
 use crate::statements::{Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
 use crate::upstream::Flushed;
@@ -461,14 +461,14 @@ fn again(s: &mut Session, w: &Context, on_primary: Option<Refused>) -> Option<Bo
         w.count(if s.retry.unsent_from.is_some() { Metric::WritesSentAnew } else { Metric::ReadsRepeated });
     }
     if let Some(before) = s.upstream_mut().and_then(|upstream| upstream.txn.began.take()) {
-        s.lazy_begin = before;
+        s.lazy_begin.restore(before);
         classify::watch(s, w);
     }
     let was_on_standby = s.is_on_standby();
     let mut kept = std::mem::take(&mut s.retry.kept);
     let lost = s.lose(w, Fate::Undone);
-    s.intake.skip = Skip::No;
-    s.statements.portal = None;
+    s.intake.stop_skipping();
+    s.statements.close_portal();
     s.up.unread(&kept, &w.buffers);
     s.intake.replay.iter_mut().for_each(|record| record.put_back(&kept));
     kept.clear();

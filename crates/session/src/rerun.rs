@@ -15,7 +15,7 @@ use crate::loss::loss_words;
 use crate::metrics::Metric;
 use crate::replies::Owed;
 use crate::rerun::kept_transaction::{Record, Run, Shown, State, Told, ends_group, frames};
-use crate::session::{Fate, IDLE, LazyBegin, Session, Skip};
+use crate::session::{Fate, IDLE, Session, Skip};
 use crate::session_state;
 use crate::upstream::Heard;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub fn keep(s: &mut Session, w: &Context, header: Header) -> Result<Mark, Flow> 
         return Ok(Mark { bytes: 0 });
     }
     // A question of ours about the transaction before may be under way.
-    let is_rest = s.status() == IDLE && s.replies().is_only_ours() && s.intake.skip == Skip::No;
+    let is_rest = s.status() == IDLE && s.replies().is_only_ours() && s.intake.skip() == Skip::No;
     let max = usize::try_from(w.peek_config().failover.replay_bytes_max).unwrap_or(usize::MAX);
     let record = s.intake.replay.get_or_insert_default();
     record.finish();
@@ -216,11 +216,11 @@ pub fn begin(s: &mut Session, w: &Context, told: Told) -> Option<Told> {
             run.prepared.push((name, own));
         }
     }
-    s.lazy_begin = LazyBegin::No;
-    s.intake.skip = Skip::No;
-    s.statements.portal = None;
     s.up.unread(&record.messages[..fed], &w.buffers);
     record.state = State::Again(Box::new(run));
+    s.lazy_begin.end();
+    s.intake.stop_skipping();
+    s.statements.close_portal();
     s.host.run_again();
     None
 }
@@ -306,7 +306,7 @@ fn drop_run(s: &mut Session, w: &Context, run: Run) -> Told {
         s.down.drop_unseen();
         s.down.forget_pending(&w.buffers);
         s.up.drop_rest();
-        s.intake.skip = Skip::No;
+        s.intake.stop_skipping();
         let mut left = run.left;
         while left > 0 {
             let Ok(Some(header)) = s.up.peek(&w.buffers) else { break };

@@ -151,7 +151,7 @@ fn facts(s: &Session, w: &Context, statement: &Statement) -> Option<Facts> {
 fn may_ask(s: &Session) -> bool {
     s.replies().is_only_ours()
         && s.upstream().is_none_or(|upstream| upstream.brought.asked.is_none())
-        && s.statements.long_unnamed != LongUnnamed::OnServer
+        && s.statements.long_unnamed() != LongUnnamed::OnServer
         && s.transaction() != FAILED
         && !s.up.is_mid_message()
 }

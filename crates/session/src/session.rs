@@ -27,7 +27,7 @@ use crate::time_limits::Unfinished;
 pub use crate::upstream::prepared_changes::{Change, Described, Entered, Own, Portal, Refusal};
 use crate::upstream::prepared_changes::{OwnStatements, last_of};
 pub use crate::upstream::{FAILED, IDLE, LazyBegin, WITHIN};
-use crate::upstream::{Flushed, Gate, TakenFor, Upstream};
+use crate::upstream::{Flushed, TakenFor, Upstream};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -98,8 +98,8 @@ pub struct Reads {
 /// The next bytes to take from the client, and the way to treat them.
 #[derive(Default)]
 pub struct Intake {
-    pub(crate) skip: Skip,
-    pub presence: Presence,
+    skip: Skip,
+    presence: Presence,
     /// The message that is next has been logged.
     pub(crate) is_message_logged: bool,
     /// CopyData messages of the copy that goes on, as far as messages are logged.
@@ -134,12 +134,49 @@ impl Intake {
         self.skip = Skip::Owes;
         self.owed = Some(Box::new(fault));
     }
-}
 
-impl Skip {
-    /// All is dropped if it was or is to be.
-    pub fn or_if(self, skips: bool) -> Skip {
-        if skips { Skip::ToSync } else { self }
+    /// The client's messages that are thrown away.
+    #[inline]
+    pub fn skip(&self) -> Skip {
+        self.skip
+    }
+
+    /// All up to the client's Sync is thrown away.
+    pub fn skip_to_sync(&mut self) {
+        self.skip = Skip::ToSync;
+    }
+
+    /// All up to the client's Sync is thrown away if `skips`; else what was thrown away before still is.
+    pub fn skip_to_sync_if(&mut self, skips: bool) {
+        if skips {
+            self.skip = Skip::ToSync;
+        }
+    }
+
+    /// Nothing is thrown away from here on.
+    pub fn stop_skipping(&mut self) {
+        self.skip = Skip::No;
+    }
+
+    /// Throws away what was thrown away `before`.
+    pub fn restore_skip(&mut self, before: Skip) {
+        self.skip = before;
+    }
+
+    /// The client's presence at its side of the connection.
+    #[inline]
+    pub fn presence(&self) -> Presence {
+        self.presence
+    }
+
+    /// The client said goodbye or closed its side.
+    pub fn leave(&mut self) {
+        self.presence = Presence::Left;
+    }
+
+    /// The session of a client that has left ends by `deadline`, unless its server says something.
+    pub fn leave_until(&mut self, deadline: Instant) {
+        self.presence = Presence::LeftUntil(deadline);
     }
 }
 
@@ -268,15 +305,15 @@ impl Session {
 
     /// Makes later messages wait until all that was sent is answered.
     #[inline]
-    pub fn shut_gate(&mut self) {
+    pub fn raise_barrier(&mut self) {
         if let Some(upstream) = self.upstream_mut() {
-            upstream.gate = Gate::Barrier;
+            upstream.raise_barrier();
         }
     }
 
     #[inline]
-    pub fn is_gate_shut(&self) -> bool {
-        self.upstream().is_some_and(|upstream| upstream.gate == Gate::Barrier)
+    pub fn has_barrier(&self) -> bool {
+        self.upstream().is_some_and(|upstream| upstream.has_barrier())
     }
 
     /// Transaction status of the server connection.
@@ -517,7 +554,7 @@ impl Session {
     /// Nothing is there to be moved from the client or to it.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        !self.up.has_unseen() && !self.up.has_pending() && !self.down.has_pending() && !self.intake.presence.has_left()
+        !self.up.has_unseen() && !self.up.has_pending() && !self.down.has_pending() && !self.intake.presence().has_left()
     }
 
     /// The meaning of names may have changed: nobody who hears of it may rely on earlier knowledge.

@@ -23,9 +23,9 @@ pub use crate::session_state::listen::{deliver, deliver_now, holds_ready, is_hol
 use crate::session_state::state_question::{Answer, Cost, SOURCES_MAX, Statements, settings_after, told_by};
 use crate::statements::{Prepared, Statement, Trait};
 use crate::unit::{Concern, Ended, Unit};
+use crate::upstream::Upstream;
 use crate::upstream::left::{Asking, Left, Parting, Telling, Unproven};
 use crate::upstream::prepared_changes::{Claim, LongUnnamed};
-use crate::upstream::{Gate, Upstream};
 pub use long_texts::{note_long_bound, note_long_parse, pass_on};
 use pins::show_pin;
 pub use pins::{note_unfinished, show_unfinished};
@@ -93,7 +93,7 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
     let may_be_misread = statement.has(Trait::Moves) && s.may_be_misread();
     note_moves(s, statement.has(Trait::Moves));
     if statement.has(Trait::Barrier) {
-        s.shut_gate();
+        s.raise_barrier();
     }
     if is_harmless(s, statement) {
         return;
@@ -106,7 +106,7 @@ fn note_query(s: &mut Session, w: &Context, statement: &Statement, header: Heade
             upstream.resetting.plain = Some(plain.clone());
             upstream.resetting.under_way.clone_from(&statement.settings.resets);
             // Its effect is told by its own answer, if nothing stands behind it.
-            upstream.gate = Gate::Barrier;
+            upstream.raise_barrier();
         }
         return;
     }
@@ -167,7 +167,7 @@ fn note_bind(s: &mut Session, w: &Context, prepared: &Prepared, statement: &Stat
 #[inline]
 fn note_execute(s: &mut Session) {
     if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.is_command_bound) {
-        upstream.gate = Gate::Barrier;
+        upstream.raise_barrier();
         upstream.resetting.under_way = upstream.resetting.bound.take();
     }
 }
@@ -378,9 +378,9 @@ pub fn settle(s: &mut Session, w: &Context) {
     if let Some(Server { upstream, .. }) = &mut s.server
         && !upstream.left.long.is_empty()
     {
-        let was_there = s.statements.long_unnamed == LongUnnamed::OnServer;
+        let was_there = s.statements.long_unnamed() == LongUnnamed::OnServer;
         if !upstream.left.long.rests(was_there) && was_there {
-            s.statements.long_unnamed = LongUnnamed::Gone;
+            s.statements.note_long_unnamed(LongUnnamed::Gone);
         }
     }
     if s.pin().is_some() {
@@ -462,7 +462,7 @@ fn ask(s: &mut Session, w: &Context) {
     // If a function has reset what the startup packet asked for, the next statement must not run without it. Nor must it lean on one that code has
     // deallocated.
     if (ask.is_about_all() && !s.state.startup.is_empty()) || (told_by(&ask).has(StateKind::Prepare) && certain > 0) {
-        upstream.gate = Gate::Barrier;
+        upstream.raise_barrier();
     }
     let cost = if s.state.settings.may_compile() || s.state.defaults.base.may_compile() { Cost::Compiled } else { Cost::Plain };
     let question = ask.question(cost);
@@ -708,7 +708,7 @@ fn bring_settings(s: &mut Session, w: &Context) {
     send_settings(s, w, &sql);
     let Some(upstream) = s.upstream_mut() else { return };
     if needs_answer && !upstream.replies.is_empty() {
-        upstream.gate = Gate::Barrier;
+        upstream.raise_barrier();
         upstream.brought.claim = Claim::Bringing;
     }
 }
@@ -788,7 +788,8 @@ pub fn restores(s: &mut Session, w: &Context, telling: Telling) -> bool {
     if sql.is_empty() {
         return false;
     }
-    (upstream.resetting.telling, upstream.gate) = (telling, Gate::Barrier);
+    upstream.resetting.telling = telling;
+    upstream.raise_barrier();
     send_settings(s, w, &sql);
     true
 }
@@ -862,7 +863,7 @@ pub fn on_report(s: &mut Session, name: &str) -> bool {
 /// The server dropped everything of the session's but the statement without a name. Source: `DropAllPreparedStatements` in prepare.c.
 pub fn discarded(s: &mut Session, w: &Context) {
     s.deallocated(w);
-    s.statements.portal = None;
+    s.statements.close_portal();
     s.state.discarded(w.shared.no_statements.clone());
     // The settings that it made up are empty from now on, and not unknown; those of an extension have their defaults.
     let mut after = s.state.settings.after(&Reset::All, &s.state.startup).without_who();

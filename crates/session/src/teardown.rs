@@ -29,11 +29,11 @@ pub fn is_in_vain(s: &mut Session, w: &Context, is_gone: impl FnOnce() -> bool) 
     if s.replies().is_empty() {
         return false;
     }
-    let deadline = match s.intake.presence {
+    let deadline = match s.intake.presence() {
         Presence::LeftUntil(deadline) => deadline,
         Presence::Here | Presence::Left => w.now() + SILENCE_LIMIT,
     };
-    s.intake.presence = Presence::LeftUntil(deadline);
+    s.intake.leave_until(deadline);
     s.host.wake_at(deadline);
     // A question of ours is worth the wait: the server connection may be another's then.
     w.now() >= deadline || (!s.replies().is_only_ours() && is_gone())

@@ -36,7 +36,7 @@ pub struct Upstream {
     pub(crate) txn: ServerTxn,
     /// The role of the server when the session took the connection.
     pub(crate) role: TakenFor,
-    pub(crate) gate: Gate,
+    gate: Gate,
     /// Parses and Closes of the client's whose answer is due, in order, to be undone if they do not happen.
     pub(crate) journal: VecDeque<Entered>,
     /// Statements brought along, and questions about them.
@@ -241,6 +241,31 @@ impl LazyBegin {
         }
     }
 
+    /// No transaction of this kind goes on.
+    pub fn end(&mut self) {
+        *self = LazyBegin::No;
+    }
+
+    /// A BEGIN waits for the first statement.
+    pub fn defer(&mut self, begin: Rc<Statement>) {
+        *self = LazyBegin::Deferred(begin);
+    }
+
+    /// The BEGIN was sent to a server.
+    pub fn note_sent(&mut self, begin: Rc<Statement>) {
+        *self = LazyBegin::Sent(begin);
+    }
+
+    /// The transaction has failed, and no server knows of it.
+    pub fn fail_with(&mut self, begin: Rc<Statement>) {
+        *self = LazyBegin::Failed(begin);
+    }
+
+    /// All that was done since `before` is to be done again.
+    pub fn restore(&mut self, before: LazyBegin) {
+        *self = before;
+    }
+
     /// It fails, if no server knows of it; a server knows by itself.
     pub fn fail(&mut self) {
         *self = match std::mem::take(self) {
@@ -262,6 +287,31 @@ impl LazyBegin {
 }
 
 impl Upstream {
+    /// Makes later messages wait until all that was sent is answered.
+    #[inline]
+    pub fn raise_barrier(&mut self) {
+        self.gate = Gate::Barrier;
+    }
+
+    #[inline]
+    pub fn has_barrier(&self) -> bool {
+        self.gate == Gate::Barrier
+    }
+
+    /// Takes in the replies that are due now. True if a barrier has fallen by that.
+    #[inline]
+    pub fn lets_barrier_fall(&mut self) -> bool {
+        let before = self.gate;
+        self.gate = before.after(&self.replies);
+        before == Gate::Barrier && self.gate == Gate::Open
+    }
+
+    /// True if the client's messages wait for replies.
+    #[inline]
+    pub fn holds_messages(&self) -> bool {
+        self.gate.is_shut(&self.replies)
+    }
+
     /// True if reads under way may run again elsewhere.
     #[inline]
     pub fn is_on_standby(&self) -> bool {

@@ -88,7 +88,7 @@ fn ask_line_if_due(s: &mut Session, w: &Context) -> bool {
     }
     conn.line = ServerLine::Asked { edition: w.shared.told.refusals.edition() };
     send(s, w, &LINE);
-    s.shut_gate();
+    s.raise_barrier();
     true
 }
 

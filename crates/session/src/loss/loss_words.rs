@@ -5,7 +5,7 @@ use crate::fault::Fault;
 use crate::loss::{Outcome, Then};
 use crate::replies::Owed;
 use crate::rerun::kept_transaction::Told;
-use crate::session::{LazyBegin, Session};
+use crate::session::Session;
 use crate::{concern, lazy_begin};
 use weir_wire::write;
 
@@ -22,7 +22,7 @@ pub fn take_outcome(s: &mut Session, w: &Context, outcome: Outcome) {
     match outcome {
         Outcome::Unharmed => {}
         Outcome::RolledBack(Then::Failed) | Outcome::Unknown(Then::Failed) => lazy_begin::fail_lost(s, w),
-        Outcome::Ended | Outcome::RolledBack(Then::Outside) | Outcome::Unknown(Then::Outside) => s.lazy_begin = LazyBegin::No,
+        Outcome::Ended | Outcome::RolledBack(Then::Outside) | Outcome::Unknown(Then::Outside) => s.lazy_begin.end(),
     }
 }
 
@@ -49,5 +49,5 @@ pub fn tell(s: &mut Session, w: &Context, outcome: Outcome, owed: Owed, fault: &
     if owed.unsynced {
         s.say_error(w, fault);
     }
-    s.intake.skip = s.intake.skip.or_if(owed.unsynced || owed.skipping);
+    s.intake.skip_to_sync_if(owed.unsynced || owed.skipping);
 }

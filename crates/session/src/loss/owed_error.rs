@@ -4,7 +4,7 @@
 use crate::context::Context;
 use crate::fault::{Fault, sqlstate};
 use crate::flow::Flow;
-use crate::session::{LazyBegin, Session, Skip};
+use crate::session::Session;
 use crate::{pipeline, query_cache, rerun};
 use weir_sql::facts::{Ending, Transaction};
 use weir_wire::frame::{Header, front};
@@ -25,7 +25,7 @@ pub fn fail_next(s: &mut Session, w: &Context, fault: &Fault) -> Result<(), Faul
     if matches!(header.tag, front::QUERY | front::FUNCTION_CALL) {
         s.say_ready(w);
     } else {
-        s.intake.skip = Skip::ToSync;
+        s.intake.skip_to_sync();
     }
     Ok(())
 }
@@ -44,11 +44,11 @@ pub fn tell(s: &mut Session, w: &Context, header: Header) -> Result<Option<Flow>
         return Ok(Some(Flow::More));
     }
     let transaction = pipeline::transaction_next(s, w);
-    s.intake.skip = Skip::No;
+    s.intake.stop_skipping();
     let Some(fault) = s.intake.owed.take() else { return Ok(None) };
     match transaction {
         Transaction::End(Ending::Rollback) => return Ok(None),
-        Transaction::End(Ending::Commit | Ending::Prepare) | Transaction::Chain(Ending::Commit) => s.lazy_begin = LazyBegin::No,
+        Transaction::End(Ending::Commit | Ending::Prepare) | Transaction::Chain(Ending::Commit) => s.lazy_begin.end(),
         Transaction::None
         | Transaction::Begin(_)
         | Transaction::Chain(Ending::Rollback | Ending::Prepare)

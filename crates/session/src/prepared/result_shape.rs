@@ -12,8 +12,8 @@ use crate::replies::Expect;
 use crate::session::{Described, IDLE, Server, Session};
 use crate::statements::Prepared;
 use crate::timing;
+use crate::upstream::Flushed;
 use crate::upstream::prepared_changes::{Asked, Claim, Whose};
-use crate::upstream::{Flushed, Gate};
 use std::rc::Rc;
 use weir_wire::frame::{HEADER_BYTES, Header, back, front, split_cstr};
 use weir_wire::write;
@@ -75,7 +75,7 @@ pub fn wait(s: &mut Session, w: &Context, id: StatementId, is_alone: bool, param
         upstream.brought.asked = Some(Asked { id, parameters });
         upstream.brought.claim = Claim::Describing;
         upstream.flushed = Flushed::No;
-        upstream.gate = Gate::Barrier;
+        upstream.raise_barrier();
     }
     timing::asked(s, w);
 }

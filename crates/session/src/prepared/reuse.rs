@@ -13,7 +13,6 @@ use crate::prepared::{Analysis, Plans, StatementId, may_be_of_kept};
 use crate::replies::{Expect, Reply};
 use crate::session::{IDLE, LazyBegin, Server, Session};
 use crate::statements::{Naming, Prepared, Statement, Trait};
-use crate::upstream::Gate;
 use crate::upstream::reused::Stage;
 use std::rc::Rc;
 use weir_config::UnnamedStatements;
@@ -141,7 +140,7 @@ pub fn bound(s: &mut Session, prepared: &Prepared) {
 #[inline]
 pub fn synced(s: &mut Session) {
     if let Some(upstream) = s.upstream_mut().filter(|upstream| upstream.reused.stage != Stage::None) {
-        upstream.gate = Gate::Barrier;
+        upstream.raise_barrier();
     }
 }
 
@@ -223,7 +222,7 @@ pub fn is_of_kept(s: &Session, report: &Report<'_>) -> bool {
 /// The server skips what is behind the error, up to the Sync, and nothing has run.
 #[cold]
 fn refused(s: &mut Session) {
-    let id = s.statements.unnamed.as_ref().map(|own| own.prepared.id);
+    let id = s.statements.unnamed().map(|own| own.prepared.id);
     if let Some(Server { conn, upstream }) = &mut s.server {
         if let Some(analysis) = id.and_then(|id| conn.known.analysis(id)) {
             *analysis = Analysis::default();

@@ -119,13 +119,13 @@ pub fn prepare(s: &mut Session, w: &Context, statement: &Statement) {
         || !statement.state.leaves.and(statement.state.frees).common(LOOKS).is_empty();
     if is_primary && is_before && looks && is_asking {
         // The answer to the earlier question would miss the channels brought now.
-        s.shut_gate();
+        s.raise_barrier();
         return;
     }
     let is_behind = s.transaction() == IDLE && s.replies().is_one_query();
     if is_primary && is_behind && statement.has(Trait::ShowsChannels) {
         // The channels can be brought once the query before it is answered. Only of a query alone it is certain that its end hangs on nothing that waits here.
-        s.shut_gate();
+        s.raise_barrier();
         return;
     }
     let Some(Subscription { rules, .. }) = s.state.listening.as_deref_mut() else { return };

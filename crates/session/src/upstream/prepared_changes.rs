@@ -125,8 +125,8 @@ pub fn last_of<'a>(journal: &'a VecDeque<Entered>, statement: &[u8]) -> Option<&
 pub struct OwnStatements {
     /// By the client's names.
     pub(crate) named: Named,
-    pub(crate) unnamed: Option<Own>,
-    pub(crate) long_unnamed: LongUnnamed,
+    unnamed: Option<Own>,
+    long_unnamed: LongUnnamed,
     /// The next Parse without a name is sent, whatever the server connection has.
     pub(crate) is_sent_next: bool,
     /// Counts the client's Syncs: an error makes the server skip the rest of one segment only.
@@ -134,7 +134,7 @@ pub struct OwnStatements {
     /// The statement bound last: an Execute runs it, for the log.
     pub(crate) bound: Option<Rc<Prepared>>,
     /// A statement of Weir's own that the unnamed portal stands for.
-    pub(crate) portal: Option<Portal>,
+    portal: Option<Portal>,
 }
 
 /// Statements by the client's names. Most sessions that rest have none, and no room for them.
@@ -259,6 +259,62 @@ impl OwnStatements {
         let mut budget = Budget::new(PREPARED);
         self.named.values().try_for_each(|own| budget.take(own.prepared.tail.len()))?;
         budget.take(bytes)
+    }
+
+    /// The statement without a name.
+    #[inline]
+    pub fn unnamed(&self) -> Option<&Own> {
+        self.unnamed.as_ref()
+    }
+
+    /// A Parse without a name was accepted: gives the statement before it.
+    pub fn replace_unnamed(&mut self, own: Own) -> Option<Own> {
+        self.long_unnamed = LongUnnamed::Not;
+        self.unnamed.replace(own)
+    }
+
+    /// The statement without a name stands for another text by now.
+    pub fn keep_unnamed(&mut self, own: Own) {
+        self.unnamed = Some(own);
+    }
+
+    /// Takes the statement without a name, which is none of the client's from here on.
+    pub fn take_unnamed(&mut self) -> Option<Own> {
+        self.unnamed.take()
+    }
+
+    /// The place of a text without a name that was too long to be kept.
+    #[inline]
+    pub fn long_unnamed(&self) -> LongUnnamed {
+        self.long_unnamed
+    }
+
+    pub fn note_long_unnamed(&mut self, long: LongUnnamed) {
+        self.long_unnamed = long;
+    }
+
+    /// All statements, to be changed: each but the last has a name.
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut Own> {
+        self.named.values_mut().chain(self.unnamed.iter_mut())
+    }
+
+    /// A statement of Weir's own that the unnamed portal stands for.
+    #[inline]
+    pub fn portal(&self) -> Option<&Portal> {
+        self.portal.as_ref()
+    }
+
+    pub fn open_portal(&mut self, portal: Portal) {
+        self.portal = Some(portal);
+    }
+
+    pub fn take_portal(&mut self) -> Option<Portal> {
+        self.portal.take()
+    }
+
+    #[inline]
+    pub fn close_portal(&mut self) {
+        self.portal = None;
     }
 
     /// A simple query, or what is answered in its place, drops the unnamed statement and portal.
