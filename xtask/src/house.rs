@@ -42,8 +42,10 @@ struct Measures {
     comments: Comments,
     /// Functions that take a session and a context.
     with_both: usize,
-    /// Lines of `crates/weir` before the tests, and those of files without any.
-    of_program: (usize, usize),
+    /// Files that assign a field of a session, by field.
+    written: BTreeMap<String, BTreeSet<String>>,
+    /// Modules of `crates/weir`, a file with the folder below it: lines before the tests, and if there are tests.
+    of_program: BTreeMap<String, (usize, bool)>,
 }
 
 /// Prints the report.
@@ -62,7 +64,9 @@ pub fn run(root: &Path) -> Result<()> {
 
 impl Measures {
     fn add(&mut self, of: &str, source: &Source) {
+        let module = (of == "weir").then(|| module_of(&source.path));
         if source.path.ends_with("/tests.rs") || source.path.contains("/tests/") {
+            module.into_iter().for_each(|module| self.of_program.entry(module).or_default().1 = true);
             return;
         }
         let production = &source.code[..source.tests_from];
@@ -77,10 +81,15 @@ impl Measures {
             *self.names.entry(name.to_owned()).or_default() += 1;
         }
         self.comments.add(&source.lines[..source.tests_from]);
-        if of == "weir" {
-            let has_tests = source.tests_from < source.code.len();
-            self.of_program.0 += source.tests_from;
-            self.of_program.1 += if has_tests { 0 } else { source.tests_from };
+        if of == "session" {
+            for field in items::fields_written(production) {
+                self.written.entry(field).or_default().insert(source.path.clone());
+            }
+        }
+        if let Some(module) = module {
+            let (lines, has_tests) = self.of_program.entry(module).or_default();
+            *lines += source.tests_from;
+            *has_tests |= source.tests_from < source.code.len();
         }
     }
 
@@ -106,8 +115,11 @@ impl Measures {
         let Comments { blocks, without_noun, words } = self.comments;
         println!("comment blocks that begin with a pronoun: {} of {blocks}", percent(without_noun, blocks));
         println!("words of comments: {words}");
-        let (lines, untested) = self.of_program;
-        println!("lines of crates/weir in files without a unit test: {}", percent(untested, lines));
+        let often: Vec<&str> = self.written.iter().filter(|(_, files)| files.len() > 2).map(|(field, _)| field.as_str()).collect();
+        println!("fields of a session that more than two files assign: {} {}", often.len(), often.join(" "));
+        let lines: usize = self.of_program.values().map(|(lines, _)| lines).sum();
+        let untested: usize = self.of_program.values().filter(|(_, has_tests)| !has_tests).map(|(lines, _)| lines).sum();
+        println!("lines of crates/weir in modules without a unit test: {}", percent(untested, lines));
         println!("lines of the product: {}", self.lines);
         self.functions.sort_by_key(|(lines, _)| std::cmp::Reverse(*lines));
         println!("longest functions:");
@@ -122,4 +134,11 @@ impl Measures {
         println!("names that most types have:");
         often.iter().take(NAMED).for_each(|(count, name)| println!("  {count} types: {name}"));
     }
+}
+
+/// The module of a file of `crates/weir/src`: its folder and the first name below it.
+fn module_of(path: &str) -> String {
+    let below = path.strip_prefix("crates/weir/src/").unwrap_or(path);
+    let names: Vec<&str> = below.trim_end_matches(".rs").split('/').take(2).collect();
+    names.join("/")
 }

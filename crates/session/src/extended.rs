@@ -860,7 +860,7 @@ fn note_by_sql(s: &mut Session) {
 
 pub fn on_sync(s: &mut Session, w: &Context, header: Header) -> Flow {
     s.statements.close_portal();
-    s.reads.only_reads = false;
+    s.reads.forget_series();
     let is_garbled = header.body_bytes > 0;
     if !s.has_server() {
         if s.intake.skip() == Skip::ToSync {

@@ -51,8 +51,8 @@ pub fn look(s: &mut Session, w: &Context) -> Ahead {
     let here = s.up.unseen();
     let is_extended = matches!(here.first(), Some(&(front::PARSE | front::BIND | front::DESCRIBE)));
     // Most pipelines are of one statement.
-    s.reads.is_alone = !is_extended || (!s.reads.only_reads && Batch::read(here).is_some_and(|batch| batch.is_synced));
-    if s.reads.is_alone || s.reads.only_reads {
+    s.reads.is_alone = !is_extended || (!s.reads.is_series_of_reads() && Batch::read(here).is_some_and(|batch| batch.is_synced));
+    if s.reads.is_alone || s.reads.is_series_of_reads() {
         return Ahead::Reads;
     }
     look_far(s, w)
@@ -69,7 +69,7 @@ fn look_far(s: &mut Session, w: &Context) -> Ahead {
             break End::Other;
         }
     };
-    s.reads.only_reads = end == End::Sync;
+    s.reads.note_series(end == End::Sync);
     match end {
         End::Sync | End::Open { executes: false } => Ahead::Reads,
         End::Partial { bytes } if bytes <= AHEAD_BYTES_MAX => {

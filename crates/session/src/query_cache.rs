@@ -233,7 +233,7 @@ fn give_batch(s: &mut Session, w: &Context, prepared: Rc<Prepared>, bytes: &[u8]
     s.say_bare(w, back::BIND_COMPLETE);
     s.down.extra(&w.buffers).extend_from_slice(bytes);
     if is_synced {
-        s.reads.only_reads = false;
+        s.reads.forget_series();
         s.say_ready(w);
     }
     for (at, header) in headers[..count].iter().enumerate() {

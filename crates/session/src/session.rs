@@ -90,9 +90,27 @@ pub struct Reads {
     /// Where its names are looked up.
     pub(crate) place: Place,
     /// All that comes up to the next Sync was seen, and only reads.
-    pub(crate) only_reads: bool,
+    only_reads: bool,
     /// The statement that comes next is all up to the next Sync.
     pub(crate) is_alone: bool,
+}
+
+impl Reads {
+    /// True if all that comes up to the next Sync was seen, and only reads.
+    #[inline]
+    pub fn is_series_of_reads(&self) -> bool {
+        self.only_reads
+    }
+
+    /// All up to the next Sync was looked at: `only_reads` tells what it does.
+    pub fn note_series(&mut self, only_reads: bool) {
+        self.only_reads = only_reads;
+    }
+
+    /// The statements up to the next Sync are to be looked at.
+    pub fn forget_series(&mut self) {
+        self.only_reads = false;
+    }
 }
 
 /// The next bytes to take from the client, and the way to treat them.

@@ -63,6 +63,21 @@ fn body_end(lines: &[String]) -> Option<usize> {
     None
 }
 
+/// Fields of a session that code assigns, as `intake.skip`: those behind `s.`.
+pub fn fields_written(code: &[String]) -> Vec<String> {
+    let of_line = |line: &String| {
+        let starts = line.match_indices("s.").map(|(at, _)| at);
+        let starts = starts.filter(|&at| !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '.'));
+        let written = starts.filter_map(|at| {
+            let path: String = line[at + 2..].chars().take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '.')).collect();
+            let rest = line[at + 2 + path.len()..].trim_start();
+            (rest.starts_with("= ") && !path.is_empty()).then_some(path)
+        });
+        written.collect::<Vec<_>>()
+    };
+    code.iter().flat_map(of_line).collect()
+}
+
 /// A struct, an enum or a trait.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Type {
@@ -190,6 +205,13 @@ mod tests {
                     c: Arc<AtomicBool>,\n    d: Cell<bool>,\n}\nstruct A(u8, bool);\nstruct B;\n";
         assert_eq!(structs_of(&Source::new("a.rs", text)), [Struct { place: "Many (a.rs:1)".into(), fields: 4, bools: 2 }]);
         assert_eq!(structs_of(&Source::new("a.rs", &format!("#[cfg(test)]\nmod tests {{\n{text}}}\n"))), []);
+    }
+
+    #[test]
+    fn fields_of_a_session_are_written_where_they_are_assigned() {
+        let code: Vec<String> =
+            ["s.intake.skip = Skip::No;", "if s.skip == No {", "self.s.up = x;", "let a = s.b;", "words.up = 1;"].map(str::to_owned).into();
+        assert_eq!(fields_written(&code), ["intake.skip"]);
     }
 
     #[test]
