@@ -115,7 +115,8 @@ impl Measures {
         let Comments { blocks, without_noun, words } = self.comments;
         println!("comment blocks that begin with a pronoun: {} of {blocks}", percent(without_noun, blocks));
         println!("words of comments: {words}");
-        let often: Vec<&str> = self.written.iter().filter(|(_, files)| files.len() > 2).map(|(field, _)| field.as_str()).collect();
+        let often: Vec<&str> =
+            self.written.iter().filter(|(_, files)| files.len() > 2).map(|(field, _)| field.as_str()).collect();
         println!("fields of a session that more than two files assign: {} {}", often.len(), often.join(" "));
         let lines: usize = self.of_program.values().map(|(lines, _)| lines).sum();
         let untested: usize = self.of_program.values().filter(|(_, has_tests)| !has_tests).map(|(lines, _)| lines).sum();

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::ballot::{Ballot, NodeId, Vote};
 use super::choose::Refusal;
-use super::event::{End, Failure, Ms};
+use super::event::{Done, End, Event, Failure, Found, Ms, Pledge, Repointed};
 use super::operations::{Then, Way};
 use super::record::Record;
 
@@ -69,6 +69,75 @@ pub enum Action {
     WriteStatus { text: String },
     /// Tell people.
     Report(Report),
+}
+
+impl Action {
+    /// The node of an order to a server or to the agent beside it, and the limit of that order.
+    pub fn target(&self) -> Option<(NodeId, Ms)> {
+        match *self {
+            Action::Probe { node, limit_ms }
+            | Action::CutOff { node, limit_ms, .. }
+            | Action::Pledge { node, limit_ms, .. }
+            | Action::Promote { node, limit_ms, .. }
+            | Action::WaitWritable { node, limit_ms, .. }
+            | Action::Repoint { node, limit_ms, .. }
+            | Action::Fence { node, limit_ms, .. }
+            | Action::Unfence { node, limit_ms }
+            | Action::Wake { node, limit_ms }
+            | Action::Point { node, limit_ms, .. }
+            | Action::Prepare { node, limit_ms }
+            | Action::WaitYielded { node, limit_ms, .. }
+            | Action::StopServer { node, limit_ms, .. }
+            | Action::AskAgent { node, limit_ms }
+            | Action::Inspect { node, limit_ms, .. }
+            | Action::StartServer { node, limit_ms }
+            | Action::RestartServer { node, limit_ms, .. }
+            | Action::FollowServer { node, limit_ms, .. } => Some((node, limit_ms)),
+            Action::Hold { .. }
+            | Action::Release { .. }
+            | Action::Store { .. }
+            | Action::Drain { .. }
+            | Action::Rejoin { .. }
+            | Action::RunCommand { .. }
+            | Action::Reply { .. }
+            | Action::WriteStatus { .. }
+            | Action::Report(_) => None,
+        }
+    }
+
+    /// The event for an order that began at `begun_at` and was not done, as far as anybody knows.
+    pub fn failed(&self, begun_at: Ms, failure: Failure) -> Option<Event> {
+        Some(match *self {
+            Action::Probe { node, .. } => Event::Probed { node, begun_at, found: Found::Failed(failure) },
+            Action::CutOff { node, ballot, .. } | Action::Pledge { node, ballot, .. } => {
+                Event::Pledged { node, ballot, outcome: Pledge::Failed(failure) }
+            }
+            Action::Promote { node, ballot, .. } => Event::Promoted { node, ballot, done: Done::No },
+            Action::WaitWritable { node, ballot, .. } => Event::Writable { node, ballot, outcome: Err(failure) },
+            Action::Repoint { node, vote, .. } => Event::Repointed { node, vote, outcome: Repointed::Failed(failure) },
+            Action::Fence { node, .. } => Event::Fenced { node, done: Done::No },
+            Action::Unfence { node, .. } => Event::Unfenced { node, done: Done::No },
+            Action::Wake { node, .. } | Action::Point { node, .. } => Event::Pointed { node, done: Done::No },
+            Action::Prepare { node, .. } => Event::Prepared { node },
+            Action::WaitYielded { node, .. } => Event::Yielded { node },
+            Action::StopServer { node, ballot, .. } => Event::ServerStopped { node, ballot, end: End::Unknown },
+            Action::AskAgent { node, .. } => Event::AgentHeard { node, done: Done::No },
+            Action::Inspect { node, ballot, .. } => Event::Inspected { node, ballot, outcome: Err(failure) },
+            Action::StartServer { node, .. } | Action::RestartServer { node, .. } => {
+                Event::ServerStarted { node, done: Done::No }
+            }
+            Action::FollowServer { node, .. } => Event::ServerFollows { node, done: Done::No },
+            Action::Hold { .. }
+            | Action::Release { .. }
+            | Action::Store { .. }
+            | Action::Drain { .. }
+            | Action::Rejoin { .. }
+            | Action::RunCommand { .. }
+            | Action::Reply { .. }
+            | Action::WriteStatus { .. }
+            | Action::Report(_) => return None,
+        })
+    }
 }
 
 /// How a server is stopped.

@@ -4,7 +4,7 @@ use weir_failover::{Action, Done, End, Event, Failure, Lsn, Ms, NodeId, StopMode
 
 use crate::fault::{Repair, Restarted};
 use crate::server::{Power, Role, WriteId};
-use crate::weir::{self, Weir};
+use crate::weir::Weir;
 use crate::world::{Due, World};
 
 #[derive(Clone, Debug, Default)]
@@ -73,7 +73,7 @@ impl World {
         let incarnation = self.servers[at].incarnation;
         let mut job = Job { weir, life, id, node, order, incarnation };
         if self.now < self.agents[at].down_until {
-            return self.answer_agent(&job, weir::failed(&job.order, self.now, Failure::Refused));
+            return self.answer_agent(&job, job.order.failed(self.now, Failure::Refused));
         }
         let takes = match job.order {
             Action::Inspect { .. } | Action::AskAgent { .. } => 1,

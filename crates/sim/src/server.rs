@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weir_failover::commit_outcome::Status;
 use weir_failover::{
-    Ballot, Facts, Follower, History, Lsn, Mark, Ms, NodeId, Numbers as Promotion, Pledge, Received, Recovery, Relation,
+    Ballot, Done, Facts, Follower, History, Lsn, Mark, Ms, NodeId, Numbers as Promotion, Pledge, Received, Recovery, Relation,
     Repointed, Stream, SyncRule, Vote, parse_sync_names,
 };
 
@@ -286,6 +286,18 @@ impl Server {
             self.heard.at = None;
         }
         Repointed::Yes
+    }
+
+    /// Points a standby at the primary, unless it has promised more. Its mark stays.
+    pub fn point(&mut self, primary: NodeId, ballot: Ballot) -> Done {
+        if self.mark.promised > ballot || self.is_primary() {
+            return Done::No;
+        }
+        if self.role != (Role::Standby { upstream: Some(primary) }) {
+            self.role = Role::Standby { upstream: Some(primary) };
+            self.heard.at = None;
+        }
+        Done::Yes
     }
 
     /// Becomes a primary.

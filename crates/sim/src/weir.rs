@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weir_failover::rejoin::SoFar;
 use weir_failover::{
-    Action, Done, Durable, End, Event, Failure, Found, Lost, Ms, NodeId, Pledge, Record, Repointed, Report, Request, State,
-    Transactions, step,
+    Action, Done, Durable, Event, Failure, Lost, Ms, NodeId, Record, Report, Request, State, Transactions, step,
 };
 
 use crate::doubt::Doubts;
@@ -57,52 +56,6 @@ impl Weir {
             given_up: 0,
             doubts: Doubts::default(),
         }
-    }
-}
-
-/// The event of an order that was not answered in time, or by nobody.
-pub fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> {
-    Some(match action {
-        Action::Probe { node, .. } => Event::Probed { node: *node, begun_at, found: Found::Failed(failure) },
-        Action::CutOff { node, ballot, .. } | Action::Pledge { node, ballot, .. } => {
-            Event::Pledged { node: *node, ballot: *ballot, outcome: Pledge::Failed(failure) }
-        }
-        Action::Promote { node, ballot, .. } => Event::Promoted { node: *node, ballot: *ballot, done: Done::No },
-        Action::WaitWritable { node, ballot, .. } => Event::Writable { node: *node, ballot: *ballot, outcome: Err(failure) },
-        Action::Repoint { node, vote, .. } => Event::Repointed { node: *node, vote: *vote, outcome: Repointed::Failed(failure) },
-        Action::Fence { node, .. } => Event::Fenced { node: *node, done: Done::No },
-        Action::Unfence { node, .. } => Event::Unfenced { node: *node, done: Done::No },
-        Action::Prepare { node, .. } => Event::Prepared { node: *node },
-        Action::StopServer { node, ballot, .. } => Event::ServerStopped { node: *node, ballot: *ballot, end: End::Unknown },
-        Action::AskAgent { node, .. } => Event::AgentHeard { node: *node, done: Done::No },
-        Action::StartServer { node, .. } | Action::RestartServer { node, .. } => {
-            Event::ServerStarted { node: *node, done: Done::No }
-        }
-        Action::FollowServer { node, .. } => Event::ServerFollows { node: *node, done: Done::No },
-        Action::Inspect { node, ballot, .. } => Event::Inspected { node: *node, ballot: *ballot, outcome: Err(failure) },
-        _ => return None,
-    })
-}
-
-/// The node an order goes to, and its limit.
-pub fn target(action: &Action) -> Option<(NodeId, Ms)> {
-    match action {
-        Action::Probe { node, limit_ms }
-        | Action::CutOff { node, limit_ms, .. }
-        | Action::Pledge { node, limit_ms, .. }
-        | Action::Promote { node, limit_ms, .. }
-        | Action::WaitWritable { node, limit_ms, .. }
-        | Action::Repoint { node, limit_ms, .. }
-        | Action::Fence { node, limit_ms, .. }
-        | Action::Prepare { node, limit_ms }
-        | Action::StopServer { node, limit_ms, .. }
-        | Action::AskAgent { node, limit_ms }
-        | Action::StartServer { node, limit_ms }
-        | Action::RestartServer { node, limit_ms, .. }
-        | Action::FollowServer { node, limit_ms, .. }
-        | Action::Inspect { node, limit_ms, .. }
-        | Action::Unfence { node, limit_ms } => Some((*node, *limit_ms)),
-        _ => None,
     }
 }
 
@@ -211,7 +164,7 @@ impl World {
 
     /// Sends an order to its server; sometimes twice, sometimes late.
     fn send(&mut self, at: usize, order: Action) {
-        let Some((node, limit_ms)) = target(&order) else { return };
+        let Some((node, limit_ms)) = order.target() else { return };
         let id = self.next_id();
         let life = self.weirs[at].life;
         self.weirs[at].open.insert(id, (order.clone(), self.now));
@@ -238,7 +191,7 @@ impl World {
             return;
         }
         let Some((order, begun_at)) = weir.open.get(&id) else { return };
-        if let Some(event) = failed(order, *begun_at, Failure::TimedOut) {
+        if let Some(event) = order.failed(*begun_at, Failure::TimedOut) {
             self.answer(at, life, id, &event);
         }
     }

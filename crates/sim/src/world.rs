@@ -15,7 +15,7 @@ use crate::plan::{self, Options, Plan};
 use crate::returning::{Return, Step};
 use crate::server::{Power, Role, Server, WriteId};
 use crate::traffic::Packet;
-use crate::weir::{self, Weir};
+use crate::weir::Weir;
 
 /// Something that is due.
 #[derive(Debug)]
@@ -354,7 +354,7 @@ impl World {
             Power::Up => None,
         };
         let event = match failure {
-            Some(failure) => weir::failed(&order, begun_at, failure),
+            Some(failure) => order.failed(begun_at, failure),
             None => self.execute(weir, life, id, node, &order, begun_at),
         };
         if let Some(event) = event {
@@ -407,11 +407,29 @@ impl World {
                 Event::Fenced { node, done }
             }
             Action::Prepare { .. } => Event::Prepared { node },
+            Action::Wake { .. } => Event::Pointed { node, done: Done::Yes },
+            Action::Point { primary, ballot, .. } => Event::Pointed { node, done: server.point(*primary, *ballot) },
             Action::Unfence { .. } => {
                 server.is_read_only = false;
                 Event::Unfenced { node, done: Done::Yes }
             }
-            _ => return None,
+            // Those for the agent are `order_agent`'s, all others the Weir's own.
+            Action::StopServer { .. }
+            | Action::AskAgent { .. }
+            | Action::Inspect { .. }
+            | Action::StartServer { .. }
+            | Action::RestartServer { .. }
+            | Action::FollowServer { .. }
+            | Action::WaitYielded { .. }
+            | Action::Hold { .. }
+            | Action::Release { .. }
+            | Action::Store { .. }
+            | Action::Drain { .. }
+            | Action::Rejoin { .. }
+            | Action::RunCommand { .. }
+            | Action::Reply { .. }
+            | Action::WriteStatus { .. }
+            | Action::Report(_) => return None,
         })
     }
 

@@ -210,7 +210,9 @@ mod tests {
     #[test]
     fn fields_of_a_session_are_written_where_they_are_assigned() {
         let code: Vec<String> =
-            ["s.intake.skip = Skip::No;", "if s.skip == No {", "self.s.up = x;", "let a = s.b;", "words.up = 1;"].map(str::to_owned).into();
+            ["s.intake.skip = Skip::No;", "if s.skip == No {", "self.s.up = x;", "let a = s.b;", "words.up = 1;"]
+                .map(str::to_owned)
+                .into();
         assert_eq!(fields_written(&code), ["intake.skip"]);
     }
 

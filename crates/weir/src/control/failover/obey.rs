@@ -13,9 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 use weir_config::Config;
-use weir_failover::{
-    Action, Done, End, Event, Failure, Found, Loss, Lost, Mode, Ms, NodeId, Pledge, Repointed, Report, Transactions, Why,
-};
+use weir_failover::{Action, Done, Event, Failure, Found, Loss, Lost, Mode, Ms, NodeId, Report, Transactions, Why};
 
 /// The part of a look's limit after which its login takes long.
 const LATE_PART: u32 = 4;
@@ -155,8 +153,8 @@ impl Driver {
     /// Begins what is done at a server.
     fn send(&mut self, order: Action) {
         let begun_at = self.now();
-        let Some((node, limit_ms)) = target(&order) else { return };
-        let promise = Promise { c: self.c.clone(), otherwise: failed(&order, begun_at, Failure::Refuses) };
+        let Some((node, limit_ms)) = order.target() else { return };
+        let promise = Promise { c: self.c.clone(), otherwise: order.failed(begun_at, Failure::Refuses) };
         let reach = self.reach.clone();
         self.orders.spawn_local(async move {
             let limit = Duration::from_millis(limit_ms);
@@ -169,9 +167,9 @@ impl Driver {
                 Ok(Ok(event)) => Some(event),
                 Ok(Err(error)) => {
                     complain(&reach, node, &order, &error);
-                    failed(&order, begun_at, error.failure())
+                    order.failed(begun_at, error.failure())
                 }
-                Err(_) => failed(&order, begun_at, Failure::TimedOut),
+                Err(_) => order.failed(begun_at, Failure::TimedOut),
             };
             if let Some(event) = event {
                 promise.keep(event);
@@ -243,7 +241,15 @@ fn complain(reach: &Reach, node: NodeId, order: &Action, error: &DeedError) {
         Action::StartServer { .. } => (Level::Warning, "start"),
         Action::RestartServer { .. } => (Level::Warning, "restart"),
         Action::FollowServer { .. } => (Level::Warning, "change into a standby"),
-        _ => return,
+        Action::Hold { .. }
+        | Action::Release { .. }
+        | Action::Store { .. }
+        | Action::Drain { .. }
+        | Action::Rejoin { .. }
+        | Action::RunCommand { .. }
+        | Action::Reply { .. }
+        | Action::WriteStatus { .. }
+        | Action::Report(_) => return,
     };
     reach.c.shared.log.say(level, format_args!("node {node}: {what} failed: {error}"));
 }
@@ -303,55 +309,15 @@ async fn execute(reach: &Reach, order: &Action, deadline: Instant) -> Result<Eve
             agent_orders::follow(reach, node, (primary, ballot), deadline).await?;
             Event::ServerFollows { node, done: Done::Yes }
         }
-        _ => Event::Timer,
-    })
-}
-
-/// The node an order goes to, and its limit.
-fn target(action: &Action) -> Option<(NodeId, Ms)> {
-    match action {
-        Action::Probe { node, limit_ms }
-        | Action::CutOff { node, limit_ms, .. }
-        | Action::Pledge { node, limit_ms, .. }
-        | Action::Promote { node, limit_ms, .. }
-        | Action::WaitWritable { node, limit_ms, .. }
-        | Action::Repoint { node, limit_ms, .. }
-        | Action::Fence { node, limit_ms, .. }
-        | Action::Prepare { node, limit_ms }
-        | Action::WaitYielded { node, limit_ms, .. }
-        | Action::StopServer { node, limit_ms, .. }
-        | Action::AskAgent { node, limit_ms }
-        | Action::Inspect { node, limit_ms, .. }
-        | Action::StartServer { node, limit_ms }
-        | Action::RestartServer { node, limit_ms, .. }
-        | Action::FollowServer { node, limit_ms, .. }
-        | Action::Wake { node, limit_ms }
-        | Action::Point { node, limit_ms, .. }
-        | Action::Unfence { node, limit_ms } => Some((*node, *limit_ms)),
-        _ => None,
-    }
-}
-
-/// The event for an order that was not done, as far as anybody knows.
-fn failed(action: &Action, begun_at: Ms, failure: Failure) -> Option<Event> {
-    Some(match *action {
-        Action::Probe { node, .. } => Event::Probed { node, begun_at, found: Found::Failed(failure) },
-        Action::CutOff { node, ballot, .. } | Action::Pledge { node, ballot, .. } => {
-            Event::Pledged { node, ballot, outcome: Pledge::Failed(failure) }
-        }
-        Action::Promote { node, ballot, .. } => Event::Promoted { node, ballot, done: Done::No },
-        Action::WaitWritable { node, ballot, .. } => Event::Writable { node, ballot, outcome: Err(failure) },
-        Action::Repoint { node, vote, .. } => Event::Repointed { node, vote, outcome: Repointed::Failed(failure) },
-        Action::Fence { node, .. } => Event::Fenced { node, done: Done::No },
-        Action::Unfence { node, .. } => Event::Unfenced { node, done: Done::No },
-        Action::Wake { node, .. } | Action::Point { node, .. } => Event::Pointed { node, done: Done::No },
-        Action::Prepare { node, .. } => Event::Prepared { node },
-        Action::WaitYielded { node, .. } => Event::Yielded { node },
-        Action::StopServer { node, ballot, .. } => Event::ServerStopped { node, ballot, end: End::Unknown },
-        Action::AskAgent { node, .. } => Event::AgentHeard { node, done: Done::No },
-        Action::Inspect { node, ballot, .. } => Event::Inspected { node, ballot, outcome: Err(failure) },
-        Action::StartServer { node, .. } | Action::RestartServer { node, .. } => Event::ServerStarted { node, done: Done::No },
-        Action::FollowServer { node, .. } => Event::ServerFollows { node, done: Done::No },
-        _ => return None,
+        Action::Probe { .. }
+        | Action::Hold { .. }
+        | Action::Release { .. }
+        | Action::Store { .. }
+        | Action::Drain { .. }
+        | Action::Rejoin { .. }
+        | Action::RunCommand { .. }
+        | Action::Reply { .. }
+        | Action::WriteStatus { .. }
+        | Action::Report(_) => Event::Timer,
     })
 }
